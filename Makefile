@@ -1,0 +1,30 @@
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+
+.PHONY: macs test lint benchmark reports clean
+
+macs: $(VENV)/.stamp
+	$(PY) -m bench.macs
+
+test: lint
+	$(PY) -m pytest
+
+lint: $(VENV)/.stamp
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
+
+benchmark: $(VENV)/.stamp
+	$(PY) -m pytest bench --benchmark-only
+
+reports: $(VENV)/.stamp
+	$(PY) -m reports
+
+$(VENV)/.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .benchmarks

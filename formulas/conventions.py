@@ -1,0 +1,72 @@
+"""What a printed number bills: conventions, as the number of times each entry of a ledger counts.
+
+A selection names entries; a convention is a sum of selections. Both are functions of an entry that give an
+integer, so that a convention is one more projection of the ledger.
+"""
+
+from formulas.ledger import MAC_KINDS, Entry
+
+
+def exact(entry: Entry) -> int:
+    """Every multiply-accumulate of the forward pass once."""
+    return int(entry.kind in MAC_KINDS)
+
+
+def projections(entry: Entry) -> int:
+    """Every linear layer, the router and the vocabulary projection included; neither of attention's two T*S
+    products, no convolution, no bias, no norm, no activation."""
+    return int(entry.kind in ("linear", "expert_linear"))
+
+
+def projections_and_ffn_biases(entry: Entry) -> int:
+    """Every linear layer and the additions of the feed-forward biases; neither of attention's two T*S products."""
+    return projections(entry) + ffn_biases(entry)
+
+
+def equations_18_19(entry: Entry) -> int:
+    """Eq. 18 and 19: the query, key, value and output projections and one of the two T*S products."""
+    return int(entry.kind == "scores") + projections(entry) - router(entry)
+
+
+def vocabulary_projection(entry: Entry) -> int:
+    """The output projection to the vocabulary."""
+    return int(entry.kind == "linear" and "V" in entry.dims)
+
+
+def router(entry: Entry) -> int:
+    """The routers' linear layers."""
+    return int(entry.kind == "linear" and "E" in entry.dims)
+
+
+def ffn_biases(entry: Entry) -> int:
+    """The additions of the feed-forward biases."""
+    return int(entry.kind == "bias" and "feed_forward" in entry.path)
+
+
+def attention(entry: Entry) -> int:
+    """Everything inside an attention module."""
+    return int("_attn" in entry.path)
+
+
+def feed_forward(entry: Entry) -> int:
+    """Everything inside a feed-forward block."""
+    return int("feed_forward." in entry.path)
+
+
+def by_name(name: str):
+    """The convention or selection called ``name``. Raises KeyError where there is none."""
+    named = (
+        exact,
+        projections,
+        projections_and_ffn_biases,
+        equations_18_19,
+        vocabulary_projection,
+        router,
+        ffn_biases,
+    )
+    return {function.__name__: function for function in named}[name]
+
+
+def statement(convention) -> str:
+    """What a convention bills, in words: its docstring on one line."""
+    return " ".join(convention.__doc__.split())

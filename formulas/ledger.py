@@ -1,0 +1,148 @@
+"""The ledger: what a model does, as entries that are products of named sizes.
+
+MACs, parameters and every other account are projections of the same entries. Sizes are integers, which
+give counts, or sympy symbols, which give the formula itself.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+Size = Any
+"""An int or a sympy expression."""
+
+MAC_KINDS = ("linear", "expert_linear", "scores", "values", "conv")
+"""Kinds whose size is a number of multiply-accumulates."""
+
+OTHER_KINDS = ("bias", "expert_bias", "softmax", "norm", "activation", "elementwise", "embedding")
+"""Kinds without multiply-accumulates: their size is the number of output elements."""
+
+
+def divide(a: Size, b: Size) -> Size:
+    """``a / b`` without rounding: an int where integers divide, else a Fraction; a quotient of symbols."""
+    if not (isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))):
+        return a / b
+    quotient = Fraction(a, b)
+    return quotient.numerator if quotient.denominator == 1 else quotient
+
+
+def at(path: str, name: str) -> str:
+    """The path of child ``name`` of the module at ``path``; the root is the empty path."""
+    return f"{path}.{name}" if path else name
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One operation: ``times`` repetitions of the product of ``dims``.
+
+    ``path`` is the module path, with ``*`` for the index of a repeated layer (``encoder.layers.*.self_attn``).
+    ``weight`` holds the sizes whose product is the parameter tensor, empty where there is none or it is tied.
+    """
+
+    path: str
+    kind: str
+    dims: Mapping[str, Size]
+    times: Size = 1
+    weight: Mapping[str, Size] = field(default_factory=dict)
+    trainable: bool = True
+
+    @property
+    def size(self) -> Size:
+        """Multiply-accumulates, or output elements for a kind that has none."""
+        return self.times * prod(self.dims.values())
+
+    @property
+    def macs(self) -> Size:
+        """Multiply-accumulates; 0 for a kind that has none."""
+        return self.size if self.kind in MAC_KINDS else 0
+
+    @property
+    def params(self) -> Size:
+        """Elements of the parameter tensor, all repetitions together."""
+        return self.times * prod(self.weight.values()) if self.weight else 0
+
+    @property
+    def active_params(self) -> Size:
+        """Parameters that one token uses: K of the E experts, where the entry selects experts."""
+        if "E" in self.weight and "E" not in self.dims:
+            return replace(self, weight={**self.weight, "E": self.dims["K"]}).params
+        return self.params
+
+    def with_dims(self, **sizes: Size) -> "Entry":
+        """This entry with other sizes for letters that it has."""
+        return replace(self, dims={k: sizes.get(k, v) for k, v in self.dims.items()})
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """An ordered list of entries; its accounts are sums over them."""
+
+    entries: tuple[Entry, ...]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __add__(self, other: "Ledger") -> "Ledger":
+        return Ledger(self.entries + other.entries)
+
+    @property
+    def macs(self) -> Size:
+        """Multiply-accumulates of one forward pass."""
+        return sum(entry.macs for entry in self)
+
+    @property
+    def params(self) -> Size:
+        """All parameters, each tensor once, frozen ones included."""
+        return sum(entry.params for entry in self)
+
+    @property
+    def frozen_params(self) -> Size:
+        """Parameters that training leaves alone."""
+        return sum(entry.params for entry in self if not entry.trainable)
+
+    @property
+    def active_params(self) -> Size:
+        """All parameters but those of the E - K experts that a token does not use."""
+        return sum(entry.active_params for entry in self)
+
+    def billed(self, convention: Callable[[Entry], int]) -> Size:
+        """The total under a convention, which says how many times it bills an entry's size."""
+        return sum(convention(entry) * entry.size for entry in self)
+
+    def select(self, predicate: Callable[[Entry], Any]) -> "Ledger":
+        """The entries for which ``predicate`` holds."""
+        return Ledger(tuple(entry for entry in self if predicate(entry)))
+
+    def repeat(self, times: Size) -> "Ledger":
+        """Every entry ``times`` times: a stack of equal layers."""
+        return Ledger(tuple(replace(entry, times=times * entry.times) for entry in self))
+
+    def group(self, key: Callable[[Entry], Any], of: str = "macs") -> dict[Any, Size]:
+        """Sums of one account (``macs``, ``params``, ``size``, …) by ``key``, in order of appearance."""
+        totals: dict[Any, Size] = {}
+        for entry in self:
+            totals[key(entry)] = totals.get(key(entry), 0) + getattr(entry, of)
+        return totals
+
+    def at_layers(self) -> "Ledger":
+        """Every ``*`` written out as the layer indices 0 … times - 1 (integers only)."""
+        out = []
+        for entry in self:
+            if "*" in entry.path:
+                out += [replace(entry, path=entry.path.replace("*", str(i)), times=1) for i in range(entry.times)]
+            else:
+                out.append(entry)
+        return Ledger(tuple(out))
+
+
+def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
+    """One ledger from entries and ledgers, in order."""
+    entries: list[Entry] = []
+    for part in parts:
+        entries += [part] if isinstance(part, Entry) else part
+    return Ledger(tuple(entries))

@@ -1,0 +1,22 @@
+"""Masked language model: a post-norm encoder with learned positions and a tied, biased output (section 5)."""
+
+from formulas.ledger import Entry, Ledger, Size, ledger
+from formulas.linear import layer_norm, linear
+from formulas.transformer import Mixer, encoder_layer
+
+
+def model(attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, V: Size, N: Size, P: Size) -> Ledger:
+    """``N`` encoder layers over T tokens; P learned positions; logits for every token."""
+    rows, width = {"B": B, "T": T}, {"d_m": d_m}
+    return ledger(
+        Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
+        Entry("position_embedding", "embedding", {"T": T, **width}, weight={"P": P, **width}),
+        Entry("", "elementwise", {**rows, **width}),
+        layer_norm("embedding_norm", B=B, T=T, d_m=d_m),
+        encoder_layer("encoder.layers.*", attention, B=B, T=T, d_m=d_m, F=F).repeat(N),
+        linear("lm_head.dense", rows, width, {"d_out": d_m}, bias=True),
+        Entry("lm_head", "activation", {**rows, **width}),
+        layer_norm("lm_head.norm", B=B, T=T, d_m=d_m),
+        Entry("lm_head.output_proj", "linear", {**rows, **width, "V": V}),
+        Entry("lm_head.output_proj", "bias", {**rows, "V": V}, weight={"V": V}),
+    )

@@ -1,0 +1,67 @@
+"""Mixture of attention heads: Eq. 18 and 20 of arXiv 2210.05144 as printed, and the exact form.
+
+W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t (W_att,i,t V Wv) Wo_i
+(Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
+"""
+
+from formulas.ledger import Entry, Ledger, Size, at, divide, ledger
+from formulas.linear import linear
+from formulas.mha import attention_ledger
+
+
+def macs_eq18(*, T: Size, K: Size, D: Size, d_m: Size) -> Size:
+    """C_MoA = K T^2 D + 2 (K + 1) T D d_m, as printed; no router, and one of the two T^2 products."""
+    return K * T**2 * D + 2 * (K + 1) * T * D * d_m
+
+
+def params_eq20(*, E: Size, D: Size, d_m: Size) -> Size:
+    """M_MoA = (2 E + 2) D d_m, as printed; no router, no biases."""
+    return (2 * E + 2) * D * d_m
+
+
+def params_ratio_appendix_b(*, E: Size, D: Size, d_m: Size) -> Size:
+    """M_MoA / M_MHA = 2 (E + 1) D d_m / (4 d_m^2), Appendix B; the printed right-hand side has a stray K."""
+    return divide(params_eq20(E=E, D=D, d_m=d_m), 4 * d_m**2)
+
+
+def layer(
+    path: str,
+    *,
+    B: Size,
+    T: Size,
+    S: Size,
+    d_m: Size,
+    E: Size,
+    K: Size,
+    D: Size,
+    bias: bool = False,
+    noisy: bool = False,
+    training: bool = False,
+) -> Ledger:
+    """The exact form: T query and S key tokens, K of E experts of width D for each query token.
+
+    MACs: B T d_m E + 2 B K T d_m D + 2 B S d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
+    where ``noisy`` and ``training``.
+    """
+    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S}, {"d_m": d_m}, {"D": D}
+    experts, routed = {"E": E}, {"B": B, "T": T, "K": K}
+    out = ledger(linear(at(path, "router.proj"), queries, width, experts, False))
+    if noisy:
+        out += linear(at(path, "router.noise_proj"), {"B": B, "T": T if training else 0}, width, experts, False)
+    out += ledger(
+        Entry(at(path, "router"), "softmax", {**queries, **experts}),
+        _expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),
+        linear(at(path, "k_proj"), keys, width, head, bias),
+        linear(at(path, "v_proj"), keys, width, head, bias),
+        attention_ledger(path, B=B, T=T, S=S, h=K, d_h=D, rows="K", width="D"),
+        Entry(path, "elementwise", {**routed, **head}),
+        _expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
+    )
+    return out
+
+
+def _expert_linear(path, routed, experts, fan_in, fan_out, bias):
+    out = [Entry(path, "expert_linear", {**routed, **fan_in, **fan_out}, weight={**experts, **fan_in, **fan_out})]
+    if bias:
+        out.append(Entry(path, "expert_bias", {**routed, **fan_out}, weight={**experts, **fan_out}))
+    return out

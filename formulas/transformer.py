@@ -1,0 +1,66 @@
+"""Blocks of the post-norm Transformer: feed-forward, encoder layer, decoder layer.
+
+A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=) -> Ledger``: formulas.mha.layer or
+formulas.moa.layer with its own sizes already given.
+"""
+
+from collections.abc import Callable
+
+from formulas.ledger import Entry, Ledger, Size, at, ledger
+from formulas.linear import layer_norm, linear, residual
+
+Mixer = Callable[..., Ledger]
+
+
+def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
+    """Two biased linear layers, d_m to F and back, with an activation between: 2 B T d_m F MACs."""
+    rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
+    return ledger(
+        linear(at(path, "fc1"), rows, width, inner, bias=True),
+        Entry(path, "activation", {**rows, **inner}),
+        linear(at(path, "fc2"), rows, inner, width, bias=True),
+    )
+
+
+def residual_norm(path: str, name: str, block: Ledger, *, B: Size, T: Size, d_m: Size) -> Ledger:
+    """LayerNorm(x + block(x)): ``block``, then the addition, then the norm called ``name``_norm."""
+    return ledger(
+        block,
+        residual(path, B=B, T=T, d_m=d_m),
+        layer_norm(at(path, f"{name}_norm"), B=B, T=T, d_m=d_m),
+    )
+
+
+def encoder_layer(path: str, mixer: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
+    """Self-attention over T tokens and feed-forward."""
+    rows = {"B": B, "T": T, "d_m": d_m}
+    return ledger(
+        residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
+        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **rows), **rows),
+    )
+
+
+def decoder_layer(path: str, mixer: Mixer, cross: Mixer, *, B: Size, T: Size, S: Size, d_m: Size, F: Size) -> Ledger:
+    """Self-attention over T target tokens, cross-attention to S source tokens, feed-forward."""
+    rows = {"B": B, "T": T, "d_m": d_m}
+    return ledger(
+        residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
+        residual_norm(path, "cross_attn", cross(at(path, "cross_attn"), B=B, T=T, S=S), **rows),
+        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **rows), **rows),
+    )
+
+
+def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> Ledger:
+    """One table of V rows for source and target, scaled and added to sinusoidal positions (Table 5)."""
+    source, target = {"B": B, "S": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
+    return ledger(
+        Entry("embedding", "embedding", source, weight={"V": V, "d_m": d_m}),
+        Entry("embedding", "embedding", target),
+        Entry("", "elementwise", {"2": 2, **source}),
+        Entry("", "elementwise", {"2": 2, **target}),
+    )
+
+
+def tied_output(*, B: Size, T: Size, d_m: Size, V: Size) -> Entry:
+    """Logits over V words, with the embedding's weight: B T d_m V MACs and no parameters."""
+    return Entry("output_proj", "linear", {"B": B, "T": T, "d_m": d_m, "V": V})

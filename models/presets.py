@@ -1,0 +1,106 @@
+"""Models by the names their papers give them, as deltas against a base; and overriding of single fields.
+
+Importable without torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models.config import ConfigError, ModelConfig, field_types, make_config
+
+_TRANSLATION = {
+    "model": "encoder_decoder",
+    "attention": "mha",
+    "d_model": 512,
+    "d_ff": 2048,
+    "num_heads": 8,
+    "num_encoder_layers": 6,
+    "num_decoder_layers": 6,
+    "vocab_size": 32000,
+}
+_BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16}
+_MASKED_LM = {
+    "model": "masked_lm",
+    "attention": "mha",
+    "d_model": 512,
+    "d_ff": 2048,
+    "num_heads": 8,
+    "num_layers": 8,
+    "vocab_size": 50265,
+    "max_positions": 130,
+}
+_CONVOLUTION = {
+    **_TRANSLATION,
+    **_BIG,
+    "model": "convolution",
+    "num_weight_heads": 16,
+    "encoder_kernel_sizes": (3, 7, 15, 31, 31, 31, 31),
+    "decoder_kernel_sizes": (3, 7, 15, 31, 31, 31),
+}
+for _name in ("num_encoder_layers", "num_decoder_layers"):
+    del _CONVOLUTION[_name]
+
+
+def _moa(base: Mapping[str, Any], top_k: int, num_experts: int, head_dim: int, **delta) -> dict[str, Any]:
+    routed = {"attention": "moa", "top_k": top_k, "num_experts": num_experts, "head_dim": head_dim}
+    return {**{k: v for k, v in base.items() if k != "num_heads"}, **routed, **delta}
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "transformer-base": _TRANSLATION,
+    "transformer-big": {**_TRANSLATION, **_BIG},
+    "admin-6L-6L": _TRANSLATION,
+    "admin-18L-18L": {**_TRANSLATION, "num_encoder_layers": 18, "num_decoder_layers": 18},
+    "admin-60L-12L": {**_TRANSLATION, "num_encoder_layers": 60, "num_decoder_layers": 12},
+    "mae-7": {**_TRANSLATION, "attention": "mae"},
+    "lightconv": {**_CONVOLUTION, "convolution": "light"},
+    "dynamicconv": {**_CONVOLUTION, "convolution": "dynamic"},
+    "mlm-transformer": _MASKED_LM,
+}
+for _k, _e, _d in (
+    (8, 8, 128), (8, 8, 256), (8, 16, 256), (8, 32, 64), (8, 32, 128), (8, 32, 256), (4, 32, 256),
+    (16, 32, 256), (16, 32, 512),
+):  # fmt: skip
+    PRESETS[f"moa-{_k}K{_e}E{_d}D"] = _moa(_TRANSLATION, _k, _e, _d)
+for _k, _e, _d in ((8, 8, 128), (8, 8, 256), (8, 16, 256), (8, 32, 256), (8, 64, 256)):
+    PRESETS[f"mlm-moa-{_k}K{_e}E{_d}D"] = _moa(_MASKED_LM, _k, _e, _d, bias=True)
+
+
+def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
+    """The configuration called ``name``, with some fields replaced.
+
+    Raises ConfigError, with the list of names or fields, for a name or field that does not exist.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
+    return make_config({**PRESETS[name], **(overrides or {})})
+
+
+def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
+    """``FIELD=VALUE`` texts as values of the types that the fields of preset ``name`` have."""
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
+    types = field_types(PRESETS[name]["model"], PRESETS[name]["attention"])
+    values = {}
+    for text in assignments:
+        field, _, value = text.partition("=")
+        if field not in types:
+            raise ConfigError(f"unknown field {field!r} of {name}; choose from {', '.join(sorted(types))}")
+        values[field] = _parse(field, value, types[field])
+    return values
+
+
+def _parse(field: str, text: str, kind: Any) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is float:
+            return float(text)
+        if kind is str:
+            return text
+        if kind == tuple[int, ...]:
+            return tuple(int(part) for part in text.split(","))
+        return int(text)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", float: "a number", tuple[int, ...]: "whole numbers with commas"}
+        raise ConfigError(f"{field} takes {wanted.get(kind, 'a whole number')}, not {text!r}") from None

@@ -1,0 +1,96 @@
+"""A ledger's accounts are sums over its entries; letters are those of the legend."""
+
+from fractions import Fraction
+
+import pytest
+import sympy
+
+from formulas.ledger import MAC_KINDS, OTHER_KINDS, Entry, Ledger, at, divide, ledger
+from formulas.symbols import LEGEND, by_letter
+
+ROUTED = Entry(
+    "a.q_proj", "expert_linear", {"B": 2, "T": 7, "K": 3, "d_m": 13, "D": 5}, weight={"E": 11, "d_m": 13, "D": 5}
+)
+DENSE = Entry("a.k_proj", "linear", {"B": 2, "S": 17, "d_m": 13, "D": 5}, weight={"d_m": 13, "D": 5})
+BIAS = Entry("a.k_proj", "bias", {"B": 2, "S": 17, "D": 5}, weight={"D": 5})
+FROZEN = Entry("positions", "embedding", {"T": 7, "d_m": 13}, weight={"P": 19, "d_m": 13}, trainable=False)
+
+
+def test_macs_are_the_product_of_dims_times_repetitions():
+    assert ROUTED.macs == 2 * 7 * 3 * 13 * 5
+    assert Ledger((ROUTED,)).repeat(23).macs == 23 * 2 * 7 * 3 * 13 * 5
+
+
+def test_only_contractions_have_macs():
+    for kind in MAC_KINDS:
+        assert Entry("", kind, {"T": 7}).macs == 7
+    for kind in OTHER_KINDS:
+        assert Entry("", kind, {"T": 7}).macs == 0
+        assert Entry("", kind, {"T": 7}).size == 7
+
+
+def test_params_come_from_the_weight_and_are_zero_without_one():
+    assert (ROUTED.params, DENSE.params, BIAS.params) == (11 * 13 * 5, 13 * 5, 5)
+    assert Entry("", "linear", {"T": 7, "V": 29}).params == 0
+    assert ledger(DENSE, BIAS).repeat(3).params == 3 * (13 * 5 + 5)
+
+
+def test_a_token_uses_k_of_e_experts():
+    assert ROUTED.active_params == 3 * 13 * 5
+    router = Entry("r", "linear", {"T": 7, "d_m": 13, "E": 11}, weight={"d_m": 13, "E": 11})
+    assert router.active_params == router.params == 13 * 11
+    assert ledger(ROUTED, DENSE, BIAS, router).active_params == 3 * 13 * 5 + 13 * 5 + 5 + 13 * 11
+
+
+def test_frozen_params_are_a_separate_figure_within_all():
+    both = ledger(DENSE, FROZEN)
+    assert both.params == 13 * 5 + 19 * 13
+    assert both.frozen_params == 19 * 13
+    assert both.active_params == both.params
+
+
+def test_a_convention_bills_entries_a_number_of_times():
+    assert ledger(DENSE, BIAS).billed(lambda e: {"linear": 2, "bias": 1}[e.kind]) == 2 * 2 * 17 * 13 * 5 + 2 * 17 * 5
+
+
+def test_grouping_keeps_the_order_and_the_sum():
+    both = ledger(ROUTED, DENSE, BIAS, ROUTED)
+    assert both.group(lambda e: e.kind) == {
+        "expert_linear": 2 * ROUTED.macs,
+        "linear": DENSE.macs,
+        "bias": 0,
+    }
+    assert list(both.group(lambda e: e.kind)) == ["expert_linear", "linear", "bias"]
+    assert both.group(lambda e: e.path, "params") == {"a.q_proj": 2 * 11 * 13 * 5, "a.k_proj": 13 * 5 + 5}
+
+
+def test_layers_are_written_out_with_their_indices():
+    stack = ledger(Entry("layers.*.fc", "linear", {"T": 7}, weight={"F": 3})).repeat(3) + ledger(DENSE)
+    flat = stack.at_layers()
+    assert [e.path for e in flat] == ["layers.0.fc", "layers.1.fc", "layers.2.fc", "a.k_proj"]
+    assert (flat.macs, flat.params) == (stack.macs, stack.params)
+
+
+def test_sizes_are_replaced_only_where_an_entry_has_them():
+    assert ROUTED.with_dims(K=1, V=31).macs == 2 * 7 * 1 * 13 * 5
+
+
+def test_division_never_rounds():
+    assert divide(12, 4) == 3 and type(divide(12, 4)) is int
+    assert divide(7, 2) == Fraction(7, 2)
+    assert divide(Fraction(7, 2), Fraction(1, 2)) == 7
+    a, b = sympy.symbols("a b")
+    assert divide(a, b) == a / b
+    assert divide(a, 2) == a / 2 and divide(2, b) == 2 / b
+
+
+def test_the_root_module_has_the_empty_path():
+    assert (at("", "q_proj"), at("a.b", "q_proj")) == ("q_proj", "a.b.q_proj")
+
+
+def test_the_legend_holds_each_letter_once():
+    letters = [symbol.letter for symbol in LEGEND]
+    assert len(letters) == len(set(letters))
+    assert by_letter("K").word == "top_k"
+    with pytest.raises(KeyError, match="no symbol 'Q' in the legend"):
+        by_letter("Q")

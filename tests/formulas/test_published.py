@@ -1,0 +1,186 @@
+"""Each printed row comes out under its table's one rule, or carries the verdict typed beside it."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench.ledgers import ledger_of, resolve_lengths
+from formulas import conventions
+from formulas.arguments import PrintedRow, no_common_rule
+from formulas.ledger import Entry, ledger
+from formulas.published.tables import NAMES, VERDICTS, load
+from formulas.rounding import Printing
+from formulas.verdicts import common_vocabulary, implied_vocabulary, judge
+from models.presets import preset
+
+
+def ledgers_of(table):
+    out = {}
+    for row in table.rows:
+        config = preset(row.preset)
+        out[row.name] = ledger_of(config, resolve_lengths(config, {}))
+    return out
+
+
+TABLES = {name: load(name) for name in NAMES}
+ROWS = [(name, row.name) for name, table in TABLES.items() for row in table.rows]
+
+
+@pytest.mark.parametrize("name, row_name", ROWS, ids=[f"{name}: {row}" for name, row in ROWS])
+def test_every_row_carries_its_typed_verdict(name, row_name):
+    table = TABLES[name]
+    verdict = judge(table, ledgers_of(table))[row_name]
+    typed = next(row.verdict for row in table.rows if row.name == row_name)
+    assert verdict.status == typed
+    assert typed in VERDICTS
+    assert (verdict.because is None) == (typed in ("reproduced", "nothing printed"))
+
+
+@pytest.mark.parametrize(
+    "name, row_name, total",
+    [
+        ("moa-table1", "LightConv (Wu 2019)", 1_751_121_920),
+        ("moa-table1", "DynamicConv (Wu 2019)", 1_794_867_200),
+        ("moa-table1", "MoA Base 8K8E128D", 628_572_160 - 18 * 10 * 512 * 8),
+        ("moa-table3", "E: 8K32E256D", 843_427_840 - 18 * 10 * 512 * 16),
+    ],
+)
+def test_an_explained_row_shows_the_sum_that_prints(name, row_name, total):
+    verdict = judge(TABLES[name], ledgers_of(TABLES[name]))[row_name]
+    assert f"= {total:,} prints" in verdict.because
+
+
+def test_the_reason_of_an_explained_row_is_one_line_of_arithmetic():
+    verdict = judge(TABLES["moa-table3"], ledgers_of(TABLES["moa-table3"]))["E: 8K32E256D"]
+    assert verdict.because == (
+        "843,427,840 prints 843M, not 841M; 843,427,840 - 2,949,120 (router) + 1,474,560 (router with E = 16) = "
+        "841,953,280 prints 841M. Row B, with E = 16, prints the same 841M; the rule bills a router in proportion to E."
+    )
+    assert verdict.under_rule == 843_427_840
+
+
+def test_a_changed_printed_number_changes_its_verdict():
+    table = TABLES["moa-table3"]
+    rows = tuple(replace(row, macs="629M") if row.name.startswith("Base") else row for row in table.rows)
+    verdict = judge(replace(table, rows=rows), ledgers_of(table))["Base: 8K8E128D"]
+    assert verdict.status == "unexplained"
+    assert verdict.because == "628,879,360 prints 628M, not 629M"
+
+
+def test_an_adjustment_that_does_not_close_the_gap_explains_nothing():
+    table = TABLES["moa-table1"]
+    rows = tuple(replace(row, macs="1760M") if row.name.startswith("LightConv") else row for row in table.rows)
+    assert judge(replace(table, rows=rows), ledgers_of(table))["LightConv (Wu 2019)"].status == "unexplained"
+
+
+def two_rows(delta_a, delta_b, printed_a, printed_b, step=10):
+    def form(size):
+        return ledger(Entry("x", "linear", {"T": 7}), Entry("y.z", "linear", {"T": size}))
+
+    return [PrintedRow("a", printed_a, step, form(delta_a)), PrintedRow("b", printed_b, step, form(delta_b))]
+
+
+def test_rows_a_rule_can_print_are_not_contradicted():
+    assert no_common_rule(two_rows(100, 200, 500, 600)) == {}
+    assert no_common_rule(two_rows(100, 200, 500, 591)) == {}
+    assert no_common_rule(two_rows(100, 200, 500, 500)) == {}
+    assert no_common_rule(two_rows(100, 200, 500, 709)) == {}
+
+
+@pytest.mark.parametrize("gap", [10, 90, 110, 190], ids=lambda gap: f"gap{gap}")
+def test_a_gap_between_multiples_is_a_contradiction(gap):
+    text = (
+        f"a and b print {gap} apart; every contraction in which they differ (y.z linear) does so by a multiple of 100, "
+    )
+    below = gap // 100
+    text += f"and {below} x 100 = {below * 100} is too little, {below + 1} x 100 = {below * 100 + 100} too much"
+    assert no_common_rule(two_rows(100, 200, 500, 500 + gap)) == {"a": text, "b": text}
+
+
+def test_a_contraction_billed_a_different_number_of_times_is_a_contradiction():
+    (a, b), (_, c) = two_rows(100, 200, 500, 600), two_rows(100, 300, 500, 900)
+    found = no_common_rule([a, b, replace(c, name="c")])
+    assert set(found) == {"a", "b", "c"}
+    assert found["c"] == (
+        "only y.z differs: a and b by 100, printed 100 apart, so it is billed once; "
+        "a and c by 200, printed 400 apart, so it is billed 2 times"
+    )
+
+
+def test_a_row_that_grows_while_its_contraction_shrinks_is_a_contradiction():
+    (a, b), (_, c) = two_rows(300, 200, 500, 600), two_rows(300, 100, 500, 700)
+    found = no_common_rule([a, b, replace(c, name="c")])
+    assert "billed no whole number of times" in found["a"]
+
+
+def test_rows_of_other_contractions_are_not_compared():
+    a, _ = two_rows(100, 200, 500, 555)
+    other = PrintedRow("c", 555, 10, ledger(Entry("x", "linear", {"T": 7})))
+    assert no_common_rule([a, other]) == {}
+
+
+def test_common_vocabulary_of_table_2_holds_all_its_parameters():
+    table = TABLES["moa-table2"]
+    forms = ledgers_of(table)
+    ranges = [implied_vocabulary(row.params["params"], table, forms[row.name]) for row in table.rows]
+    common = common_vocabulary(ranges)
+    for size in (common.low, common.high):
+        for row in table.rows:
+            config = preset(row.preset, {"vocab_size": size})
+            form = ledger_of(config, resolve_lengths(config, {}))
+            assert table.params_printing.text(form.params) == row.params["params"]
+
+
+@pytest.mark.parametrize("edge, prints", [(-1, False), (0, True)])
+def test_implied_vocabulary_is_exact_at_both_ends(edge, prints):
+    table = TABLES["moa-table1"]
+    row = next(row for row in table.rows if row.name.startswith("Admin 60L"))
+    found = implied_vocabulary("256M", table, ledgers_of(table)[row.name])
+    for size in (found.low + edge, found.high - edge):
+        form = ledger_of(preset(row.preset, {"vocab_size": size}), resolve_lengths(preset(row.preset), {}))
+        assert (table.params_printing.text(form.params) == "256M") == prints
+    assert found.low in found and found.low - 1 not in found and found.high in found and found.high + 1 not in found
+
+
+@pytest.mark.parametrize(
+    "rule, number, text",
+    [
+        (Printing("M", "half-up", significant=3), 604_499_999, "604M"),
+        (Printing("M", "half-up", significant=3), 604_500_000, "605M"),
+        (Printing("M", "half-up", significant=3), 2_085_000_000, "2090M"),
+        (Printing("M", "half-up", significant=3), 2_084_999_999, "2080M"),
+        (Printing("M", "half-up", significant=3), 20_499_999, "20M"),
+        (Printing("M", "truncate"), 841_999_999, "841M"),
+        (Printing("G", "half-up", decimals=2), 6_545_000_000, "6.55G"),
+        (Printing("G", "half-up", decimals=2), 6_544_999_999, "6.54G"),
+        (Printing("k", "half-up", decimals=1), 1_050, "1.1k"),
+    ],
+)
+def test_printing(rule, number, text):
+    assert rule.text(number) == text
+    assert number in rule.interval(text)
+
+
+def test_every_integer_of_an_interval_prints_its_text_and_no_neighbour_does():
+    for rule, text in ((Printing("k", "truncate"), "7k"), (Printing("k", "half-up", significant=3), "1230k")):
+        fits = rule.interval(text)
+        assert {rule.text(n) for n in fits} == {text}
+        assert rule.text(fits.start - 1) != text != rule.text(fits.stop)
+    with pytest.raises(ValueError, match="^6.55G is not printed in M$"):
+        Printing("M", "truncate").interval("6.55G")
+
+
+def test_rules_in_words():
+    assert Printing("M", "half-up", significant=3).statement() == "rounded half up to 3 significant digits"
+    assert Printing("M", "truncate").statement() == "truncated to whole M"
+    assert Printing("G", "half-up", decimals=2).statement() == "rounded half up to 2 decimals of G"
+    assert conventions.statement(conventions.exact) == "Every multiply-accumulate of the forward pass once."
+
+
+def test_conventions_are_found_by_name():
+    for name in ("exact", "projections", "projections_and_ffn_biases", "equations_18_19", "router"):
+        assert conventions.by_name(name).__name__ == name
+    with pytest.raises(KeyError):
+        conventions.by_name("guess")
+    with pytest.raises(ValueError, match="^unknown table 'x'; choose from moa-table1, moa-table2, moa-table3$"):
+        load("x")
