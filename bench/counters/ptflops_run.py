@@ -1,0 +1,68 @@
+"""One call of ptflops, for both of its backends."""
+
+import re
+from collections.abc import Mapping
+from importlib.metadata import version
+from io import StringIO
+
+# Dynamo must be imported before ptflops patches torch: on meta the first biased nn.Linear imports it, and
+# among patched functions that import fails for the rest of the process.
+import torch._dynamo  # noqa: F401
+from ptflops import get_model_complexity_info
+from torch import Tensor, nn
+
+from bench.counters.reading import CounterError
+from bench.counters.undisturbed import arguments, one_line, undisturbed
+
+VERSION = version("ptflops")
+
+_FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
+
+
+class _Whole(nn.Module):
+    """Takes the inputs by keyword, so that ptflops divides by no batch size, and hands them on by position.
+
+    ptflops leaves bound methods on its root module, a reference cycle: here they stay off the model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs):
+        return self.model(*inputs.values())
+
+
+def run(
+    model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str, counter: str, label: str
+) -> tuple[int, int, str]:
+    """Whole-batch MACs, trainable parameters, and what ptflops wrote to its report.
+
+    Raises CounterError with the exception that ptflops printed, where it returns (None, None).
+    """
+    report = StringIO()
+    with undisturbed(model, counter=counter, label=label) as printed:
+        named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
+        root = _Whole(model)
+        macs, params = get_model_complexity_info(
+            root,
+            (1,),
+            print_per_layer_stat=backend == "aten",
+            as_strings=False,
+            input_constructor=lambda _: named,
+            ost=report,
+            verbose=True,
+            backend=backend,
+            # Any unit but G, M and K makes ptflops print whole numbers.
+            flops_units="Mac",
+        )
+        # The cycle keeps the root alive until the next garbage collection; it must not keep the model.
+        del root.model
+        if macs is None:
+            raise CounterError(counter, label, _reason(printed.getvalue()))
+    return macs, params, report.getvalue()
+
+
+def _reason(printed: str) -> str:
+    failures = _FAILURE.findall(printed)
+    return one_line(*failures[-1]) if failures else "it returned (None, None)"

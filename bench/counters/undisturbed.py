@@ -1,0 +1,66 @@
+"""Running a counter so that the model, our streams and autograd are afterwards as they were."""
+
+import inspect
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+
+import torch
+from torch import Tensor, nn
+
+from bench.counters.reading import CounterError
+
+
+@contextmanager
+def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.StringIO]:
+    """Evaluation mode, no gradients, stdout and stderr going to the stream that it yields.
+
+    On leaving, each module has the training flag and the hooks that it had: ptflops' aten backend never
+    removes its hooks, fvcore does not when the forward pass fails. Any exception becomes a CounterError.
+    """
+    printed = io.StringIO()
+    before = {
+        module: (module.training, set(module._forward_hooks), set(module._forward_pre_hooks))
+        for module in model.modules()
+    }
+    try:
+        model.eval()
+        # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
+        with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
+            yield printed
+    except CounterError:
+        raise
+    except Exception as error:
+        raise CounterError(counter, label, one_line(type(error).__name__, str(error))) from error
+    finally:
+        for module, (training, hooks, pre_hooks) in before.items():
+            module.training = training
+            for now, then in ((module._forward_hooks, hooks), (module._forward_pre_hooks, pre_hooks)):
+                for key in set(now) - then:
+                    del now[key]
+
+
+def one_line(kind: str, message: str) -> str:
+    """An exception's type and the first line of its message."""
+    lines = message.strip().splitlines()
+    return f"{kind}: {lines[0].strip()}" if lines else kind
+
+
+def arguments(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """The inputs in the order of the model's forward; TypeError where the names do not fit.
+
+    All counters call the model by position: fvcore traces nothing else, and ptflops' hook on a nn.Linear
+    fails where the input came by keyword.
+    """
+    bound = inspect.signature(model.forward).bind(**inputs)
+    if bound.kwargs:
+        raise TypeError(f"{', '.join(bound.kwargs)} cannot be passed by position")
+    return bound.args
+
+
+def device_of(inputs: Mapping[str, Tensor]) -> str:
+    """The one device type of the inputs; ValueError where there is none or more than one."""
+    devices = {tensor.device.type for tensor in inputs.values()}
+    if len(devices) != 1:
+        raise ValueError(f"inputs on one device expected, found {sorted(devices)}")
+    return devices.pop()

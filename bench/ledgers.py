@@ -1,0 +1,52 @@
+"""From a configuration and input lengths to its ledger: formulas/<variant>.py with the config's letters.
+
+Importable without torch.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from formulas.ledger import Ledger
+from models.config import MODELS, AttentionConfig, ConfigError, ModelConfig
+
+LAYER_LENGTHS = {"batch_size": 1, "tgt_len": 10, "src_len": 10}
+
+
+def attention_form(config: AttentionConfig):
+    """The closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
+    return partial(import_module(f"formulas.{config.variant}").layer, **config.letters())
+
+
+def ledger_of(config: AttentionConfig | ModelConfig, lengths: Mapping[str, int]) -> Ledger:
+    """The exact ledger of a layer or a model for inputs of these lengths (see :func:`resolve_lengths`)."""
+    if config.variant not in MODELS:
+        return attention_form(config)("", B=lengths["batch_size"], T=lengths["tgt_len"], S=lengths["src_len"])
+    form = import_module(f"formulas.{config.variant}").model
+    return form(attention_form(config.attention), **config.letters(), **config.length_letters(lengths))
+
+
+def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:
+    """The input lengths of ``config``: its defaults, replaced by those of ``given`` that are not None.
+
+    ``seq_len`` stands for every length of a model that has several. Raises ConfigError for a length below 1
+    or one that the model does not have.
+    """
+    lengths = dict(getattr(config, "lengths", LAYER_LENGTHS))
+    given = {name: value for name, value in given.items() if value is not None}
+    if "seq_len" in given and "seq_len" not in lengths:
+        both = given.pop("seq_len")
+        given = {"src_len": both, "tgt_len": both} | given
+    for name, value in given.items():
+        if name not in lengths:
+            raise ConfigError(f"{config.variant} has no {name}; choose from {', '.join(lengths)}")
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1, not {value}")
+        lengths[name] = value
+    return lengths
+
+
+def describe_input(lengths: Mapping[str, Any]) -> str:
+    """Lengths as one phrase: ``batch_size 1, src_len 10, tgt_len 10``."""
+    return ", ".join(f"{name} {value}" for name, value in lengths.items())

@@ -1,0 +1,143 @@
+"""``python -m bench.macs``: the papers' MAC and parameter columns again, any preset in detail, or a grid.
+
+    python -m bench.macs                                         Tables 1-3 of arXiv 2210.05144, with verdicts
+    python -m bench.macs --preset moa-8K8E128D --seq-len 512     one model's ledger and counters
+    python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
+    python -m bench.macs --counter closed-form                   the formulas alone, without torch
+
+Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check)
+or a counter fails; 2 wrong usage; 3 the device is not there.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from bench.cli import Parser, run
+from bench.counters import registry
+from bench.errors import UsageError
+from bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
+from bench.sections import FORMATS, Section, emit
+from bench.table import open_output
+from formulas.published import tables
+from models import presets
+
+PROG = "python -m bench.macs"
+LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of bench.macs."""
+    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.NAMES, help=", ".join(tables.NAMES))
+    out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
+    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
+    out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
+    counters = (CLOSED_FORM, *registry.NAMES, "all")
+    out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
+    out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
+    for name in LENGTHS:
+        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    out.add_argument("--format", choices=FORMATS, default="text")
+    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    out.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
+    out.add_argument("--list", action="store_true", help="what there is to choose from")
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    if args.list:
+        print(_listing())
+        return 0
+    sections = plan(args)
+    with open_output(args.out) as stream:
+        failures = emit(sections, args.format, stream)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{time.perf_counter() - started:.1f} s, peak memory {peak:.2f} GiB", file=sys.stderr)
+    if args.check:
+        for failure in failures:
+            print(f"{PROG}: {failure}", file=sys.stderr)
+        verdict = f"{len(failures)} disagree" if failures else "every verdict and every count is as stated"
+        print(f"check: {verdict}", file=sys.stderr)
+        return 1 if failures else 0
+    return 0
+
+
+def plan(args: argparse.Namespace) -> Iterator[Section]:
+    """The sections that ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
+    counters = parse_counters(args.counter)
+    if counters:
+        check_device(args.device)
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    if not args.preset:
+        given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
+        given += ["--set"] if args.set else []
+        if given:
+            raise UsageError(f"{', '.join(given)} go with --preset; a table has its paper's sizes, a grid its own")
+    names = args.table or ([] if args.preset or args.grid else list(tables.NAMES))
+    parts = [_tables(names, counters, args.device)]
+    if args.preset:
+        parts.append(_presets(args, counters, lengths))
+    if args.grid:
+        parts.append(_grid(args.grid, counters, args.device))
+    return (section for part in parts for section in part)
+
+
+def _tables(names, counters, device) -> Iterator[Section]:
+    from bench import regenerate
+
+    return (section for name in names for section in regenerate.sections(name, counters, device))
+
+
+def _presets(args, counters, lengths) -> Iterator[Section]:
+    from bench import breakdown
+    from bench.ledgers import ledger_of, resolve_lengths
+    from bench.measure import measure
+
+    chosen = []
+    for name in args.preset:
+        config = presets.preset(name, presets.parse_overrides(name, args.set))
+        resolved = resolve_lengths(config, lengths)
+        # A length that the model has no positions for is refused before anything is printed.
+        ledger_of(config, resolved)
+        chosen.append((name, config, resolved))
+
+    def sections():
+        for name, config, resolved in chosen:
+            measured = measure(config, resolved, counters, device=args.device, label=name)
+            changed = f" with {', '.join(args.set)}" if args.set else ""
+            yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
+
+    return sections()
+
+
+def _grid(text, counters, device) -> list[Section]:
+    from bench import grids
+
+    return [grids.section(grids.parse(text), counters, device)]
+
+
+def _listing() -> str:
+    return "\n".join(
+        [
+            "tables    " + ", ".join(tables.NAMES),
+            "presets   " + ", ".join(presets.PRESETS),
+            "counters  " + ", ".join((CLOSED_FORM, *registry.NAMES, "all")),
+            "devices   " + ", ".join(DEVICES),
+            "formats   " + ", ".join(FORMATS),
+            "grids     K, E, D (MoA) or h, d_h, g (MHA), with d_m, T, S, B",
+            "fields    of a preset: any wrong --set FIELD=VALUE names them",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
