@@ -92,12 +92,24 @@ def measure(
 
     import torch
 
+    threads = torch.get_num_threads()
+    # Many small products one after the other: a second thread mostly waits, and on a busy machine very long.
+    torch.set_num_threads(1)
+    try:
+        return _counted(config, lengths, ledger, counters, device, label)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _counted(config, lengths, ledger, counters, device, label) -> Measurement:
+    import torch
+
     from models.build import build, example_inputs
 
-    # Half the memory traffic of float32; no counter looks at the type.
-    dtype = torch.bfloat16
     adapters = {name: registry.counter(name) for name in counters}
     devices = {name: device or adapter.DEFAULT_DEVICE for name, adapter in adapters.items()}
+    # Half the memory traffic of float32; no counter looks at the type.
+    dtype = torch.bfloat16
     counts: dict[str, Count] = {}
     params = None
     for place in dict.fromkeys(devices.values()):

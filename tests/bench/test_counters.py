@@ -151,7 +151,7 @@ def block():
         x = m.norm(x)
         q, k = m.q(x), m.k(x)
         weights = torch.softmax(torch.matmul(q, k.transpose(1, 2)), -1)
-        return torch.relu(torch.matmul(weights, k)) + m.k.bias
+        return F.relu(torch.matmul(weights, k)) + m.k.bias
 
     return Call(forward, norm=nn.LayerNorm(IN), q=nn.Linear(IN, OUT, bias=False), k=nn.Linear(IN, OUT)).eval()
 

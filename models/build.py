@@ -1,0 +1,112 @@
+"""Models and layers ready to run, with seeded weights and inputs, on any device."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from models.config import AttentionConfig, ConfigError, EncoderDecoderConfig, MaskedLanguageModelConfig, ModelConfig
+from models.moa import ExpertLinear
+from models.resolve import make_module
+
+
+def build(
+    config: AttentionConfig | ModelConfig,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    initialise: bool = True,
+) -> nn.Module:
+    """The model or layer of ``config`` on ``device``, in eval mode.
+
+    Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
+    state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. On meta there
+    are no values. Raises ConfigError for a variant without a module.
+    """
+    device = torch.device(device)
+    with torch.device("meta"):
+        model = make_module(config).to(dtype)
+    if device.type != "meta":
+        model.to_empty(device=device)
+        if hasattr(model, "tie_weights"):
+            # to_empty gives each module a tensor of its own
+            model.tie_weights()
+        _initialise(model, seed) if initialise else _zero(model)
+    return model.eval()
+
+
+def example_inputs(
+    config: AttentionConfig | ModelConfig,
+    lengths: Mapping[str, int],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """Seeded random inputs by the names that the forward of ``config``'s module gives them.
+
+    ``lengths``: batch_size with src_len and tgt_len, or with seq_len for a masked language model. Tokens are
+    int64; a bare layer gets ``query`` (B, T, d_m) and ``key`` (B, S, d_m) of ``dtype``. Raises ConfigError
+    for a missing length, or one that the model has no positions for.
+    """
+    if isinstance(config, EncoderDecoderConfig | MaskedLanguageModelConfig):
+        names = tuple(config.lengths)
+    else:
+        names = ("batch_size", "src_len", "tgt_len")
+    missing = [name for name in names if name not in lengths]
+    if missing:
+        raise ConfigError(f"lengths needs {', '.join(missing)}; all of {', '.join(names)} are wanted")
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def tokens(length: str) -> Tensor:
+        shape = (lengths["batch_size"], lengths[length])
+        if torch.device(device).type == "meta":
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+        return torch.randint(config.vocab_size, shape, generator=generator).to(device)
+
+    def features(length: str) -> Tensor:
+        shape = (lengths["batch_size"], lengths[length], config.d_model)
+        if torch.device(device).type == "meta":
+            return torch.zeros(shape, dtype=dtype, device=device)
+        return torch.randn(shape, generator=generator).to(device=device, dtype=dtype)
+
+    if isinstance(config, EncoderDecoderConfig):
+        return {"src_tokens": tokens("src_len"), "tgt_tokens": tokens("tgt_len")}
+    if isinstance(config, MaskedLanguageModelConfig):
+        config.length_letters(lengths)
+        return {"tokens": tokens("seq_len")}
+    return {"query": features("tgt_len"), "key": features("src_len")}
+
+
+@torch.no_grad()
+def _initialise(model: nn.Module, seed: int) -> None:
+    """Glorot-uniform products, N(0, 1/d_m) embeddings, zero biases, identity norms."""
+    generator = torch.Generator().manual_seed(seed)
+    done = set()
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter not in done:
+                done.add(parameter)
+                # drawn on the CPU in float32, so that every device and dtype gets the same values
+                parameter.copy_(_drawn(module, name, parameter.shape, generator))
+
+
+def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    if isinstance(module, nn.LayerNorm):
+        return torch.ones(shape) if name == "weight" else torch.zeros(shape)
+    if name == "bias":
+        return torch.zeros(shape)
+    if isinstance(module, nn.Embedding):
+        return torch.randn(shape, generator=generator) * module.embedding_dim**-0.5
+    if isinstance(module, nn.Linear | ExpertLinear):
+        bound = (6 / (module.in_features + module.out_features)) ** 0.5
+        return (torch.rand(shape, generator=generator) * 2 - 1) * bound
+    raise TypeError(f"no initialisation for {name} of {type(module).__name__}")
+
+
+@torch.no_grad()
+def _zero(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.zero_()

@@ -1,0 +1,68 @@
+"""Encoder-decoder Transformer for translation, around any attention variant (arXiv 1706.03762)."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models import losses
+from models.attention import drop
+from models.config import EncoderDecoderConfig
+from models.transformer import Decoder, Encoder, relu
+
+
+class EncoderDecoder(nn.Module):
+    """Post-norm, ReLU, sinusoidal positions; one embedding for source, target and output (section 3.4)."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder = Encoder(config, config.num_encoder_layers, relu)
+        self.decoder = Decoder(config, config.num_decoder_layers, relu)
+        self.output_proj = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.tie_weights()
+
+    def tie_weights(self) -> None:
+        """Make the output projection's weight the embedding's again, as after ``to_empty``."""
+        self.output_proj.weight = self.embedding.weight
+
+    def forward(
+        self,
+        src_tokens: Int[Tensor, "batch src"],
+        tgt_tokens: Int[Tensor, "batch tgt"],
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+    ) -> Float[Tensor, "batch tgt vocab_size"]:
+        """Logits (B, T, V) of the token after each of ``tgt_tokens``; masks are True at padding."""
+        memory = self.encoder(self._embed(src_tokens), src_padding_mask)
+        out = self.decoder(self._embed(tgt_tokens), memory, tgt_padding_mask, src_padding_mask)
+        return self.output_proj(out)
+
+    def auxiliary_loss(self) -> Float[Tensor, ""]:
+        """alpha L_a + beta L_z over all routed layers; see models/losses.py."""
+        return losses.auxiliary_loss(self)
+
+    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
+        """Tokens that selected each expert, by layer; see models/losses.py."""
+        return losses.tokens_per_expert(self)
+
+    def _embed(self, tokens: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_model"]:
+        x = self.embedding(tokens) * math.sqrt(self.config.d_model)
+        x = x + sinusoidal_positions(tokens.shape[1], self.config.d_model, tokens.device).to(x.dtype)
+        return drop(x, self.config.dropout, self.training)
+
+
+def sinusoidal_positions(
+    seq_len: int | Tensor, d_model: int, device: torch.device | str | None = None
+) -> Float[Tensor, "seq d_model"]:
+    """PE(t, 2i) = sin(t / 10000^(2i / d_m)), PE(t, 2i + 1) = cos(same) (section 3.5), (T, d_m) in float32.
+
+    ``seq_len`` is a tensor while torch.jit traces.
+    """
+    even = torch.arange(0, d_model, 2, device=device, dtype=torch.float32)
+    positions = torch.arange(seq_len, device=device, dtype=torch.float32)
+    angles = positions[:, None] * torch.exp(even * (-math.log(10000.0) / d_model))
+    # an odd d_model has one sine more than cosines
+    return torch.stack((torch.sin(angles), torch.cos(angles)), dim=-1).flatten(1)[:, :d_model]

@@ -1,0 +1,100 @@
+"""Mixture of attention heads (arXiv 2210.05144): K of E attention experts for each token."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.attention import attend, zero_padded
+from models.config import MixtureOfAttentionHeadsConfig
+from models.router import TopKRouter
+
+GATHERED_BYTES = 16 * 2**20
+
+
+class ExpertLinear(nn.Module):
+    """y = x W_e + b_e, with the expert e chosen row by row; ``weight`` is (E, in, out), ``bias`` (E, out).
+
+    Plain form: gather each row's weight matrix and multiply by ``torch.bmm``. Rows go in chunks whose
+    gathered weights fill at most GATHERED_BYTES; the split changes neither result nor count.
+    """
+
+    def __init__(self, num_experts: int, in_features: int, out_features: int, bias: bool = False) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = nn.Parameter(torch.empty(num_experts, in_features, out_features))
+        self.bias = nn.Parameter(torch.empty(num_experts, out_features)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's uniform range for each expert as a layer of its own; zero biases."""
+        bound = (6 / (self.in_features + self.out_features)) ** 0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt top_k in_features"],
+        indices: Int[Tensor, "batch tgt top_k"],
+        gates: Float[Tensor, "batch tgt top_k"] | None = None,
+    ) -> Float[Tensor, "batch tgt top_k out_features"]:
+        """Row (b, t, k) through expert ``indices[b, t, k]``; with ``gates`` g_e (x W_e + b_e)."""
+        if gates is not None:
+            # the product is linear in x, so the gate may act on the narrow side
+            x = x * gates[..., None]
+        chunk = max(1, GATHERED_BYTES // (self.in_features * self.out_features * x.element_size()))
+        rows = x.reshape(-1, 1, self.in_features).split(chunk)
+        experts = indices.reshape(-1).split(chunk)
+        y = torch.cat([torch.bmm(r, self.weight[e]) for r, e in zip(rows, experts, strict=True)])
+        y = y.reshape(*indices.shape, self.out_features)
+        if self.bias is None:
+            return y
+        bias = self.bias[indices]
+        return y + (bias if gates is None else bias * gates[..., None])
+
+
+class MixtureOfAttentionHeads(nn.Module):
+    """y_t = sum_{i in G(q_t)} w_i,t Softmax(q_t Wq_i (K Wk)^T / sqrt(D)) V Wv Wo_i (Eq. 6, 10-12).
+
+    Wq_i and Wo_i are per expert and chosen by the same indices; Wk and Wv are shared by all experts, so the
+    core is multi-query attention with K query heads.
+    """
+
+    def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
+        super().__init__()
+        self.config = config
+        d_model, num_experts, head_dim = config.d_model, config.num_experts, config.head_dim
+        self.router = TopKRouter(d_model, num_experts, config.top_k, config.renormalise, config.noisy)
+        self.q_proj = ExpertLinear(num_experts, d_model, head_dim, bias=config.bias)
+        self.k_proj = nn.Linear(d_model, head_dim, bias=config.bias)
+        self.v_proj = nn.Linear(d_model, head_dim, bias=config.bias)
+        self.out_proj = ExpertLinear(num_experts, head_dim, d_model, bias=config.bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None = None,
+        *,
+        causal: bool = False,
+        key_padding_mask: Bool[Tensor, "batch src"] | None = None,
+        query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
+
+        Masks are True at padding; padded queries are routed all the same, and yield zeros.
+        """
+        key = query if key is None else key
+        routing = self.router(query, query_padding_mask)
+        slots = query[:, :, None].expand(-1, -1, self.config.top_k, -1)
+        out = attend(
+            self.q_proj(slots, routing.indices),
+            self.k_proj(key)[:, :, None],
+            self.v_proj(key)[:, :, None],
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            dropout=self.config.attention_dropout if self.training else 0.0,
+        )
+        out = self.out_proj(out, routing.indices, routing.weights).sum(dim=2)
+        return zero_padded(out, query_padding_mask)

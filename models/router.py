@@ -1,0 +1,67 @@
+"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 1-3 and 7-9)."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+class Routing(NamedTuple):
+    """What the router decided: K experts with their weights for each token, and what it decided from."""
+
+    weights: Float[Tensor, "batch tgt top_k"]
+    indices: Int[Tensor, "batch tgt top_k"]
+    logits: Float[Tensor, "batch tgt num_experts"]
+    probs: Float[Tensor, "batch tgt num_experts"]
+
+
+class Recorded(NamedTuple):
+    """A routing kept for the losses and statistics, and which of its tokens are padding."""
+
+    routing: Routing
+    padding_mask: Bool[Tensor, "batch tgt"] | None
+
+
+class TopKRouter(nn.Module):
+    """p = Softmax(x W_g) (Eq. 7), G(x) = TopK(p, K) (Eq. 8), w_i = p_i / Detach(sum_{j in G} p_j) (Eq. 9).
+
+    ``renormalise=False`` takes w_i = p_i, as the authors' released code does. With ``noisy`` the logits get
+    N(0, 1) * Softplus(x W_noise) added in training (Eq. 3). Padded tokens are routed like any other, so that
+    shapes do not depend on a mask.
+
+    The last routing is kept in ``recorded`` while training, or where ``record_routing`` is set;
+    models/losses.py reads it there.
+    """
+
+    def __init__(
+        self, d_model: int, num_experts: int, top_k: int, renormalise: bool = True, noisy: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.top_k = top_k
+        self.renormalise = renormalise
+        self.proj = nn.Linear(d_model, num_experts, bias=False)
+        self.noise_proj = nn.Linear(d_model, num_experts, bias=False) if noisy else None
+        self.record_routing = False
+        self.recorded: Recorded | None = None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+    ) -> Routing:
+        """Route tokens (B, T, d_m); ``padding_mask`` is only kept, for the losses and statistics."""
+        logits = self.proj(x)
+        if self.noise_proj is not None and self.training:
+            logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
+        probs = torch.softmax(logits, dim=-1)
+        weights, indices = torch.topk(probs, self.top_k, dim=-1)
+        if self.renormalise:
+            weights = weights / weights.sum(dim=-1, keepdim=True).detach()
+        routing = Routing(weights, indices, logits, probs)
+        # nothing is kept in plain inference: a stored tensor would outlive the forward
+        keep = self.training or self.record_routing
+        self.recorded = Recorded(routing, padding_mask) if keep else None
+        return routing

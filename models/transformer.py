@@ -1,0 +1,134 @@
+"""Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.attention import drop
+from models.config import AttentionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
+from models.resolve import make_module
+
+TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
+Activation = Callable[[Tensor], Tensor]
+
+
+def relu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """max(x, 0)."""
+    return F.relu(x)
+
+
+def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """x Phi(x), exact (arXiv 1606.08415)."""
+    return F.gelu(x)
+
+
+def make_attention(config: AttentionConfig) -> nn.Module:
+    """The attention layer of ``config``; raises ConfigError for a variant without a module."""
+    return make_module(config)
+
+
+class FeedForward(nn.Module):
+    """y = activation(x W1 + b1) W2 + b2, with dropout on the hidden layer."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(d_model, d_ff)
+        self.fc2 = nn.Linear(d_ff, d_model)
+        self.activation = activation
+        self.dropout = dropout
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
+        """Each token of (B, T, d_m) by itself."""
+        return self.fc2(drop(self.activation(self.fc1(x)), self.dropout, self.training))
+
+
+class EncoderLayer(nn.Module):
+    """x = Norm(x + SelfAttn(x)); x = Norm(x + FeedForward(x))."""
+
+    def __init__(self, config: TransformerConfig, activation: Activation) -> None:
+        super().__init__()
+        self.self_attn = make_attention(config.attention)
+        self.self_attn_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.dropout = config.dropout
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch src d_model"]:
+        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+        attended = self.self_attn(x, key_padding_mask=padding_mask, query_padding_mask=padding_mask)
+        x = self.self_attn_norm(x + drop(attended, self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
+
+
+class DecoderLayer(nn.Module):
+    """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
+
+    def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
+        super().__init__()
+        self.self_attn = make_attention(config.attention)
+        self.self_attn_norm = nn.LayerNorm(config.d_model)
+        self.cross_attn = make_attention(config.attention)
+        self.cross_attn_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.dropout = config.dropout
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        memory: Float[Tensor, "batch src d_model"],
+        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
+        attended = self.self_attn(
+            x, causal=True, key_padding_mask=tgt_padding_mask, query_padding_mask=tgt_padding_mask
+        )
+        x = self.self_attn_norm(x + drop(attended, self.dropout, self.training))
+        attended = self.cross_attn(x, memory, key_padding_mask=src_padding_mask, query_padding_mask=tgt_padding_mask)
+        x = self.cross_attn_norm(x + drop(attended, self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers, without a norm of its own."""
+
+    def __init__(self, config: TransformerConfig, num_layers: int, activation: Activation) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config, activation) for _ in range(num_layers))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch src d_model"]:
+        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+        for layer in self.layers:
+            x = layer(x, padding_mask)
+        return x
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers, without a norm of its own."""
+
+    def __init__(self, config: EncoderDecoderConfig, num_layers: int, activation: Activation) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config, activation) for _ in range(num_layers))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        memory: Float[Tensor, "batch src d_model"],
+        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
+        for layer in self.layers:
+            x = layer(x, memory, tgt_padding_mask, src_padding_mask)
+        return x
