@@ -6,10 +6,6 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from bench.counters.reading import CounterError
-from bench.errors import EnvironmentMissing, UsageError
-from models.config import ConfigError
-
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
@@ -22,26 +18,21 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
-    """The exit code of ``command``: its own, or that of the error that ended it."""
+    """The exit code of ``command``: its own, or the ``exit_code`` of the error that ended it."""
     try:
         code = command()
         sys.stdout.flush()
         return code
-    except (UsageError, ConfigError) as error:
-        return _fail(prog, error, 2)
-    except EnvironmentMissing as error:
-        return _fail(prog, error, 3)
-    except CounterError as error:
-        return _fail(prog, error, 1)
     except BrokenPipeError:
         # The reader has what it wanted; Python's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            raise
+        print(f"{prog}: error: {error}", file=sys.stderr)
+        return code
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
-
-
-def _fail(prog: str, error: Exception, code: int) -> int:
-    print(f"{prog}: error: {error}", file=sys.stderr)
-    return code

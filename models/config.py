@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 class ConfigError(ValueError):
     """A configuration that cannot be built; the message is one line and names the valid choices."""
 
+    exit_code = 2
+
 
 def _at_least(least: int, **values: int | float) -> None:
     for name, value in values.items():

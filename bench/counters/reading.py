@@ -10,6 +10,8 @@ from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 class CounterError(RuntimeError):
     """A counter gave no number for a model; the message is one line."""
 
+    exit_code = 1
+
     def __init__(self, counter: str, label: str, reason: str) -> None:
         super().__init__(f"{counter} did not count {label}: {reason}")
 

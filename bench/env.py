@@ -1,0 +1,129 @@
+"""Where a number was measured: machine, versions, commit and command, to be stored beside it."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "triton", "ptflops", "fvcore", "numpy", "pytest-benchmark")
+FLAGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+
+
+def machine() -> dict[str, Any]:
+    """CPU, memory, operating system and package versions; what cannot be found out is None."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "arch": platform.machine(),
+        "libc": " ".join(platform.libc_ver()).strip() or None,
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str, Any]:
+    """The machine, and the torch device with its settings, the commit, the time and the command."""
+    import torch
+
+    return {
+        **machine(),
+        "device": device_name(device),
+        "device_type": device,
+        "threads": torch.get_num_threads(),
+        "gpu": gpu() if device == "cuda" else None,
+        "tf32": torch.backends.cuda.matmul.allow_tf32 if device == "cuda" else None,
+        "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
+        "commit": commit(),
+        "dirty": dirty(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": argv if argv is not None else [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def device_name(device: str) -> str:
+    """The processor's name: the GPU's on cuda, else the CPU's with its number of cores."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name()
+    return f"{_cpu() or platform.machine()}, {os.cpu_count()} cores"
+
+
+def gpu() -> dict[str, Any]:
+    """The GPU in use: memory, multiprocessors, capability, runtime and driver."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "multiprocessors": properties.multi_processor_count,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "capability": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": _driver(),
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package stands in."""
+    return _git("rev-parse", "HEAD")
+
+
+def dirty() -> bool | None:
+    """Whether tracked files differ from that commit."""
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    return None if status is None else bool(status)
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, timeout=10, cwd=Path(__file__).parent, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _driver() -> str | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        found = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError:
+        return None
+    return found.decode() if isinstance(found, bytes) else found

@@ -1,0 +1,32 @@
+"""How long the commands take, start-up included, as a user waits for them (pytest-benchmark)."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*argv: str) -> dict[str, float | str]:
+    """One run in a process of its own: seconds to the first row, and its own last word on stderr."""
+    command = [sys.executable, "-u", "-m", "bench.macs", *argv]
+    started = time.perf_counter()
+    first_row = None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        for line in process.stdout:
+            if first_row is None and line.startswith("Transformer base"):
+                first_row = time.perf_counter() - started
+        said = process.stderr.read().strip()
+    assert process.returncode == 0, said
+    return {"first_row_s": first_row, "said": said}
+
+
+def test_three_tables_with_four_counters(benchmark):
+    said = benchmark.pedantic(run, rounds=3, iterations=1)
+    benchmark.extra_info.update(said, command="python -m bench.macs")
+
+
+def test_three_tables_in_closed_form(benchmark):
+    said = benchmark.pedantic(run, args=("--counter", "closed-form"), rounds=5, iterations=1, warmup_rounds=1)
+    benchmark.extra_info.update(said, command="python -m bench.macs --counter closed-form")

@@ -1,0 +1,44 @@
+"""What the reports are written from: results of the bench commands, run here, and stored records."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "reports" / "records"
+GENERATED = ROOT / "reports" / "generated"
+
+
+class CommandFailed(Exception):
+    """A bench command ended with an error; the message is its last line."""
+
+    exit_code = 1
+
+
+def command(*argv: str) -> str:
+    """The stdout of ``python -m ARGV``; CommandFailed where it fails."""
+    done = subprocess.run([sys.executable, "-m", *argv], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        raise CommandFailed(f"python -m {' '.join(argv)} exited {done.returncode}: {last}")
+    return done.stdout
+
+
+@cache
+def macs() -> dict[str, Any]:
+    """Every published table, counted now."""
+    return json.loads(command("bench.macs", "--check", "--format", "json"))
+
+
+def published(name: str) -> dict[str, Any]:
+    """The published table called ``name``, counted now: its rule and a row for each preset and counter."""
+    return next(table for table in macs()["tables"] if table["name"] == name)
+
+
+def command_times() -> dict[str, Any] | None:
+    """pytest-benchmark's file of command times, None where none is stored."""
+    path = RECORDS / "commands.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
