@@ -3,7 +3,7 @@
 import itertools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,17 @@ DEFAULT_D_MODEL = 512
 class Variant:
     """An attention that grids know: the letters that choose it, and its printed equation.
 
-    ``equation`` gives the printed cost of one sequence, None where the paper's form does not apply.
+    ``equation`` gives the printed cost of one sequence, None where the paper's form does not apply; None for a
+    paper without one. ``may_be_zero`` are letters that may be 0. ``label`` is how a message names the grid.
     """
 
     name: str
     letters: tuple[str, ...]
     required: tuple[str, ...]
-    equation_name: str
-    equation: Callable[[Any, int, int], int | None]
+    label: str
+    equation_name: str = ""
+    equation: Callable[[Any, int, int], int | None] | None = None
+    may_be_zero: tuple[str, ...] = ()
 
 
 def _eq18(config, T: int, S: int) -> int | None:
@@ -45,8 +48,9 @@ def _eq19(config, T: int, S: int) -> int | None:
 
 
 VARIANTS = (
-    Variant("moa", ("K", "E", "D"), ("K", "E", "D"), "Eq. 18", _eq18),
-    Variant("mha", ("h", "d_h", "g"), ("h",), "Eq. 19", _eq19),
+    Variant("moa", ("K", "E", "D"), ("K", "E", "D"), "MoA", "Eq. 18", _eq18),
+    Variant("mha", ("h", "d_h", "g"), ("h",), "MHA", "Eq. 19", _eq19),
+    Variant("moh", ("h", "s", "r", "d_h", "g"), ("h", "s", "r"), "MoH", may_be_zero=("s", "r")),
 )
 COMMON = ("d_m", "T", "S", "B")
 
@@ -72,17 +76,22 @@ def parse(text: str) -> Grid:
     letters = {letter for variant in VARIANTS for letter in variant.letters} | set(COMMON)
     for key in values:
         if key not in letters:
-            raise UsageError(f"unknown grid key {key!r}; choose from K, E, D or h, d_h, g, with d_m, T, S, B")
+            choices = " or ".join(", ".join(variant.letters) for variant in VARIANTS)
+            raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}")
+    own = set(values) - set(COMMON)
+    # the first that has every letter: what s and r are not given for is MHA
+    variant = next((variant for variant in VARIANTS if own and own <= set(variant.letters)), None)
+    if variant is None:
+        kinds = " or of ".join(f"{variant.label} ({', '.join(variant.letters)})" for variant in VARIANTS)
+        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)} beside them")
     for key, sizes in values.items():
-        if min(sizes) < 1:
-            raise UsageError(f"grid values must be at least 1, not {key}={min(sizes)}")
-    chosen = [variant for variant in VARIANTS if set(values) & set(variant.letters)]
-    if len(chosen) != 1:
-        raise UsageError("a grid is of MoA (K, E, D) or of MHA (h, d_h, g), with d_m, T, S, B beside them")
-    missing = [letter for letter in (*chosen[0].required, "T") if letter not in values]
+        least = 0 if key in variant.may_be_zero else 1
+        if min(sizes) < least:
+            raise UsageError(f"grid values must be at least {least}, not {key}={min(sizes)}")
+    missing = [letter for letter in (*variant.required, "T") if letter not in values]
     if missing:
-        raise UsageError(f"this grid needs {', '.join(missing)}: '{_example(chosen[0])}'")
-    return Grid(chosen[0], values)
+        raise UsageError(f"this grid needs {', '.join(missing)}: '{_example(variant)}'")
+    return Grid(variant, values)
 
 
 def _example(variant: Variant) -> str:
@@ -158,20 +167,25 @@ def omitted(ledger: Ledger) -> dict[str, int]:
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
 
+def sparse_form(config) -> Lettered | None:
+    """``config`` without what its tokens do not use, None for a variant that has no such form."""
+    return replace(config, implementation="sparse") if hasattr(config, "implementation") else None
+
+
 def _layout(grid: Grid, counters: Sequence[str], configs: Sequence[Lettered]) -> Table:
-    moa_grid = grid.variant.name == "moa"
+    routed, printed = grid.variant.name != "mha", grid.variant.equation is not None
     columns = [
         *(Column(letter, letter, kind="int", width=4) for letter in grid.values),
-        Column("equation", grid.variant.equation_name, kind="int", width=13),
-        Column("values", "+ second\nT*S product", kind="int", width=13),
-        *([Column("router", "+ router", kind="int", width=11)] if moa_grid else []),
-        Column("macs", "= exact", kind="int", width=13),
+        *_equation_columns(grid.variant, routed),
+        Column("macs", "= exact" if printed else "MACs\nas released", kind="int", width=13),
         *(Column(name, name.replace("-", "\n"), kind="int", width=13) for name in counters),
+        *([] if printed else [Column("sparse_macs", "MACs\nideal", kind="int", width=13)]),
         Column("params", "params", kind="int", width=11),
-        *([Column("active_params", "params\nactive", kind="int", width=11)] if moa_grid else []),
+        *([Column("active_params", "params\nactive", kind="int", width=11)] if routed else []),
         Column("eq19", "Eq. 19\nsame d_m", kind="int", width=13),
         Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
         Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
+        *([] if printed else [Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)]),
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
@@ -182,44 +196,71 @@ def _layout(grid: Grid, counters: Sequence[str], configs: Sequence[Lettered]) ->
         columns,
         notes_above=[
             "; ".join(fixed) + "." if fixed else "Every size is given.",
-            f"B times {grid.variant.equation_name} as printed (S = T), what it leaves out by name, the exact count.",
+            f"B times {grid.variant.equation_name} as printed (S = T), what it leaves out by name, the exact count."
+            if printed
+            else "Exact counts of both forms: every head computed, and no head computed for a token that does not use "
+            "it; the counters read the first, and are checked on both.",
         ],
         note_column="to_inner",
     )
+
+
+def _equation_columns(variant: Variant, routed: bool) -> list[Column]:
+    if variant.equation is None:
+        return [Column("router", "of which\nrouters", kind="int", width=11)]
+    return [
+        Column("equation", variant.equation_name, kind="int", width=13),
+        Column("values", "+ second\nT*S product", kind="int", width=13),
+        *([Column("router", "+ router", kind="int", width=11)] if routed else []),
+    ]
 
 
 def _row(variant: Variant, point: dict[str, int], config, counters: Sequence[str], device: str | None) -> Row:
     lengths = {"batch_size": point.get("B", 1), "tgt_len": point["T"], "src_len": point.get("S", point["T"])}
     measured = measure(config, lengths, counters, device=device, label=_name(point))
     B, T, S = lengths["batch_size"], lengths["tgt_len"], lengths["src_len"]
-    printed = variant.equation(config, T, S)
+    printed = variant.equation(config, T, S) if variant.equation else None
     equation = None if printed is None else B * printed
     missing = omitted(measured.ledger)
     failures = measured.disagreements(_name(point))
     exact = measured.ledger.macs
     if equation is not None and equation + sum(missing.values()) != exact:
         failures.append(f"{_name(point)}: {variant.equation_name} and what it leaves out are not the exact count")
+    active, sparse, ideal_to_dense = measured.ledger.active_params, None, None
+    if (sparse_config := sparse_form(config)) is not None:
+        sparse = measure(sparse_config, lengths, counters, device=device, label=f"{_name(point)} sparse")
+        failures += sparse.disagreements(f"{_name(point)} sparse")
+        active = sparse.ledger.active_params
+        same_heads = {letter: config.letters()[letter] for letter in ("d_m", "h", "d_h", "g")}
+        ideal_to_dense = Fraction(sparse.ledger.macs, mha.layer("", B=B, T=T, S=S, **same_heads).macs)
     same_width, same_inner = (_dense(config, width, B, T, S) for width in _widths(config))
     eq19 = B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None
     values = {
         **point,
         "equation": equation,
+        "router": 0,
         **missing,
         "macs": exact,
+        "sparse_macs": sparse and sparse.ledger.macs,
         **{count.counter: count.macs for count in measured.counts},
         "params": measured.ledger.params,
-        "active_params": measured.ledger.active_params,
+        "active_params": active,
         "eq19": eq19,
         "to_mha": Fraction(exact, same_width),
         "to_inner": Fraction(exact, same_inner),
+        "ideal_to_dense": ideal_to_dense,
     }
     facts = {"point": point, "printed_equation_macs": equation, "omitted_macs": missing, "eq19_macs": eq19}
     facts |= {"mha_same_d_model_macs": same_width, "mha_same_inner_width_macs": same_inner}
-    return Row(values, notes=failures, records=as_records(None, measured, **facts), failures=failures)
+    records = as_records(None, measured, **facts)
+    if sparse:
+        facts |= {"implementation": "sparse"}
+        records += as_records(None, sparse, **facts)
+    return Row(values, notes=failures, records=records, failures=failures)
 
 
 def _widths(config) -> tuple[int, int]:
-    heads = config.top_k if hasattr(config, "top_k") else config.num_heads
+    heads = config.num_heads if hasattr(config, "num_heads") else config.top_k
     return config.d_model, heads * config.head_dim
 
 

@@ -9,9 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from formulas.ledger import Ledger
-from models.config import MODELS, AttentionConfig, ConfigError, ModelConfig
-
-LAYER_LENGTHS = {"batch_size": 1, "tgt_len": 10, "src_len": 10}
+from models.config import MODELS, AttentionConfig, ConfigError, Layered, ModelConfig
 
 
 def attention_form(config: AttentionConfig):
@@ -24,7 +22,13 @@ def ledger_of(config: AttentionConfig | ModelConfig, lengths: Mapping[str, int])
     if config.variant not in MODELS:
         return attention_form(config)("", B=lengths["batch_size"], T=lengths["tgt_len"], S=lengths["src_len"])
     form = import_module(f"formulas.{config.variant}").model
-    return form(attention_form(config.attention), **config.letters(), **config.length_letters(lengths))
+    if isinstance(config, Layered):
+        # one form for all layers that are configured alike: the model's form writes their entries once
+        forms = {layer: attention_form(layer) for layer in config.layers}
+        attention = [forms[layer] for layer in config.layers]
+    else:
+        attention = attention_form(config.attention)
+    return form(attention, **config.letters(), **config.length_letters(lengths))
 
 
 def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:
@@ -33,9 +37,9 @@ def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, i
     ``seq_len`` stands for every length of a model that has several. Raises ConfigError for a length below 1
     or one that the model does not have.
     """
-    lengths = dict(getattr(config, "lengths", LAYER_LENGTHS))
+    lengths = dict(config.lengths)
     given = {name: value for name, value in given.items() if value is not None}
-    if "seq_len" in given and "seq_len" not in lengths:
+    if "seq_len" in given and "src_len" in lengths:
         both = given.pop("seq_len")
         given = {"src_len": both, "tgt_len": both} | given
     for name, value in given.items():

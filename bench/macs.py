@@ -133,7 +133,7 @@ def _listing() -> str:
             "counters  " + ", ".join((CLOSED_FORM, *registry.NAMES, "all")),
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
-            "grids     K, E, D (MoA) or h, d_h, g (MHA), with d_m, T, S, B",
+            "grids     K, E, D (MoA), h, d_h, g (MHA) or h, s, r, d_h, g (MoH), with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]
     )

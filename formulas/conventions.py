@@ -35,7 +35,7 @@ def vocabulary_projection(entry: Entry) -> int:
 
 def router(entry: Entry) -> int:
     """The routers' linear layers."""
-    return int(entry.kind == "linear" and "E" in entry.dims)
+    return int(entry.kind == "linear" and "router" in entry.path.split("."))
 
 
 def ffn_biases(entry: Entry) -> int:

@@ -4,7 +4,8 @@ MACs, parameters and every other account are projections of the same entries. Si
 give counts, or sympy symbols, which give the formula itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
@@ -16,8 +17,14 @@ Size = Any
 MAC_KINDS = ("linear", "expert_linear", "scores", "values", "conv")
 """Kinds whose size is a number of multiply-accumulates."""
 
-OTHER_KINDS = ("bias", "expert_bias", "softmax", "norm", "activation", "elementwise", "embedding")
+OTHER_KINDS = (
+    "bias", "expert_bias", "softmax", "norm", "rms_norm", "activation", "elementwise", "embedding", "rope",
+)  # fmt: skip
 """Kinds without multiply-accumulates: their size is the number of output elements."""
+
+
+SELECTED = {"E": "K", "h": "k"}
+"""Of so many of the first, a token uses so many of the second."""
 
 
 def divide(a: Size, b: Size) -> Size:
@@ -37,7 +44,8 @@ def at(path: str, name: str) -> str:
 class Entry:
     """One operation: ``times`` repetitions of the product of ``dims``.
 
-    ``path`` is the module path, with ``*`` for the index of a repeated layer (``encoder.layers.*.self_attn``).
+    ``path`` is the module path, with ``*`` for the index of a repeated layer (``encoder.layers.*.self_attn``), or
+    ``3-7`` for those of a run of layers.
     ``weight`` holds the sizes whose product is the parameter tensor, empty where there is none or it is tied.
     """
 
@@ -65,10 +73,16 @@ class Entry:
 
     @property
     def active_params(self) -> Size:
-        """Parameters that one token uses: K of the E experts, where the entry selects experts."""
-        if "E" in self.weight and "E" not in self.dims:
-            return replace(self, weight={**self.weight, "E": self.dims["K"]}).params
-        return self.params
+        """Parameters that one token uses: of a weight letter that the operation selects from, the selected ones.
+
+        K of E experts, k of h heads: the letter stands in ``weight``, and in ``dims`` what is selected of it.
+        """
+        used = {
+            letter: self.dims[SELECTED[letter]]
+            for letter in self.weight
+            if letter not in self.dims and SELECTED.get(letter) in self.dims
+        }
+        return replace(self, weight={**self.weight, **used}).params if used else self.params
 
     def with_dims(self, **sizes: Size) -> "Entry":
         """This entry with other sizes for letters that it has."""
@@ -107,7 +121,7 @@ class Ledger:
 
     @property
     def active_params(self) -> Size:
-        """All parameters but those of the E - K experts that a token does not use."""
+        """All parameters but those of the experts or heads that a token does not use."""
         return sum(entry.active_params for entry in self)
 
     def billed(self, convention: Callable[[Entry], int]) -> Size:
@@ -130,13 +144,16 @@ class Ledger:
         return totals
 
     def at_layers(self) -> "Ledger":
-        """Every ``*`` written out as the layer indices 0 … times - 1 (integers only)."""
+        """Every ``*`` written out as the layer indices 0 … times - 1, every ``3-7`` as 3 … 7 (integers only)."""
         out = []
         for entry in self:
-            if "*" in entry.path:
-                out += [replace(entry, path=entry.path.replace("*", str(i)), times=1) for i in range(entry.times)]
-            else:
+            run = re.search(r"\*|(?:^|(?<=\.))(\d+)-\d+(?=\.|$)", entry.path)
+            if run is None:
                 out.append(entry)
+                continue
+            first = int(run[1] or 0)
+            for i in range(first, first + entry.times):
+                out.append(replace(entry, path=f"{entry.path[: run.start()]}{i}{entry.path[run.end() :]}", times=1))
         return Ledger(tuple(out))
 
 
@@ -146,3 +163,17 @@ def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
     for part in parts:
         entries += [part] if isinstance(part, Entry) else part
     return Ledger(tuple(entries))
+
+
+def stack(path: str, mixers: Sequence[Any], block: Callable[[str, Any], Ledger]) -> Ledger:
+    """``block(path.index, mixer)`` for each of ``mixers``; neighbours with the same mixer are one run of entries."""
+    out, first = [], 0
+    while first < len(mixers):
+        last = first
+        while last + 1 < len(mixers) and mixers[last + 1] is mixers[first]:
+            last += 1
+        times = last - first + 1
+        index = "*" if times == len(mixers) else str(first) if times == 1 else f"{first}-{last}"
+        out.append(block(at(path, index), mixers[first]).repeat(times))
+        first = last + 1
+    return ledger(*out)

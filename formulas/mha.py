@@ -3,7 +3,9 @@
 W_att,i = Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)), y = sum_i (W_att,i V Wv_i) Wo_i   (Eq. 4-5)
 """
 
-from formulas.ledger import Entry, Ledger, Size, at, ledger
+from dataclasses import replace
+
+from formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 from formulas.linear import linear
 
 
@@ -29,6 +31,32 @@ def attention_ledger(
     )
 
 
+def rope(path: str, queries, heads, keys, kv_heads) -> Ledger:
+    """Rotary positions on queries and on new keys; an element of output each."""
+    return ledger(Entry(path, "rope", {**queries, **heads}), Entry(path, "rope", {**keys, **kv_heads}))
+
+
+def causal_half(form: Ledger) -> Ledger:
+    """``form`` of causal self-attention without the pairs that the mask hides: what need not be computed.
+
+    Of the T S pairs of the executed square, T (2 S - T + 1) / 2 are left, T (T + 1) / 2 where S = T: the T
+    queries are the last T of the S tokens.
+    """
+    out = []
+    for entry in form:
+        if {"T", "S"} <= entry.dims.keys():
+            T, S = entry.dims["T"], entry.dims["S"]
+            rest = {letter: size for letter, size in entry.dims.items() if letter not in ("T", "S")}
+            entry = replace(entry, dims={**rest, "N_qk": divide(T * (2 * S - T + 1), 2)})
+        out.append(entry)
+    return Ledger(tuple(out))
+
+
+def decode_step(path: str, *, B: Size, n: Size, **sizes) -> Ledger:
+    """One new token of each sequence, with the keys and values of ``n`` earlier ones in a cache."""
+    return layer(path, B=B, T=1, S=n + 1, n=n, **sizes)
+
+
 def layer(
     path: str,
     *,
@@ -40,17 +68,21 @@ def layer(
     d_h: Size,
     g: Size,
     bias: bool = True,
+    n: Size = 0,
+    rotary: bool = False,
 ) -> Ledger:
     """The exact form: T query and S key tokens, h heads of width d_h, g key/value heads.
 
-    MACs: 2 B T d_m h d_h + 2 B S d_m g d_h + 2 B h T S d_h.
+    Keys and values of ``n`` of the S tokens are in a cache. ``rotary`` turns queries and keys.
+    MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h.
     """
-    queries, keys = {"B": B, "T": T}, {"B": B, "S": S}
+    queries, keys = {"B": B, "T": T}, {"B": B, "S": S - n}
     width, heads, kv_heads = {"d_m": d_m}, {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads, bias),
         linear(at(path, "k_proj"), keys, width, kv_heads, bias),
         linear(at(path, "v_proj"), keys, width, kv_heads, bias),
+        rope(path, queries, heads, keys, kv_heads) if rotary else (),
         attention_ledger(path, B=B, T=T, S=S, h=h, d_h=d_h),
         linear(at(path, "out_proj"), queries, heads, width, bias),
     )

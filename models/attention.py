@@ -7,7 +7,10 @@ the one spelling which every MAC counter reads in full.
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
+
+from models.cache import KeyValueCache
+from models.rotary import Rotary, rotate
 
 
 def attend(
@@ -66,14 +69,38 @@ def hidden_keys(
 
 
 def masked_softmax(
-    scores: Float[Tensor, "batch kv_heads rows src"], hidden: Bool[Tensor, "#batch #kv_heads #rows src"] | None
-) -> Float[Tensor, "batch kv_heads rows src"]:
+    scores: Float[Tensor, "*rows src"], hidden: Bool[Tensor, "*#rows src"] | None
+) -> Float[Tensor, "*rows src"]:
     """Softmax over the keys that are not hidden; zeros in a row without any."""
     if hidden is None:
         return torch.softmax(scores, dim=-1)
     # the lowest finite score instead of -inf: a row without any visible key stays finite, and is zeroed after
     lowest = torch.finfo(scores.dtype).min
     return torch.softmax(scores.masked_fill(hidden, lowest), dim=-1).masked_fill(hidden, 0.0)
+
+
+def split_heads(x: Float[Tensor, "batch seq width"], head_dim: int) -> Float[Tensor, "batch seq heads head_dim"]:
+    """(B, T, h d_h) as (B, T, h, d_h)."""
+    return x.view(*x.shape[:2], -1, head_dim)
+
+
+def keys_and_values(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src d_model"] | None,
+    rotary: Rotary | None,
+    cache: KeyValueCache | None,
+) -> tuple[Float[Tensor, "batch all_src kv_heads head_dim"], Float[Tensor, "batch all_src kv_heads head_dim"]]:
+    """``layer``'s keys and values of ``key``, of ``query`` without it, behind those in ``cache``.
+
+    Raises ValueError for ``rotary`` or ``cache`` with a ``key``: positions and causality are of one sequence.
+    """
+    if key is not None and (rotary is not None or cache is not None):
+        raise ValueError("rotary positions and a cache are for self-attention: leave key out")
+    source = query if key is None else key
+    k = rotate(split_heads(layer.k_proj(source), layer.config.head_dim), rotary)
+    v = split_heads(layer.v_proj(source), layer.config.head_dim)
+    return (k, v) if cache is None else cache.append(k, v)
 
 
 def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:

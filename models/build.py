@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from models.config import AttentionConfig, ConfigError, EncoderDecoderConfig, MaskedLanguageModelConfig, ModelConfig
+from models.config import AttentionConfig, ConfigError, ModelConfig
 from models.moa import ExpertLinear
 from models.resolve import make_module
 
@@ -46,45 +46,39 @@ def example_inputs(
 ) -> dict[str, Tensor]:
     """Seeded random inputs by the names that the forward of ``config``'s module gives them.
 
-    ``lengths``: batch_size with src_len and tgt_len, or with seq_len for a masked language model. Tokens are
-    int64; a bare layer gets ``query`` (B, T, d_m) and ``key`` (B, S, d_m) of ``dtype``. Raises ConfigError
-    for a missing length, or one that the model has no positions for.
+    ``lengths``: those that ``config.lengths`` names. Tokens and labels are int64, features of ``dtype``; a bare
+    layer gets ``query`` (B, T, d_m) and ``key`` (B, S, d_m). Raises ConfigError for a missing length, or one
+    that the model has no positions for.
     """
-    if isinstance(config, EncoderDecoderConfig | MaskedLanguageModelConfig):
-        names = tuple(config.lengths)
-    else:
-        names = ("batch_size", "src_len", "tgt_len")
-    missing = [name for name in names if name not in lengths]
+    missing = [name for name in config.lengths if name not in lengths]
     if missing:
-        raise ConfigError(f"lengths needs {', '.join(missing)}; all of {', '.join(names)} are wanted")
+        raise ConfigError(f"lengths needs {', '.join(missing)}; all of {', '.join(config.lengths)} are wanted")
 
     generator = torch.Generator().manual_seed(seed)
 
-    def tokens(length: str) -> Tensor:
-        shape = (lengths["batch_size"], lengths[length])
+    def made(shape: tuple[int, ...], below: int | None) -> Tensor:
+        kind = dtype if below is None else torch.int64
         if torch.device(device).type == "meta":
-            return torch.zeros(shape, dtype=torch.int64, device=device)
-        return torch.randint(config.vocab_size, shape, generator=generator).to(device)
+            return torch.zeros(shape, dtype=kind, device=device)
+        if below is None:
+            drawn = torch.randn(shape, generator=generator)
+        else:
+            drawn = torch.randint(below, shape, generator=generator)
+        return drawn.to(device=device, dtype=kind)
 
-    def features(length: str) -> Tensor:
-        shape = (lengths["batch_size"], lengths[length], config.d_model)
-        if torch.device(device).type == "meta":
-            return torch.zeros(shape, dtype=dtype, device=device)
-        return torch.randn(shape, generator=generator).to(device=device, dtype=dtype)
-
-    if isinstance(config, EncoderDecoderConfig):
-        return {"src_tokens": tokens("src_len"), "tgt_tokens": tokens("tgt_len")}
-    if isinstance(config, MaskedLanguageModelConfig):
-        config.length_letters(lengths)
-        return {"tokens": tokens("seq_len")}
-    return {"query": features("tgt_len"), "key": features("src_len")}
+    return {name: made(*spec) for name, spec in config.inputs(lengths).items()}
 
 
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int) -> None:
-    """Glorot-uniform products, N(0, 1/d_m) embeddings, zero biases, identity norms."""
+    """Glorot-uniform products, N(0, 1/d_m) embeddings, zero biases, identity norms; a module's own
+    ``initial_values``, by parameter name, where it has them."""
     generator = torch.Generator().manual_seed(seed)
     done = set()
+    for owner in model.modules():
+        for name, value in owner.initial_values().items() if hasattr(owner, "initial_values") else ():
+            done.add(owner.get_parameter(name))
+            owner.get_parameter(name).copy_(value)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter not in done:

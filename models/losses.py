@@ -10,7 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from models.head_router import HeadRouter
 from models.router import Recorded, TopKRouter
+
+Router = TopKRouter | HeadRouter
 
 
 def expert_counts(
@@ -46,6 +49,18 @@ def balance_loss(
     return num_experts * (f * p).sum()
 
 
+def head_balance_loss(
+    probs: Float[Tensor, "batch tgt num_experts"],
+    indices: Int[Tensor, "batch tgt top_k"],
+    padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+) -> Float[Tensor, ""]:
+    """L_b = sum_i P_i f_i over routed heads (arXiv 2410.11842, Eq. 7): f_i the fraction of tokens that select
+    head i, P_i its mean probability. Only P carries a gradient. r / E when perfectly balanced, 0 without tokens.
+    """
+    # balance_loss is E / r times this: its f counts selections, of which each token makes r
+    return balance_loss(probs, indices, padding_mask) * (indices.shape[-1] / probs.shape[-1])
+
+
 def z_loss(
     logits: Float[Tensor, "batch tgt num_experts"],
     padding_mask: Bool[Tensor, "batch tgt"] | None = None,
@@ -61,7 +76,9 @@ def z_loss(
 def routed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The layers of ``model`` that route tokens, by module path ("" for ``model`` itself)."""
     for path, module in model.named_modules():
-        if isinstance(getattr(module, "router", None), TopKRouter):
+        router = getattr(module, "router", None)
+        # a MoH layer without routed heads has no routing
+        if isinstance(router, Router) and router.top_k:
             yield path, module
 
 
@@ -72,18 +89,27 @@ def record_routing(model: nn.Module, enabled: bool = True) -> None:
 
 
 def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""]:
-    """sum over routed layers of alpha L_a + beta L_z (second part of Eq. 17); 0 for a model without any.
+    """Sum over MoA layers of alpha L_a + beta L_z (second part of Eq. 17), and beta L_b of MoH layers; else 0.
 
-    alpha and beta are balance_loss_weight and z_loss_weight of the layer's config. Raises RuntimeError where
-    no forward was recorded.
+    MoH's is the sum of L_b over its layers with ``printed`` gates, the mean of E L_b with ``released`` ones.
+    alpha and beta are balance_loss_weight and z_loss_weight of the layer's config; MoH's beta is the former.
+    Raises RuntimeError where no forward was recorded.
     """
     total = next(model.parameters()).new_zeros(())
+    released = []
     for path, module in routed_modules(model):
         (_, indices, logits, probs), padding_mask = _recorded(path, module.router)
+        if isinstance(module.router, HeadRouter):
+            loss = module.config.balance_loss_weight * head_balance_loss(probs, indices, padding_mask)
+            if module.config.gates == "released":
+                released.append(module.router.num_experts * loss)
+            else:
+                total = total + loss
+            continue
         balance = balance_loss(probs, indices, padding_mask)
         z = z_loss(logits, padding_mask)
         total = total + module.config.balance_loss_weight * balance + module.config.z_loss_weight * z
-    return total
+    return total + torch.stack(released).mean() if released else total
 
 
 def tokens_per_expert(model: nn.Module) -> dict[str, Int[Tensor, "num_experts"]]:
@@ -98,7 +124,7 @@ def tokens_per_expert(model: nn.Module) -> dict[str, Int[Tensor, "num_experts"]]
     return counts
 
 
-def _recorded(path: str, router: TopKRouter) -> Recorded:
+def _recorded(path: str, router: Router) -> Recorded:
     if router.recorded is None:
         raise RuntimeError(
             f"no routing recorded in {path or 'this layer'}; run a forward in training mode or after record_routing()"

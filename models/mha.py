@@ -3,8 +3,10 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.attention import attend, zero_padded
+from models.attention import attend, keys_and_values, split_heads, zero_padded
+from models.cache import KeyValueCache
 from models.config import MultiHeadAttentionConfig
+from models.rotary import Rotary, rotate
 
 
 class MultiHeadAttention(nn.Module):
@@ -28,23 +30,24 @@ class MultiHeadAttention(nn.Module):
         key: Float[Tensor, "batch src d_model"] | None = None,
         *,
         causal: bool = False,
-        key_padding_mask: Bool[Tensor, "batch src"] | None = None,
+        key_padding_mask: Bool[Tensor, "batch all_src"] | None = None,
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        rotary: Rotary | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
 
-        Masks are True at padding; padded queries yield zeros.
+        ``rotary`` turns queries and keys, which then are the same tokens. Keys and values go behind those in
+        ``cache``, and the queries see them causally; S of ``key_padding_mask`` counts the cached ones too. Masks
+        are True at padding; padded queries yield zeros.
         """
-        key = query if key is None else key
+        k, v = keys_and_values(self, query, key, rotary, cache)
         out = attend(
-            self._split_heads(self.q_proj(query)),
-            self._split_heads(self.k_proj(key)),
-            self._split_heads(self.v_proj(key)),
-            causal=causal,
+            rotate(split_heads(self.q_proj(query), self.config.head_dim), rotary),
+            k,
+            v,
+            causal=causal or cache is not None,
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
         )
         return zero_padded(self.out_proj(out.flatten(-2)), query_padding_mask)
-
-    def _split_heads(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq heads head_dim"]:
-        return x.view(*x.shape[:2], -1, self.config.head_dim)

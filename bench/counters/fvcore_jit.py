@@ -50,13 +50,13 @@ def bills(entry: Entry) -> int:
     norm                          5  aten::layer_norm with a scale, else 4: jit_handles.py:230-248
     bias                          0  aten::linear and _convolution leave it out: :99-110, 129-173
     every other kind              0  ignored (aten::relu) or listed as unsupported (add, mul, softmax, gelu,
-                                     embedding): flop_count.py:26-44
+                                     silu, rsqrt, embedding): flop_count.py:26-44
     """
     if entry.kind in MAC_KINDS:
         return 1
     if entry.kind == "norm":
         return 5 if entry.weight else 4
-    if entry.kind in ("bias", "expert_bias", "elementwise", "softmax", "activation", "embedding"):
+    if entry.kind in ("bias", "expert_bias", "elementwise", "rope", "softmax", "activation", "rms_norm", "embedding"):
         return 0
     raise unknown_kind(NAME, entry)
 

@@ -52,7 +52,8 @@ def bills(entry: Entry) -> int:
     """
     if entry.kind in MAC_KINDS or entry.kind == "bias":
         return 1
-    if entry.kind in ("expert_bias", "elementwise", "softmax", "activation", "embedding", "norm"):
+    free = ("expert_bias", "elementwise", "rope", "softmax", "activation", "embedding", "norm", "rms_norm")
+    if entry.kind in free:
         return 0
     raise unknown_kind(NAME, entry)
 

@@ -61,7 +61,8 @@ def bills(entry: Entry) -> int:
     """
     if entry.kind in MAC_KINDS:
         return 1
-    if entry.kind in ("bias", "expert_bias", "elementwise", "softmax", "activation", "embedding", "norm"):
+    biases = ("bias", "expert_bias")
+    if entry.kind in (*biases, "elementwise", "rope", "softmax", "activation", "embedding", "norm", "rms_norm"):
         return 0
     raise unknown_kind(NAME, entry)
 

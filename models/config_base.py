@@ -1,0 +1,68 @@
+"""What every configuration shares: the error, the checks, sizes by letter. Importable without torch."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be built; the message is one line and names the valid choices."""
+
+    exit_code = 2
+
+
+def at_least(least: int, **values: int | float) -> None:
+    """ConfigError naming the first of ``values`` below ``least``."""
+    for name, value in values.items():
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, not {value}")
+
+
+def probability(**values: int | float) -> None:
+    """ConfigError naming the first of ``values`` outside [0, 1)."""
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ConfigError(f"{name} must lie in [0, 1), not {value}")
+
+
+def one_of(choices: tuple[str, ...], **values: str) -> None:
+    """ConfigError naming the first of ``values`` that is none of ``choices``."""
+    for name, value in values.items():
+        if value not in choices:
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+class Input(NamedTuple):
+    """One argument of a forward: whole numbers below ``below``, or features where that is None."""
+
+    shape: tuple[int, ...]
+    below: int | None = None
+
+
+class Lettered:
+    """A configuration that gives its sizes in the field's letters, as its closed form takes them.
+
+    ``variant`` names the file in formulas/ and models/; ``module`` the class there, None for a closed form
+    without one; ``fields_by_letter`` says which field or property a letter stands for; ``lengths`` are the
+    input lengths with their defaults.
+    """
+
+    variant: ClassVar[str]
+    module: ClassVar[str | None]
+    fields_by_letter: ClassVar[Mapping[str, str]]
+    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
+
+    def letters(self) -> dict[str, Any]:
+        """The keyword arguments of this variant's closed form, input lengths apart."""
+        return {letter: getattr(self, name) for letter, name in self.fields_by_letter.items()}
+
+    @property
+    def has_module(self) -> bool:
+        """Whether this can be built, not only computed."""
+        return self.module is not None and getattr(self, "attention", self).module is not None
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """The arguments of the forward by name; of a bare layer, unless a model says otherwise."""
+        return {
+            "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
+            "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
+        }

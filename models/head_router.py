@@ -1,0 +1,90 @@
+"""Which heads a token uses, and with what gates (arXiv 2410.11842, Eq. 3-10)."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.config import MixtureOfHeadAttentionConfig
+from models.router import Recorded, Routing
+
+
+class HeadGates(NamedTuple):
+    """The k = s + r heads of each token, shared ones first, and their gates."""
+
+    indices: Int[Tensor, "batch tgt k"]
+    gates: Float[Tensor, "batch tgt k"]
+
+
+class HeadRouter(nn.Module):
+    """Two-stage routing: within the shared heads and within the routed ones, then between the two groups.
+
+    ``printed`` gates (Eq. 5-6): alpha_1 Softmax(W_s x)_i for a shared head, alpha_2 Softmax(W_r x)_i for a
+    selected routed head, [alpha_1, alpha_2] = Softmax(W_h x). ``released`` gates: the selected routed
+    probabilities are renormalised and times r, the shared ones times s, the pair times 2, so that uniform logits
+    make every gate 1. W_r exists where r > 0, W_s where s > 1, W_h where r > 0 and s > 0; a factor without its
+    matrix is 1. Padded tokens are routed like any other, so that shapes do not depend on a mask.
+
+    Router ``query_norm`` has no matrices: head i scores |q_i| / std over the routed heads, from queries before
+    rotary positions; gates are 1 for the selected heads, with the gradient of the probability of that score
+    (Eq. 9-10).
+
+    The last routing of the routed heads, numbered from 0, is kept in ``recorded`` while training, or where
+    ``record_routing`` is set; models/losses.py reads it there.
+    """
+
+    def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.num_experts = config.num_routed_heads
+        self.top_k = config.top_k
+        s, d_model = config.num_shared_heads, config.d_model
+        linear = config.router == "linear"
+        self.routed_proj = nn.Linear(d_model, self.num_experts, bias=False) if linear and self.top_k else None
+        self.shared_proj = nn.Linear(d_model, s, bias=False) if linear and s > 1 else None
+        self.group_proj = nn.Linear(d_model, 2, bias=False) if linear and s and self.top_k else None
+        self.record_routing = False
+        self.recorded: Recorded | None = None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        query: Float[Tensor, "batch tgt heads head_dim"] | None = None,
+    ) -> HeadGates:
+        """Route tokens (B, T, d_m); a ``query_norm`` router reads ``query`` (B, T, h, d_h) instead."""
+        s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates == "released"
+        by_norm = self.config.router == "query_norm"
+        ones = x.new_ones(()).expand(*x.shape[:2], 1)
+        indices, gates = [], []
+        if s:
+            indices.append(torch.arange(s, device=x.device).expand(*x.shape[:2], s))
+            gates.append(ones.expand(-1, -1, s))
+            if self.shared_proj is not None:
+                gates[0] = torch.softmax(self.shared_proj(x), dim=-1) * (s if released else 1)
+        if r:
+            logits = self._norms(query[:, :, s:]) if by_norm else self.routed_proj(x)
+            probs = torch.softmax(logits, dim=-1)
+            weights, selected = torch.topk(probs, r, dim=-1)
+            self._record(Routing(weights, selected, logits, probs), padding_mask)
+            indices.append(selected + s)
+            if by_norm:
+                weights = 1 + weights - weights.detach()
+            elif released:
+                weights = weights / weights.sum(dim=-1, keepdim=True) * r
+            gates.append(weights)
+        if self.group_proj is not None:
+            groups = torch.softmax(self.group_proj(x), dim=-1) * (2 if released else 1)
+            gates = [groups[..., i : i + 1] * gate for i, gate in enumerate(gates)]
+        return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
+
+    def _norms(self, query: Float[Tensor, "batch tgt routed head_dim"]) -> Float[Tensor, "batch tgt routed"]:
+        norms = (query * query).sum(dim=-1).sqrt()
+        # no gradient through a norm of 0, and no division by a standard deviation of 0
+        tiny = torch.finfo(norms.dtype).tiny
+        return norms / norms.std(dim=-1, keepdim=True).clamp(min=tiny)
+
+    def _record(self, routing: Routing, padding_mask: Tensor | None) -> None:
+        # nothing is kept in plain inference: a stored tensor would outlive the forward
+        self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None

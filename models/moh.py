@@ -1,0 +1,140 @@
+"""Mixture-of-head attention (arXiv 2410.11842): a weighted sum of the heads that each token selects."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.attention import attend, drop, hidden_keys, keys_and_values, masked_softmax, split_heads, zero_padded
+from models.cache import KeyValueCache
+from models.config import MixtureOfHeadAttentionConfig
+from models.head_router import HeadGates, HeadRouter
+from models.rotary import Rotary, rotate
+
+GATHERED_BYTES = 16 * 2**20
+
+
+class MixtureOfHeadAttention(nn.Module):
+    """MoH(X, X') = sum_i g_i H^i W_O^i, H^i = Softmax(X W_Q^i (X' W_K^i)^T / sqrt(d_h)) X' W_V^i (Eq. 3-4).
+
+    ``implementation="dense"`` computes every H^i and multiplies it by its gate, 0 where the head is not selected:
+    the released code. ``"sparse"`` computes queries, scores, values and output rows of the k selected heads of
+    each token only. Parameters and results are the same; keys and values are computed for all heads in both.
+    """
+
+    def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.router = HeadRouter(config)
+        self.q_proj = nn.Linear(config.d_model, width, bias=config.bias)
+        self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
+        self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
+        self.out_proj = nn.Linear(width, config.d_model, bias=config.bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None = None,
+        *,
+        causal: bool = False,
+        key_padding_mask: Bool[Tensor, "batch all_src"] | None = None,
+        query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        rotary: Rotary | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
+
+        ``rotary`` turns queries and keys, which then are the same tokens. Keys and values go behind those in
+        ``cache``, and the queries see them causally; S of ``key_padding_mask`` counts the cached ones too. Masks
+        are True at padding; padded queries are routed all the same, and yield zeros.
+        """
+        k, v = keys_and_values(self, query, key, rotary, cache)
+        heads = self._dense if self.config.implementation == "dense" else self._sparse
+        out = heads(query, k, v, causal or cache is not None, key_padding_mask, query_padding_mask, rotary)
+        return zero_padded(out, query_padding_mask)
+
+    def _route(self, x: Tensor, padding_mask: Tensor | None, query: Tensor | None) -> HeadGates:
+        return self.router(x, padding_mask, query if self.config.router == "query_norm" else None)
+
+    def _dropout(self) -> float:
+        return self.config.attention_dropout if self.training else 0.0
+
+    def _dense(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
+        query = split_heads(self.q_proj(x), self.config.head_dim)
+        selected, gates = self._route(x, query_padding_mask, query)
+        out = attend(
+            rotate(query, rotary),
+            key,
+            value,
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            dropout=self._dropout(),
+        )
+        all_gates = gates.new_zeros(*gates.shape[:2], self.config.num_heads).scatter(-1, selected, gates)
+        return self.out_proj((out * all_gates[..., None]).flatten(-2))
+
+    def _sparse(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
+        config = self.config
+        by_head = self.q_proj.weight.view(config.num_heads, config.head_dim, config.d_model).transpose(1, 2)
+        if config.router == "query_norm":
+            query = split_heads(self.q_proj(x), config.head_dim)
+            selected, gates = self._route(x, query_padding_mask, query)
+            query = query.gather(2, selected[..., None].expand(-1, -1, -1, config.head_dim))
+        else:
+            selected, gates = self._route(x, query_padding_mask, None)
+            rows = x[:, :, None].expand(-1, -1, config.num_active_heads, -1)
+            query = gathered_product(rows, by_head, selected)
+            if config.bias:
+                query = query + self.q_proj.bias.view(config.num_heads, config.head_dim)[selected]
+        hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
+        out = self._attend_selected(rotate(query, rotary), key, value, selected, hidden)
+        rows_of_out = self.out_proj.weight.t().view(config.num_heads, config.head_dim, config.d_model)
+        out = gathered_product(out * gates[..., None], rows_of_out, selected).sum(dim=2)
+        return out + self.out_proj.bias if config.bias else out
+
+    def _attend_selected(
+        self,
+        query: Float[Tensor, "batch tgt k head_dim"],
+        key: Float[Tensor, "batch src kv_heads head_dim"],
+        value: Float[Tensor, "batch src kv_heads head_dim"],
+        selected: Int[Tensor, "batch tgt k"],
+        hidden: Bool[Tensor, "#batch #tgt src"] | None,
+    ) -> Float[Tensor, "batch tgt k head_dim"]:
+        """Each row (token, slot) against the keys of its own head, gathered for it."""
+        src_len, num_kv_heads, head_dim = key.shape[1:]
+        group = self.config.num_heads // num_kv_heads
+        # (B g, S, d_h), and for each row which of the B g it reads
+        keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (key, value))
+        batch = torch.arange(query.shape[0], device=query.device)[:, None, None]
+        reads = (batch * num_kv_heads + selected // group).reshape(-1)
+        rows = (query * head_dim**-0.5).reshape(-1, 1, head_dim)
+        chunk = rows_per_chunk(rows, src_len * head_dim)
+        row_chunks, masks = rows.split(chunk), None
+        if hidden is not None:
+            masks = hidden[:, :, None].expand(*selected.shape, -1).reshape(-1, 1, src_len).split(chunk)
+        out = []
+        for i, (row, read) in enumerate(zip(row_chunks, reads.split(chunk), strict=True)):
+            scores = torch.bmm(row, keys[read].transpose(1, 2))
+            weights = drop(masked_softmax(scores, None if masks is None else masks[i]), self._dropout(), True)
+            out.append(torch.bmm(weights, values[read]))
+        return torch.cat(out).reshape(query.shape)
+
+
+def gathered_product(
+    x: Float[Tensor, "batch tgt k fan_in"],
+    by_head: Float[Tensor, "heads fan_in fan_out"],
+    selected: Int[Tensor, "batch tgt k"],
+) -> Float[Tensor, "batch tgt k fan_out"]:
+    """Row (b, t, i) times the matrix of head ``selected[b, t, i]``; ``torch.bmm``, which every counter reads."""
+    _, fan_in, fan_out = by_head.shape
+    rows = x.reshape(-1, 1, fan_in)
+    chunk = rows_per_chunk(rows, fan_in * fan_out)
+    parts = zip(rows.split(chunk), selected.reshape(-1).split(chunk), strict=True)
+    return torch.cat([torch.bmm(row, by_head[head]) for row, head in parts]).reshape(*selected.shape, fan_out)
+
+
+def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int:
+    """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; all on meta."""
+    if rows.is_meta:
+        return max(1, int(rows.shape[0]))
+    return max(1, GATHERED_BYTES // int(gathered * rows.element_size()))

@@ -1,0 +1,170 @@
+"""MoH's two closed forms against sums written out here, and against multi-head attention."""
+
+from fractions import Fraction
+
+import pytest
+import sympy
+
+from formulas import mha, moh
+from formulas.ledger import Entry, ledger, stack
+from formulas.symbols import by_letter
+
+B, T, S, N, DM, H, SH, R, DH, G = sympy.symbols("B T S n d_m h s r d_h g", positive=True, integer=True)
+SIZES = dict(B=2, T=7, S=5, d_m=13, h=11, s=3, r=5, d_h=17, g=11)
+FORMS = ("dense", "sparse")
+
+
+def layer(**more):
+    return moh.layer("attn", **SIZES | more)
+
+
+@pytest.mark.parametrize("g", [11, 1])
+@pytest.mark.parametrize("router", ["linear", "query_norm"])
+@pytest.mark.parametrize("implementation, heads", [("dense", 11), ("sparse", 8)])
+def test_macs_item_by_item(implementation, heads, router, g):
+    form = layer(implementation=implementation, router=router, g=g)
+    linear = router == "linear"
+    assert form.group(lambda e: (e.path, e.kind.removeprefix("expert_")))[("attn.q_proj", "linear")] == (
+        2 * 7 * 13 * (heads if linear else 11) * 17
+    )
+    routers = {"attn.router.routed_proj": 8, "attn.router.shared_proj": 3, "attn.router.group_proj": 2}
+    expected = {
+        "attn.q_proj": 2 * 7 * 13 * (heads if linear else 11) * 17,
+        **({path: 2 * 7 * 13 * columns for path, columns in routers.items()} if linear else {}),
+        "attn.k_proj": 2 * 5 * 13 * g * 17,
+        "attn.v_proj": 2 * 5 * 13 * g * 17,
+        "attn": 2 * (2 * heads * 7 * 5 * 17),
+        "attn.out_proj": 2 * 7 * heads * 17 * 13,
+    }
+    assert {path: macs for path, macs in form.group(lambda e: e.path).items() if macs} == expected
+    assert form.params == 2 * 13 * (11 + g) * 17 + (13 * (11 + 2) if linear else 0)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_active_parameters_leave_out_the_rows_of_unselected_heads(bias):
+    released, ideal = layer(bias=bias), layer(bias=bias, implementation="sparse")
+    by_norm = layer(bias=bias, implementation="sparse", router="query_norm")
+    assert released.active_params == released.params == ideal.params
+    one_head = 13 * 17 + (17 if bias else 0)
+    assert ideal.params - ideal.active_params == 3 * (one_head + 17 * 13)
+    assert by_norm.params - by_norm.active_params == 3 * 17 * 13
+    biases = 2 * 11 * 17 + 11 * 17 + 13 if bias else 0
+    assert released.params == 13 * (4 * 11 * 17 + 13) + biases
+
+
+@pytest.mark.parametrize(
+    "s, r, columns", [(3, 5, 13), (3, 0, 3), (11, 0, 11), (1, 5, 12), (1, 0, 0), (0, 5, 11), (2, 9, 13)]
+)
+def test_routers_that_exist(s, r, columns):
+    form = layer(s=s, r=r).select(lambda e: ".router" in e.path)
+    assert form.macs == 2 * 7 * 13 * columns
+    assert form.params == 13 * columns
+    sizes = [e.size for e in form if e.kind == "softmax"]
+    assert sum(sizes) == 2 * 7 * columns
+
+
+def test_parameter_free_router_squares_the_routed_queries():
+    form = layer(router="query_norm").select(lambda e: e.path == "attn.router")
+    assert {e.kind: e.size for e in form} == {"elementwise": 2 * 7 * 8 * 17, "softmax": 2 * 7 * 8}
+    assert not layer(router="query_norm", s=11, r=0).select(lambda e: ".router" in e.path).entries
+
+
+def test_what_the_ideal_form_skips():
+    released, ideal = layer(), layer(implementation="sparse")
+    idle = 11 - 3 - 5
+    assert moh.skipped(released, ideal) == {
+        ("attn.q_proj", "linear"): 2 * 7 * 13 * idle * 17,
+        ("attn", "scores"): 2 * idle * 7 * 5 * 17,
+        ("attn", "values"): 2 * idle * 7 * 5 * 17,
+        ("attn.out_proj", "linear"): 2 * 7 * 13 * idle * 17,
+    }
+    assert released.macs - ideal.macs == sum(moh.skipped(released, ideal).values())
+
+
+@pytest.mark.parametrize("implementation", FORMS)
+def test_released_macs_are_multi_head_attention_and_the_routers(implementation):
+    sizes = dict(B=B, T=T, S=S, d_m=DM, h=H, d_h=DH, g=G)
+    form = moh.layer("", **sizes, s=SH, r=H - SH, implementation=implementation)
+    routers = B * T * DM * (H + 2)
+    assert sympy.expand(form.macs - mha.layer("", **sizes, bias=False).macs - routers) == 0
+    sparse = moh.layer("", **sizes, s=SH, r=R, implementation="sparse")
+    k = SH + R
+    expected = 2 * B * T * DM * k * DH + 2 * B * S * DM * G * DH + 2 * B * k * T * S * DH + routers
+    assert sympy.expand(sparse.macs - expected) == 0
+
+
+@pytest.mark.parametrize("form", [lambda **z: mha.layer("", **z), lambda **z: moh.layer("", s=3, r=5, **z)])
+def test_the_causal_half_is_t_t_plus_1_over_2_pairs(form):
+    sizes = dict(B=2, d_m=13, h=11, d_h=17, g=11, bias=False)
+    square, half = form(T=7, S=7, **sizes), mha.causal_half(form(T=7, S=7, **sizes))
+    kinds = ("scores", "values", "softmax")
+    for one, other in zip(square, half, strict=True):
+        pairs = (7 * 7, 7 * 8 // 2) if one.kind in kinds and "S" in one.dims and "T" in one.dims else (1, 1)
+        assert one.size * pairs[1] == other.size * pairs[0]
+    assert square.macs - half.macs == 2 * (2 * 11 * 17) * (49 - 28)
+    # queries 4 … 6 of 7 tokens see 5 + 6 + 7 of them
+    late = mha.causal_half(form(T=3, S=7, **sizes))
+    assert next(e.size for e in late if e.kind == "scores") == 2 * 11 * 17 * (5 + 6 + 7)
+
+
+@pytest.mark.parametrize("implementation, heads", [("dense", 11), ("sparse", 8)])
+def test_a_decode_step_projects_one_token_and_attends_to_all(implementation, heads):
+    sizes = {letter: size for letter, size in SIZES.items() if letter not in "TS"}
+    step = moh.decode_step("attn", n=29, implementation=implementation, **sizes)
+    projections = 13 * 17 * (2 * heads + 2 * 11) + 13 * (11 + 2)
+    assert step.macs == 2 * (projections + 2 * heads * 30 * 17)
+    assert mha.causal_half(step).macs == step.macs
+    dense = {letter: sizes[letter] for letter in ("B", "d_m", "h", "d_h", "g")}
+    assert mha.decode_step("", n=29, **dense).macs == 2 * (13 * 17 * 4 * 11 + 2 * 11 * 30 * 17)
+
+
+def test_decode_steps_from_nothing_add_up_to_the_causal_half():
+    sizes = {letter: size for letter, size in SIZES.items() if letter not in "TS"}
+    for implementation in FORMS:
+        steps = sum(moh.decode_step("", n=n, implementation=implementation, **sizes).macs for n in range(7))
+        assert steps == mha.causal_half(moh.layer("", T=7, S=7, implementation=implementation, **sizes)).macs
+
+
+def test_rotary_positions_turn_selected_queries_and_all_new_keys():
+    for implementation, heads in (("dense", 11), ("sparse", 8)):
+        ropes = [e.size for e in layer(rotary=True, implementation=implementation, n=2) if e.kind == "rope"]
+        assert ropes == [2 * 7 * heads * 17, 2 * 3 * 11 * 17]
+    assert [e.size for e in mha.layer("", **{k: SIZES[k] for k in "BTSgh"}, d_m=13, d_h=17, rotary=True) if
+            e.kind == "rope"] == [2 * 7 * 11 * 17, 2 * 5 * 11 * 17]  # fmt: skip
+
+
+def test_activated_heads_by_number_and_by_work():
+    """A layer of 4 heads with 3 on, and one of 8 wider heads with 2 on, repeated 3 times."""
+
+    def forms(implementation):
+        common = dict(B=1, T=7, S=7, implementation=implementation)
+        first = moh.layer("a", d_m=13, h=4, s=1, r=2, d_h=5, g=4, **common)
+        second = moh.layer("b.*", d_m=13, h=8, s=1, r=1, d_h=17, g=8, **common)
+        return first + second.repeat(3)
+
+    released, ideal = forms("dense"), forms("sparse")
+    assert moh.activated_percent(released, ideal) == Fraction(100 * (3 + 3 * 2), 4 + 3 * 8)
+    small, large = (2 * 7 * 13 * d + 2 * 7 * 7 * d for d in (5, 17))
+    work = Fraction(100 * (3 * small + 3 * 2 * large), 4 * small + 3 * 8 * large)
+    assert moh.activated_work_percent(released, ideal) == work
+    assert moh.activated_percent(released, released) == moh.activated_work_percent(released, released) == 100
+
+
+def test_letters_are_in_the_legend():
+    for entry in (*layer(bias=True, rotary=True), *layer(implementation="sparse"), *mha.causal_half(layer())):
+        for letter in (*entry.dims, *entry.weight):
+            assert by_letter(letter)
+
+
+def test_neighbours_with_the_same_mixer_are_one_run():
+    def block(path, mixer):
+        return ledger(Entry(path, "linear", {"T": mixer[0]}, weight={"F": mixer[0]}))
+
+    a, b = [3], [5]
+    runs = stack("blocks", [a, a, b, a], block)
+    assert [(e.path, e.times, e.params) for e in runs] == [("blocks.0-1", 2, 6), ("blocks.2", 1, 5), ("blocks.3", 1, 3)]
+    assert [e.path for e in runs.at_layers()] == [f"blocks.{i}" for i in range(4)]
+    assert [e.macs for e in runs.at_layers()] == [3, 3, 5, 3]
+    assert [e.path for e in stack("blocks", [a, a], block)] == ["blocks.*"]
+    inner = stack("", [a, a, b], lambda path, mixer: block(f"{path}.x", mixer))
+    assert [e.path for e in inner.at_layers()] == ["0.x", "1.x", "2.x"]

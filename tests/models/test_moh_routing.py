@@ -1,0 +1,119 @@
+"""Heads that are chosen by nobody or by everybody, the gradient of quantised gates, and MoH's balance loss."""
+
+import math
+
+import pytest
+import torch
+
+from models import losses
+from models.build import build, example_inputs
+from models.config import MixtureOfHeadAttentionConfig
+
+HEADS = {"two-groups": (7, 3, 2), "no-shared": (5, 0, 3), "nothing-routed": (3, 3, 0)}  # h, s, r
+FORMS = ("dense", "sparse")
+
+
+def config_of(name, **more):
+    h, s, r = HEADS[name]
+    sizes = dict(d_model=13, num_heads=h, num_shared_heads=s, top_k=r, head_dim=10)
+    return MixtureOfHeadAttentionConfig(**sizes | more)
+
+
+def made(config):
+    """A float64 layer and an input (B, T, d_m)."""
+    lengths = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
+    return build(config, dtype=torch.float64), example_inputs(config, lengths, dtype=torch.float64)["query"]
+
+
+def forced(config, biases, x):
+    """A layer whose routed logits are ``biases`` for every token, through a constant first feature."""
+    layer, _ = made(config)
+    with torch.no_grad():
+        layer.router.routed_proj.weight.zero_()
+        layer.router.routed_proj.weight[:, 0] = torch.tensor(biases, dtype=torch.float64)
+        x[..., 0] = 1.0
+    return layer
+
+
+def test_a_head_nobody_chooses_and_a_head_everybody_chooses():
+    results = []
+    for implementation in FORMS:
+        config = config_of("two-groups", implementation=implementation)
+        _, x = made(config)
+        layer = forced(config, [0.0, 5.0, -5.0, 3.0], x).train()
+        layer(x).square().sum().backward()
+        counts = losses.tokens_per_expert(layer)[""]
+        assert counts.tolist() == [0, 14, 0, 14]
+        for head, idle in ((3, True), (4, False), (5, True), (6, False)):
+            rows = slice(head * 10, head * 10 + 10)
+            assert layer.q_proj.weight.grad[rows].eq(0).all() == idle
+            assert layer.out_proj.weight.grad[:, rows].eq(0).all() == idle
+            # keys and values are projected for idle heads as well, but nothing reads them
+            assert layer.v_proj.weight.grad[rows].eq(0).all() == idle
+        results.append(layer.router.routed_proj.weight.grad)
+    torch.testing.assert_close(*results, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("implementation", FORMS)
+def test_quantised_gates_pass_the_gradient_of_the_probability(implementation):
+    config = config_of("two-groups", router="query_norm", implementation=implementation, bias=False)
+    layer, x = made(config)
+    x.requires_grad_()
+    layer(x).square().sum().backward()
+    through = layer.q_proj.weight.grad.clone()
+
+    # by hand: gates 1 + p - p.detach(), every head computed
+    layer.zero_grad()
+    query = layer.q_proj(x).view(2, 7, 7, 10)
+    key, value = layer.k_proj(x).view(2, 7, 7, 10), layer.v_proj(x).view(2, 7, 7, 10)
+    norms = query[:, :, 3:].norm(dim=-1)
+    probs = (norms / norms.std(dim=-1, keepdim=True)).softmax(-1)
+    mask = torch.zeros_like(probs).scatter(-1, norms.topk(2, dim=-1).indices, 1.0)
+    gates = torch.cat((torch.ones(2, 7, 3, dtype=torch.float64), mask * (1 + probs - probs.detach())), -1)
+    weights = torch.einsum("bthd,bshd->bhts", query, key).div(math.sqrt(10)).softmax(-1)
+    heads = torch.einsum("bhts,bshd->bthd", weights, value) * gates[..., None]
+    layer.out_proj(heads.flatten(2)).square().sum().backward()
+    torch.testing.assert_close(through, layer.q_proj.weight.grad, rtol=0, atol=1e-11)
+
+
+def test_balance_loss_printed_and_released():
+    logits, chosen = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0)), 2
+    probs = logits.double().softmax(-1)
+    indices = probs.topk(chosen, dim=-1).indices
+    padding = torch.zeros(3, 5, dtype=torch.bool)
+    padding[2, 1:] = True
+    tokens = [(b, t) for b in range(3) for t in range(5) if not padding[b, t]]
+    expected = 0.0
+    for i in range(4):
+        p = sum(probs[b, t, i] for b, t in tokens) / len(tokens)
+        f = sum(i in indices[b, t] for b, t in tokens) / len(tokens)
+        expected += p * f
+    assert losses.head_balance_loss(probs, indices, padding).item() == pytest.approx(expected.item(), rel=1e-12)
+
+    for gates, scale in (("printed", 1), ("released", 4)):
+        layer, x = made(config_of("two-groups", gates=gates, balance_loss_weight=0.5))
+        layer.train()(x)
+        routing = layer.router.recorded.routing
+        one = losses.head_balance_loss(routing.probs, routing.indices)
+        assert losses.auxiliary_loss(layer).item() == pytest.approx(0.5 * scale * one.item(), rel=1e-12)
+        pair = torch.nn.ModuleList([layer, made(config_of("nothing-routed"))[0]])
+        assert losses.auxiliary_loss(pair).item() == pytest.approx(0.5 * scale * one.item(), rel=1e-12)
+
+
+def test_released_balance_loss_is_the_mean_over_routed_layers_and_the_printed_one_their_sum():
+    for gates, combined in (("printed", lambda a, b: a + b), ("released", lambda a, b: (a + b) / 2)):
+        layers = [made(config_of(name, gates=gates))[0].train() for name in ("two-groups", "no-shared")]
+        x = made(config_of("two-groups"))[1]
+        for layer in layers:
+            layer(x)
+        each = [losses.auxiliary_loss(layer).item() for layer in layers]
+        total = losses.auxiliary_loss(torch.nn.ModuleList(layers)).item()
+        assert total == pytest.approx(combined(*each), rel=1e-12)
+
+
+def test_nothing_is_kept_in_inference():
+    layer, x = made(config_of("two-groups"))
+    layer(x)
+    assert layer.router.recorded is None
+    with pytest.raises(RuntimeError, match="^no routing recorded in this layer; "):
+        losses.auxiliary_loss(layer)
