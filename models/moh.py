@@ -26,10 +26,12 @@ class MixtureOfHeadAttention(nn.Module):
         self.config = config
         width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.router = HeadRouter(config)
-        self.q_proj = nn.Linear(config.d_model, width, bias=config.bias)
+        sparse = config.implementation == "sparse"
+        query = SelectedQueries if sparse and config.router == "linear" else nn.Linear
+        self.q_proj = query(config.d_model, width, bias=config.bias)
         self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
         self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
-        self.out_proj = nn.Linear(width, config.d_model, bias=config.bias)
+        self.out_proj = (SelectedOutputs if sparse else nn.Linear)(width, config.d_model, bias=config.bias)
 
     def forward(
         self,
@@ -74,23 +76,17 @@ class MixtureOfHeadAttention(nn.Module):
         return self.out_proj((out * all_gates[..., None]).flatten(-2))
 
     def _sparse(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
-        config = self.config
-        by_head = self.q_proj.weight.view(config.num_heads, config.head_dim, config.d_model).transpose(1, 2)
-        if config.router == "query_norm":
-            query = split_heads(self.q_proj(x), config.head_dim)
+        head_dim = self.config.head_dim
+        if self.config.router == "query_norm":
+            query = split_heads(self.q_proj(x), head_dim)
             selected, gates = self._route(x, query_padding_mask, query)
-            query = query.gather(2, selected[..., None].expand(-1, -1, -1, config.head_dim))
+            query = query.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
         else:
             selected, gates = self._route(x, query_padding_mask, None)
-            rows = x[:, :, None].expand(-1, -1, config.num_active_heads, -1)
-            query = gathered_product(rows, by_head, selected)
-            if config.bias:
-                query = query + self.q_proj.bias.view(config.num_heads, config.head_dim)[selected]
+            query = self.q_proj(x, selected, head_dim)
         hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
         out = self._attend_selected(rotate(query, rotary), key, value, selected, hidden)
-        rows_of_out = self.out_proj.weight.t().view(config.num_heads, config.head_dim, config.d_model)
-        out = gathered_product(out * gates[..., None], rows_of_out, selected).sum(dim=2)
-        return out + self.out_proj.bias if config.bias else out
+        return self.out_proj(out * gates[..., None], selected)
 
     def _attend_selected(
         self,
@@ -118,6 +114,31 @@ class MixtureOfHeadAttention(nn.Module):
             weights = drop(masked_softmax(scores, None if masks is None else masks[i]), self._dropout(), True)
             out.append(torch.bmm(weights, values[read]))
         return torch.cat(out).reshape(query.shape)
+
+
+class SelectedQueries(nn.Linear):
+    """The rows of a query projection that belong to selected heads; the parameters of the whole projection."""
+
+    def forward(
+        self, x: Float[Tensor, "batch tgt d_model"], selected: Int[Tensor, "batch tgt k"], head_dim: int
+    ) -> Float[Tensor, "batch tgt k head_dim"]:
+        """(B, T, d_m) through heads ``selected`` (B, T, k) each."""
+        by_head = self.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
+        rows = x[:, :, None].expand(-1, -1, selected.shape[-1], -1)
+        query = gathered_product(rows, by_head, selected)
+        return query if self.bias is None else query + self.bias.unflatten(0, (-1, head_dim))[selected]
+
+
+class SelectedOutputs(nn.Linear):
+    """The columns of an output projection that belong to selected heads; the parameters of the whole projection."""
+
+    def forward(
+        self, heads: Float[Tensor, "batch tgt k head_dim"], selected: Int[Tensor, "batch tgt k"]
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Heads ``selected`` (B, T, k), each through its own columns, summed."""
+        by_head = self.weight.t().unflatten(0, (-1, heads.shape[-1]))
+        out = gathered_product(heads, by_head, selected).sum(dim=2)
+        return out if self.bias is None else out + self.bias
 
 
 def gathered_product(

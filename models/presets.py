@@ -6,7 +6,8 @@ Importable without torch.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.config import ConfigError, ModelConfig, field_types, make_config
+from models.config import PER_LAYER, ConfigError, ModelConfig, field_types, make_config
+from models.presets_moh import MOH_PRESETS
 
 _TRANSLATION = {
     "model": "encoder_decoder",
@@ -64,6 +65,7 @@ for _k, _e, _d in (
     PRESETS[f"moa-{_k}K{_e}E{_d}D"] = _moa(_TRANSLATION, _k, _e, _d)
 for _k, _e, _d in ((8, 8, 128), (8, 8, 256), (8, 16, 256), (8, 32, 256), (8, 64, 256)):
     PRESETS[f"mlm-moa-{_k}K{_e}E{_d}D"] = _moa(_MASKED_LM, _k, _e, _d, bias=True)
+PRESETS |= MOH_PRESETS
 
 
 def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
@@ -98,9 +100,10 @@ def _parse(field: str, text: str, kind: Any) -> Any:
             return float(text)
         if kind is str:
             return text
-        if kind == tuple[int, ...]:
+        if kind == tuple[int, ...] or (kind == PER_LAYER and "," in text):
             return tuple(int(part) for part in text.split(","))
         return int(text)
     except (KeyError, ValueError):
         wanted = {bool: "true or false", float: "a number", tuple[int, ...]: "whole numbers with commas"}
+        wanted[PER_LAYER] = "a whole number, or one for each layer with commas"
         raise ConfigError(f"{field} takes {wanted.get(kind, 'a whole number')}, not {text!r}") from None

@@ -82,7 +82,7 @@ def naive(layer, x, visible=lambda b, t, j: True):
         keys = [layer.k_proj(x[b, j]).view(-1, d) for j in range(x.shape[1])]
         values = [layer.v_proj(x[b, j]).view(-1, d) for j in range(x.shape[1])]
         for t in range(x.shape[1]):
-            queries = layer.q_proj(x[b, t]).view(h, d)
+            queries = (layer.q_proj.weight @ x[b, t] + layer.q_proj.bias).view(h, d)
             gates = naive_gates(layer, x[b, t], queries)
             seen = [j for j in range(x.shape[1]) if visible(b, t, j)]
             for i in range(h):

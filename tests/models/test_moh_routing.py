@@ -64,7 +64,7 @@ def test_quantised_gates_pass_the_gradient_of_the_probability(implementation):
 
     # by hand: gates 1 + p - p.detach(), every head computed
     layer.zero_grad()
-    query = layer.q_proj(x).view(2, 7, 7, 10)
+    query = (x @ layer.q_proj.weight.t()).view(2, 7, 7, 10)
     key, value = layer.k_proj(x).view(2, 7, 7, 10), layer.v_proj(x).view(2, 7, 7, 10)
     norms = query[:, :, 3:].norm(dim=-1)
     probs = (norms / norms.std(dim=-1, keepdim=True)).softmax(-1)
@@ -72,7 +72,7 @@ def test_quantised_gates_pass_the_gradient_of_the_probability(implementation):
     gates = torch.cat((torch.ones(2, 7, 3, dtype=torch.float64), mask * (1 + probs - probs.detach())), -1)
     weights = torch.einsum("bthd,bshd->bhts", query, key).div(math.sqrt(10)).softmax(-1)
     heads = torch.einsum("bhts,bshd->bthd", weights, value) * gates[..., None]
-    layer.out_proj(heads.flatten(2)).square().sum().backward()
+    (heads.flatten(2) @ layer.out_proj.weight.t()).square().sum().backward()
     torch.testing.assert_close(through, layer.q_proj.weight.grad, rtol=0, atol=1e-11)
 
 

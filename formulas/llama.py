@@ -1,0 +1,48 @@
+"""Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, an output projection of its own."""
+
+from collections.abc import Sequence
+
+from formulas.ledger import Entry, Ledger, Size, at, ledger, stack
+from formulas.linear import linear, residual
+from formulas.transformer import Mixer
+
+
+def rms_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
+    """x / rms(x) times a scale of d_m."""
+    return Entry(path, "rms_norm", {"B": B, "T": T, "d_m": d_m}, weight={"d_m": d_m})
+
+
+def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
+    """SwiGLU: 3 B T d_m F MACs, no biases."""
+    rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
+    return ledger(
+        linear(at(path, "gate_proj"), rows, width, inner, bias=False),
+        linear(at(path, "up_proj"), rows, width, inner, bias=False),
+        Entry(path, "activation", {**rows, **inner}),
+        Entry(path, "elementwise", {**rows, **inner}),
+        linear(at(path, "down_proj"), rows, inner, width, bias=False),
+    )
+
+
+def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
+    """Causal self-attention with rotary positions, and feed-forward, each behind a norm."""
+    rows = {"B": B, "T": T, "d_m": d_m}
+    return ledger(
+        rms_norm(at(path, "self_attn_norm"), **rows),
+        attention(at(path, "self_attn"), B=B, T=T, S=T, rotary=True),
+        residual(path, **rows),
+        rms_norm(at(path, "feed_forward_norm"), **rows),
+        gated_feed_forward(at(path, "feed_forward"), F=F, **rows),
+        residual(path, **rows),
+    )
+
+
+def model(attention: Sequence[Mixer], *, B: Size, T: Size, d_m: Size, F: Size, V: Size) -> Ledger:
+    """One layer for each of ``attention``, over T tokens as executed: the whole T x T square."""
+    rows, width = {"B": B, "T": T}, {"d_m": d_m}
+    return ledger(
+        Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
+        stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, F=F)),
+        rms_norm("norm", B=B, T=T, d_m=d_m),
+        linear("output_proj", rows, width, {"V": V}, bias=False),
+    )

@@ -1,0 +1,159 @@
+"""Diffusion Transformer (DiT, arXiv 2212.09748) with adaLN-Zero, around MHA or MoH."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from models import losses
+from models.config import AttentionConfig, DiffusionTransformerConfig
+from models.encoder_decoder import sinusoidal_positions
+from models.resolve import make_module
+from models.transformer import FeedForward
+
+
+def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """x Phi(x) by the hyperbolic tangent (arXiv 1606.08415)."""
+    return F.gelu(x, approximate="tanh")
+
+
+class Modulation(nn.Module):
+    """``parts`` vectors from the condition c: SiLU(c) W + b, split. Starts at zero, so that a block is the identity."""
+
+    def __init__(self, d_model: int, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+        self.proj = nn.Linear(d_model, parts * d_model)
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Zeros (adaLN-Zero)."""
+        return {f"proj.{name}": torch.zeros(p.shape) for name, p in self.proj.named_parameters()}
+
+    def forward(self, condition: Float[Tensor, "batch d_model"]) -> tuple[Float[Tensor, "batch 1 d_model"], ...]:
+        """(B, d_m) to ``parts`` of (B, 1, d_m)."""
+        return self.proj(F.silu(condition))[:, None].chunk(self.parts, dim=-1)
+
+
+def modulated(x: Tensor, norm: nn.LayerNorm, shift: Tensor, scale: Tensor) -> Tensor:
+    """norm(x) (1 + scale) + shift."""
+    return norm(x) * (1 + scale) + shift
+
+
+def plain_norm(d_model: int) -> nn.LayerNorm:
+    """LayerNorm whose scale and shift come from the condition instead."""
+    return nn.LayerNorm(d_model, eps=1e-6, elementwise_affine=False)
+
+
+class TimestepEmbedding(nn.Module):
+    """Cosines and sines of the time step at frequencies 10000^(-2i / d_t), through a two-layer MLP with SiLU."""
+
+    def __init__(self, frequency_width: int, d_model: int) -> None:
+        super().__init__()
+        self.half = frequency_width // 2
+        self.fc1 = nn.Linear(frequency_width, d_model)
+        self.fc2 = nn.Linear(d_model, d_model)
+
+    def forward(self, timesteps: Int[Tensor, "batch"]) -> Float[Tensor, "batch d_model"]:
+        """(B,) to (B, d_m)."""
+        order = torch.arange(self.half, device=timesteps.device, dtype=torch.float32)
+        angles = timesteps[:, None].to(torch.float32) * (10000.0 ** (order * (-1.0 / self.half)))[None]
+        waves = torch.cat((torch.cos(angles), torch.sin(angles)), dim=-1)
+        return self.fc2(F.silu(self.fc1(waves.to(self.fc1.weight.dtype))))
+
+
+class DiTBlock(nn.Module):
+    """x = x + gate * SelfAttn(modulated x); x = x + gate * FeedForward(modulated x)."""
+
+    def __init__(self, config: DiffusionTransformerConfig, attention: AttentionConfig) -> None:
+        super().__init__()
+        self.modulation = Modulation(config.d_model, 6)
+        self.self_attn_norm = plain_norm(config.d_model)
+        self.self_attn = make_module(attention)
+        self.feed_forward_norm = plain_norm(config.d_model)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, gelu_tanh)
+
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """(B, T, d_m) to (B, T, d_m)."""
+        shift, scale, gate, ff_shift, ff_scale, ff_gate = self.modulation(condition)
+        x = x + gate * self.self_attn(modulated(x, self.self_attn_norm, shift, scale))
+        return x + ff_gate * self.feed_forward(modulated(x, self.feed_forward_norm, ff_shift, ff_scale))
+
+
+class FinalLayer(nn.Module):
+    """Modulated norm and a projection of each token to its patch; the projection starts at zero."""
+
+    def __init__(self, config: DiffusionTransformerConfig) -> None:
+        super().__init__()
+        self.norm = plain_norm(config.d_model)
+        self.modulation = Modulation(config.d_model, 2)
+        self.proj = nn.Linear(config.d_model, config.patch_size**2 * config.out_channels)
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Zeros."""
+        return {f"proj.{name}": torch.zeros(p.shape) for name, p in self.proj.named_parameters()}
+
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]
+    ) -> Float[Tensor, "batch seq patch"]:
+        """(B, T, d_m) to (B, T, p p C)."""
+        shift, scale = self.modulation(condition)
+        return self.proj(modulated(x, self.norm, shift, scale))
+
+
+class DiffusionTransformer(nn.Module):
+    """Noise and variance (B, 2C, H, W) of latents (B, C, H, W), given a time step and a label for each.
+
+    The patch embedding is the convolution of the released code, kernel and stride p, written as a linear layer
+    on flattened patches: the same weights and products, and a form that every counter can read on meta.
+    """
+
+    def __init__(self, config: DiffusionTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        d_model, patch = config.d_model, config.patch_size**2
+        self.patch_embedding = nn.Linear(patch * config.latent_channels, d_model)
+        self.position_table = nn.Parameter(torch.zeros(1, config.num_tokens, d_model), requires_grad=False)
+        self.timestep_embedding = TimestepEmbedding(config.frequency_width, d_model)
+        self.label_embedding = nn.Embedding(config.num_labels, d_model)
+        self.blocks = nn.ModuleList(DiTBlock(config, attention) for attention in config.layers)
+        self.final_layer = FinalLayer(config)
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """The frozen table of sines and cosines."""
+        side = self.config.latent_size // self.config.patch_size
+        return {"position_table": positions_in_2d(side, self.config.d_model)[None]}
+
+    def forward(
+        self,
+        latents: Float[Tensor, "batch channels height width"],
+        timesteps: Int[Tensor, "batch"],
+        labels: Int[Tensor, "batch"],
+    ) -> Float[Tensor, "batch out_channels height width"]:
+        """(B, C, H, W) to (B, 2C, H, W); the last label means none."""
+        side, p, c = self.config.latent_size // self.config.patch_size, self.config.patch_size, self.config.out_channels
+        patches = latents.unflatten(3, (side, p)).unflatten(2, (side, p)).permute(0, 2, 4, 1, 3, 5)
+        x = self.patch_embedding(patches.flatten(3).flatten(1, 2)) + self.position_table
+        condition = self.timestep_embedding(timesteps) + self.label_embedding(labels)
+        for block in self.blocks:
+            x = block(x, condition)
+        out = self.final_layer(x, condition).unflatten(2, (p, p, c)).unflatten(1, (side, side))
+        return out.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
+
+    def auxiliary_loss(self) -> Float[Tensor, ""]:
+        """The balance loss of all routed layers; see models/losses.py."""
+        return losses.auxiliary_loss(self)
+
+    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
+        """Patches that selected each routed head, by layer; see models/losses.py."""
+        return losses.tokens_per_expert(self)
+
+
+def positions_in_2d(side: int, d_model: int) -> Float[Tensor, "tokens d_model"]:
+    """Sines and cosines of a patch's column in the first half of the width, of its row in the second."""
+    # each quarter: all sines, then all cosines, of one coordinate
+    one = sinusoidal_positions(side, d_model // 2).unflatten(1, (-1, 2)).transpose(1, 2).flatten(1)
+    columns = one[None].expand(side, -1, -1)
+    rows = one[:, None].expand(-1, side, -1)
+    return torch.cat((columns, rows), dim=-1).flatten(0, 1)

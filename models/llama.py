@@ -1,0 +1,132 @@
+"""Pre-norm causal language model of the LLaMA family (arXiv 2302.13971) around MHA or MoH."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models import losses
+from models.cache import KeyValueCache
+from models.config import AttentionConfig, LlamaConfig
+from models.resolve import make_module
+from models.rotary import Rotary, rotary_table
+
+
+class RMSNorm(nn.Module):
+    """y = x / sqrt(mean(x^2) + eps) * w (arXiv 1910.07467), in float32 and with operators, which no counter bills."""
+
+    def __init__(self, d_model: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Ones."""
+        return {"weight": torch.ones(self.weight.shape)}
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
+        """Each token of (B, T, d_m) by itself."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        scale = ((wide * wide).mean(dim=-1, keepdim=True) + self.eps).rsqrt()
+        return (wide * scale).to(x.dtype) * self.weight
+
+
+class GatedFeedForward(nn.Module):
+    """y = (SiLU(x W_gate) * x W_up) W_down, SwiGLU (arXiv 2002.05202), without biases."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(d_model, d_ff, bias=False)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=False)
+        self.down_proj = nn.Linear(d_ff, d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
+        """Each token of (B, T, d_m) by itself."""
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class LlamaLayer(nn.Module):
+    """x = x + SelfAttn(Norm(x)); x = x + FeedForward(Norm(x))."""
+
+    def __init__(self, config: LlamaConfig, attention: AttentionConfig) -> None:
+        super().__init__()
+        self.self_attn_norm = RMSNorm(config.d_model)
+        self.self_attn = make_module(attention)
+        self.feed_forward_norm = RMSNorm(config.d_model)
+        self.feed_forward = GatedFeedForward(config.d_model, config.d_ff)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch seq d_model"],
+        rotary: Rotary,
+        padding_mask: Bool[Tensor, "batch seq"] | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """(B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
+        x = x + self.self_attn(
+            self.self_attn_norm(x),
+            causal=True,
+            key_padding_mask=padding_mask,
+            query_padding_mask=padding_mask,
+            rotary=rotary,
+            cache=cache,
+        )
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Llama(nn.Module):
+    """RMSNorm before each block and at the end, rotary positions, SwiGLU, an output projection of its own."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.layers = nn.ModuleList(LlamaLayer(config, attention) for attention in config.layers)
+        self.norm = RMSNorm(config.d_model)
+        self.output_proj = nn.Linear(config.d_model, config.vocab_size, bias=False)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch seq"],
+        padding_mask: Bool[Tensor, "batch seq"] | None = None,
+        caches: Sequence[KeyValueCache] | None = None,
+    ) -> Float[Tensor, "batch seq vocab_size"]:
+        """Logits (B, T, V) of the token after each of ``tokens``; ``padding_mask`` is True at padding.
+
+        With ``caches``, one for each layer, ``tokens`` come after those already in them, and none is padding:
+        ValueError for a ``padding_mask`` beside them.
+        """
+        if caches is not None and padding_mask is not None:
+            raise ValueError("padding_mask is for whole sequences: with caches every token is real")
+        x = self.embedding(tokens)
+        rotary = rotary_table(
+            tokens.shape[1],
+            self.config.attention.head_dim,
+            self.config.rope_theta,
+            start=caches[0].length if caches else 0,
+            device=tokens.device,
+            dtype=x.dtype,
+        )
+        for i, layer in enumerate(self.layers):
+            x = layer(x, rotary, padding_mask, caches[i] if caches else None)
+        return self.output_proj(self.norm(x))
+
+    def make_caches(self, batch_size: int, max_len: int) -> list[KeyValueCache]:
+        """An empty cache for each layer, with the device and dtype of the weights."""
+        weight = self.output_proj.weight
+        return [
+            KeyValueCache(
+                batch_size, max_len, layer.num_kv_heads, layer.head_dim, device=weight.device, dtype=weight.dtype
+            )
+            for layer in self.config.layers
+        ]
+
+    def auxiliary_loss(self) -> Float[Tensor, ""]:
+        """The balance loss of all routed layers; see models/losses.py."""
+        return losses.auxiliary_loss(self)
+
+    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
+        """Tokens that selected each routed head, by layer; see models/losses.py."""
+        return losses.tokens_per_expert(self)
