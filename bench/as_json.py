@@ -28,6 +28,7 @@ def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[
             "predicted_macs": count.predicted_macs,
             "additions": dict(count.additions),
             "not_counted": count.reason,
+            "counted_there_because": count.why_there,
             "tool": getattr(count.details, "tool", None),
             "version": getattr(count.details, "version", None),
             "uncounted": getattr(count.details, "uncounted", None),

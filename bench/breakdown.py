@@ -135,5 +135,5 @@ def _count_row(count, exact: int) -> Row:
             "because": (added or "nothing") if taken else None,
             "agrees": ("yes" if count.agrees else f"no: {count.predicted_macs:,}") if taken else None,
         },
-        notes=[count.reason] if count.reason else [],
+        notes=[text for text in (count.reason, count.why_there) if text],
     )

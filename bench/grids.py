@@ -3,13 +3,14 @@
 import itertools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from bench.as_json import as_records
 from bench.errors import UsageError
+from bench.ledgers import sparse_form
 from bench.measure import measure
 from bench.sections import Row, Section
 from bench.table import Column, Table
@@ -165,11 +166,6 @@ def omitted(ledger: Ledger) -> dict[str, int]:
     """What Eq. 18 and 19 leave out of an exact ledger, by name."""
     missing = ledger.select(lambda entry: entry.macs and not conventions.equations_18_19(entry))
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
-
-
-def sparse_form(config) -> Lettered | None:
-    """``config`` without what its tokens do not use, None for a variant that has no such form."""
-    return replace(config, implementation="sparse") if hasattr(config, "implementation") else None
 
 
 def _layout(grid: Grid, counters: Sequence[str], configs: Sequence[Lettered]) -> Table:

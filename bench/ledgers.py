@@ -4,6 +4,7 @@ Importable without torch.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -29,6 +30,18 @@ def ledger_of(config: AttentionConfig | ModelConfig, lengths: Mapping[str, int])
     else:
         attention = attention_form(config.attention)
     return form(attention, **config.letters(), **config.length_letters(lengths))
+
+
+def sparse_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
+    """``config`` without the heads that a token does not use; None where no attention has such a form."""
+    if isinstance(config, Layered):
+        if not hasattr(config.attention, "implementation"):
+            return None
+        return replace(config, layers=tuple(replace(layer, implementation="sparse") for layer in config.layers))
+    if config.variant in MODELS:
+        inner = sparse_form(config.attention)
+        return inner and replace(config, attention=inner)
+    return replace(config, implementation="sparse") if hasattr(config, "implementation") else None
 
 
 def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """``python -m bench.macs``: the papers' MAC and parameter columns again, any preset in detail, or a grid.
 
     python -m bench.macs                                         Tables 1-3 of arXiv 2210.05144, with verdicts
+    python -m bench.macs --table moh-llm moh-llama3 moh-dit      the models of arXiv 2410.11842
     python -m bench.macs --preset moa-8K8E128D --seq-len 512     one model's ledger and counters
     python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
@@ -82,7 +83,7 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
         given += ["--set"] if args.set else []
         if given:
             raise UsageError(f"{', '.join(given)} go with --preset; a table has its paper's sizes, a grid its own")
-    names = args.table or ([] if args.preset or args.grid else list(tables.NAMES))
+    names = args.table or ([] if args.preset or args.grid else list(tables.MOA_NAMES))
     parts = [_tables(names, counters, args.device)]
     if args.preset:
         parts.append(_presets(args, counters, lengths))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from bench.counters import registry
@@ -15,10 +16,18 @@ CLOSED_FORM = "closed-form"
 
 DEVICES = ("cpu", "meta", "cuda")
 
+CPU_LIMIT_MACS = 10 * 10**9
+CPU_LIMIT_PARAMS = 10**9
+"""A model above either is counted on meta unless a device is asked for: its values would take minutes or memory
+that is not there, and every counter's reading on meta is known exactly too."""
+
 
 @dataclass(frozen=True)
 class Count:
-    """One counter's reading in multiply-accumulates; ``macs`` None with the ``reason`` where there is none."""
+    """One counter's reading in multiply-accumulates; ``macs`` None with the ``reason`` where there is none.
+
+    ``why_there``: why it was not counted on the counter's own device.
+    """
 
     counter: str
     device: str
@@ -27,6 +36,7 @@ class Count:
     additions: Mapping[str, int]
     reason: str | None = None
     details: Any = None
+    why_there: str | None = None
 
     @property
     def agrees(self) -> bool:
@@ -79,7 +89,7 @@ def measure(
         counts = [
             Count(
                 name,
-                device or registry.counter(name).DEFAULT_DEVICE,
+                place(registry.counter(name), ledger, device),
                 None,
                 None,
                 {},
@@ -107,27 +117,46 @@ def _counted(config, lengths, ledger, counters, device, label) -> Measurement:
     from models.build import build, example_inputs
 
     adapters = {name: registry.counter(name) for name in counters}
-    devices = {name: device or adapter.DEFAULT_DEVICE for name, adapter in adapters.items()}
+    devices = {name: place(adapter, ledger, device) for name, adapter in adapters.items()}
     # Half the memory traffic of float32; no counter looks at the type.
     dtype = torch.bfloat16
     counts: dict[str, Count] = {}
     params = None
-    for place in dict.fromkeys(devices.values()):
-        model = build(config, device=place, dtype=dtype, initialise=False)
-        inputs = example_inputs(config, lengths, device=place, dtype=dtype)
+    for where in dict.fromkeys(devices.values()):
+        model = build(config, device=where, dtype=dtype, initialise=False)
+        inputs = example_inputs(config, lengths, device=where, dtype=dtype)
         params = sum(parameter.numel() for parameter in model.parameters())
-        for name in (name for name in counters if devices[name] == place):
+        for name in (name for name in counters if devices[name] == where):
             reading = adapters[name].count(model, inputs, label=label)
             counts[name] = Count(
                 name,
-                place,
+                where,
                 reading.macs,
-                adapters[name].predict(ledger, place),
-                adapters[name].additions(ledger, place),
+                adapters[name].predict(ledger, where),
+                adapters[name].additions(ledger, where),
                 details=reading,
+                why_there=moved(adapters[name], where) if not device else None,
             )
         del model, inputs
     return Measurement(config, lengths, ledger, params, tuple(counts[name] for name in counters))
+
+
+def place(adapter: ModuleType, ledger: Ledger, device: str | None) -> str:
+    """Where a counter counts a model: on ``device``, else on its own device unless the model is too large for it."""
+    if device:
+        return device
+    large = ledger.macs > CPU_LIMIT_MACS or ledger.params > CPU_LIMIT_PARAMS
+    return "meta" if large else adapter.DEFAULT_DEVICE
+
+
+def moved(adapter: ModuleType, where: str) -> str | None:
+    """Why a counter did not count on its own device; None where it did."""
+    if where == adapter.DEFAULT_DEVICE:
+        return None
+    return (
+        f"{adapter.NAME} counted on {where}, not on {adapter.DEFAULT_DEVICE}: more than "
+        f"{CPU_LIMIT_MACS // 10**9} GMACs or {CPU_LIMIT_PARAMS // 10**9} G parameters"
+    )
 
 
 def check_device(device: str | None) -> None:

@@ -1,9 +1,11 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from bench import heads
 from bench.as_json import as_records
-from bench.ledgers import describe_input, ledger_of, resolve_lengths
+from bench.ledgers import describe_input, ledger_of, resolve_lengths, sparse_form
 from bench.measure import Measurement, measure
 from bench.sections import Row, Section
 from bench.table import Column, Table
@@ -14,27 +16,41 @@ from formulas.published.tables import Row as PrintedRow
 from formulas.verdicts import Verdict, common_vocabulary, implied_vocabulary, judge
 from models.presets import preset
 
+EXACT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
+
 
 def sections(name: str, counters: Sequence[str], device: str | None) -> list[Section]:
-    """The table called ``name`` and the vocabularies that its parameter figures imply."""
+    """The table called ``name``; and the vocabularies that its parameter figures imply, where no rule judges them."""
     table = load(name)
-    ledgers = {}
+    ledgers = {row.name: _form(preset(row.preset)) for row in table.rows}
+    ideals = {}
     for row in table.rows:
-        config = preset(row.preset)
-        ledgers[row.name] = ledger_of(config, resolve_lengths(config, {}))
-    verdicts = judge(table, ledgers)
+        if sparse := sparse_form(preset(row.preset)):
+            ideals[row.name] = _form(sparse)
+    verdicts = judge(table, ledgers, ideals)
     main = Section(
-        _layout(table, counters, device),
-        _rows(table, verdicts, counters, device),
+        _layout(table, counters, max(form.macs for form in ledgers.values())),
+        _rows(table, verdicts, ideals, counters, device),
         facts={"source": table.source, "place": table.place, "rule": rule_statement(table)},
     )
-    return [main, _vocabulary_section(table, ledgers)]
+    return [main] if "params" in table.judged else [main, _vocabulary_section(table, ledgers)]
+
+
+def _form(config) -> Ledger:
+    return ledger_of(config, resolve_lengths(config, {}))
 
 
 def rule_statement(table: PublishedTable) -> str:
-    """The one rule of a table's MAC column, in words."""
-    billed = conventions.statement(conventions.by_name(table.convention)).rstrip(".")
-    return f"{billed}; {table.macs_printing.statement()}."
+    """The one rule of each judged column of a table, in words."""
+    parts = []
+    if "macs" in table.judged:
+        billed = conventions.statement(conventions.by_name(table.convention)).rstrip(".")
+        parts.append(f"{billed}; {table.macs_printing.statement()}.")
+    if "params" in table.judged:
+        parts.append(f"All parameters, frozen ones included, {table.params_printing.statement()}.")
+    if "activated" in table.judged:
+        parts.append(f"Heads that a token uses, of all heads of all layers, {table.activated_printing.statement()}.")
+    return " ".join(parts)
 
 
 def _lengths_statement(table: PublishedTable) -> str:
@@ -42,47 +58,65 @@ def _lengths_statement(table: PublishedTable) -> str:
     return "; ".join(sorted(inputs))
 
 
-def _layout(table: PublishedTable, counters: Sequence[str], device: str | None) -> Table:
-    printed = [
-        Column(f"params_printed_{c}", f"params\nprinted\n{c if c != 'params' else ''}".rstrip(), align="right")
-        for c in table.params_columns
+def _layout(table: PublishedTable, counters: Sequence[str], largest_macs: int) -> Table:
+    width = max(13, len(f"{largest_macs:,}"))
+    columns = [
+        Column("row", "row", width=31),
+        *(
+            Column(f"params_printed_{c}", f"params\nprinted\n{c if c != 'params' else ''}".rstrip(), align="right")
+            for c in table.params_columns
+        ),
+        *(heads.params_columns(counters) if table.activated_printing else _params_columns(counters)),
+        *(heads.columns(width) if table.activated_printing else ()),
+        *(_macs_columns(width) if table.macs_printing else ()),
+        *(Column(name, name.replace("-", "\n"), kind="int", width=width) for name in counters),
+        Column("verdict", "verdict", width=19),
     ]
     return Table(
         table.name,
         f"{table.name}: {table.title}",
-        [
-            Column("row", "row", width=31),
-            *printed,
-            Column("params", "params\ncounted" if counters else "params\nexact", kind="int", width=11),
-            Column("active_params", "params\nactive", kind="int", width=11),
-            Column("macs_printed", "MACs\nprinted", align="right"),
-            Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=13),
-            Column("macs", "MACs\nexact", kind="int", width=13),
-            *(Column(name, name.replace("-", "\n"), kind="int", width=13) for name in counters),
-            Column("verdict", "verdict", width=19),
-        ],
+        columns,
         notes_above=[
             f"Source: {table.source}, {table.place}. Input: {_lengths_statement(table)}.",
             f"Rule: {rule_statement(table)}",
-            "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add.",
+            heads.ABOUT if table.activated_printing else EXACT,
         ],
         note_column="verdict",
     )
 
 
-def _rows(table, verdicts, counters, device) -> Iterator[Row]:
+def _params_columns(counters: Sequence[str]) -> list[Column]:
+    return [
+        Column("params", "params\ncounted" if counters else "params\nexact", kind="int", width=11),
+        Column("active_params", "params\nactive", kind="int", width=11),
+    ]
+
+
+def _macs_columns(width: int) -> list[Column]:
+    return [
+        Column("macs_printed", "MACs\nprinted", align="right"),
+        Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width),
+        Column("macs", "MACs\nexact", kind="int", width=width),
+    ]
+
+
+def _rows(table, verdicts, ideals, counters, device) -> Iterator[Row]:
     for row in table.rows:
         config = preset(row.preset)
         lengths = resolve_lengths(config, {})
         measured = measure(config, lengths, counters, device=device, label=row.preset)
-        yield _row(table, row, verdicts[row.name], measured)
+        yield _row(table, row, verdicts[row.name], measured, ideals.get(row.name))
 
 
-def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Measurement) -> Row:
+def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Measurement, ideal: Ledger | None) -> Row:
     failures = measured.disagreements(row.preset)
-    reasons = [reason for reason in dict.fromkeys(count.reason for count in measured.counts) if reason]
+    reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
     if verdict.status != row.verdict:
         failures.append(f"{table.name}, {row.name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
+    extra = {}
+    if table.activated_printing:
+        baseline = _form(preset(row.baseline["preset"], fields_of(row.baseline))) if row.baseline else None
+        extra = heads.values(row, measured, ideal, baseline)
     return Row(
         values={
             "row": row.name,
@@ -92,10 +126,11 @@ def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Mea
             "macs_printed": row.macs,
             "macs_under_rule": verdict.under_rule,
             "macs": measured.ledger.macs,
+            **extra,
             **{count.counter: count.macs for count in measured.counts},
             "verdict": verdict.status,
         },
-        notes=[text for text in (verdict.because, *reasons, *failures) if text],
+        notes=[text for text in dict.fromkeys((verdict.because, *reasons, *failures)) if text],
         records=as_records(
             row.preset,
             measured,
@@ -103,12 +138,18 @@ def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Mea
             macs_printed=row.macs,
             params_printed=dict(row.params),
             macs_under_rule=verdict.under_rule,
+            **heads.facts(extra),
             verdict=verdict.status,
             because=verdict.because,
             expected_verdict=row.verdict,
         ),
         failures=failures,
     )
+
+
+def fields_of(baseline: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides of a typed baseline, its preset's name left out."""
+    return {name: value for name, value in baseline.items() if name != "preset"}
 
 
 def _vocabulary_section(table: PublishedTable, ledgers: dict[str, Ledger]) -> Section:

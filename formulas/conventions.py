@@ -43,6 +43,11 @@ def ffn_biases(entry: Entry) -> int:
     return int(entry.kind == "bias" and "feed_forward" in entry.path)
 
 
+def frozen(entry: Entry) -> int:
+    """The parameters that training leaves alone."""
+    return int(not entry.trainable)
+
+
 def attention(entry: Entry) -> int:
     """Everything inside an attention module."""
     return int("_attn" in entry.path)
@@ -63,6 +68,7 @@ def by_name(name: str):
         vocabulary_projection,
         router,
         ffn_biases,
+        frozen,
     )
     return {function.__name__: function for function in named}[name]
 

@@ -1,50 +1,62 @@
 """How a table prints a number: unit, digits, rounding; and which numbers print as a given text."""
 
-from dataclasses import dataclass
-from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
 
-UNITS = {"k": 10**3, "M": 10**6, "G": 10**9}
-ROUNDINGS = {"half-up": ROUND_HALF_UP, "truncate": ROUND_FLOOR}
+UNITS = {"%": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+SHIFTS = {"half-up": Fraction(1, 2), "truncate": Fraction(0)}
 
 
 @dataclass(frozen=True)
 class Printing:
-    """``unit`` k, M or G; ``rounding`` half-up or truncate; ``decimals`` after the point, or ``significant``
-    digits in all, for whole numbers of the unit (2089.3 M with three significant digits prints 2090M)."""
+    """``unit`` one of UNITS; ``rounding`` half-up or truncate; ``decimals`` after the point, -1 for as many as
+    the table prints, or ``significant`` digits in all, for whole numbers of the unit (2089.3 M with three
+    significant digits prints 2090M); ``multiple``: a printed value is a multiple of so many last digits."""
 
     unit: str
     rounding: str
     decimals: int = 0
     significant: int | None = None
+    multiple: int = 1
 
-    def _step(self, value: Decimal) -> Decimal:
+    def like(self, text: str) -> "Printing":
+        """This rule for a value printed as ``text``: with its decimals, where the rule follows the table."""
+        return self if self.decimals >= 0 else replace(self, decimals=len(text[:-1].partition(".")[2]))
+
+    def _step(self, value: Fraction) -> Fraction:
         if self.significant is None:
-            return Decimal(1).scaleb(-self.decimals)
-        return Decimal(1).scaleb(max(value.adjusted() + 1 - self.significant, 0))
+            return Fraction(self.multiple, 10**self.decimals)
+        return Fraction(10 ** max(len(str(floor(value))) - self.significant, 0))
 
-    def text(self, number: int) -> str:
+    def text(self, number: int | Fraction) -> str:
         """``number`` as the table prints it."""
-        value = Decimal(number) / UNITS[self.unit]
+        value = Fraction(number) / UNITS[self.unit]
         step = self._step(value)
-        return f"{(value / step).quantize(Decimal(1), ROUNDINGS[self.rounding]) * step:f}{self.unit}"
+        last_digits = floor(value / step + SHIFTS[self.rounding]) * step * 10**self.decimals
+        whole, rest = divmod(int(last_digits), 10**self.decimals)
+        return f"{whole}" + (f".{rest:0{self.decimals}}" if self.decimals else "") + self.unit
 
     def step(self, text: str) -> int:
         """The distance between two neighbouring printed values around ``text``."""
-        return int(self._step(Decimal(text[:-1])) * UNITS[self.unit])
+        return int(self.like(text)._step(Fraction(text[:-1])) * UNITS[self.unit])
 
     def interval(self, text: str) -> range:
         """Every integer that prints as ``text``. Raises ValueError for a text in another unit."""
         if text[-1] != self.unit:
             raise ValueError(f"{text} is not printed in {self.unit}")
-        value, step = int(Decimal(text[:-1]) * UNITS[self.unit]), self.step(text)
+        value, step = int(Fraction(text[:-1]) * UNITS[self.unit]), self.step(text)
         low = value - (step // 2 if self.rounding == "half-up" else 0)
         return range(low, low + step)
 
     def statement(self) -> str:
         """This rule in words."""
-        digits = (
-            f"{self.significant} significant digits" if self.significant else f"{self.decimals} decimals of {self.unit}"
-        )
-        if not self.significant and not self.decimals:
-            digits = f"whole {self.unit}"
+        if self.significant:
+            digits = f"{self.significant} significant digits"
+        elif self.multiple != 1:
+            digits = f"steps of {self.multiple} {self.unit}"
+        elif self.decimals < 0:
+            digits = f"as many decimals of {self.unit} as are printed"
+        else:
+            digits = f"{self.decimals} decimals of {self.unit}" if self.decimals else f"whole {self.unit}"
         return f"{'rounded half up' if self.rounding == 'half-up' else 'truncated'} to {digits}"

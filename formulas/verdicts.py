@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 
 from formulas import conventions
 from formulas.arguments import PrintedRow, no_common_rule
 from formulas.ledger import Ledger
+from formulas.moh import activated_percent
 from formulas.published.tables import Adjustment, PublishedTable, Row
 from formulas.rounding import UNITS
 
@@ -14,10 +16,10 @@ from formulas.rounding import UNITS
 @dataclass(frozen=True)
 class Verdict:
     """``status``: one of formulas.published.tables.VERDICTS; ``under_rule``: the MACs that the table's rule
-    bills; ``because``: the arithmetic, None where the status needs none."""
+    bills, None without one; ``because``: the arithmetic, None where the status needs none."""
 
     status: str
-    under_rule: int
+    under_rule: int | None
     because: str | None = None
 
 
@@ -33,50 +35,87 @@ class VocabularyRange:
         return self.low <= size <= self.high
 
 
-def judge(table: PublishedTable, ledgers: Mapping[str, Ledger]) -> dict[str, Verdict]:
-    """The verdict on each row of ``table`` by row name; ``ledgers`` holds each row's exact ledger by row name."""
-    printing, convention = table.macs_printing, conventions.by_name(table.convention)
-    printed_rows = [
+def judge(
+    table: PublishedTable, ledgers: Mapping[str, Ledger], ideals: Mapping[str, Ledger] | None = None
+) -> dict[str, Verdict]:
+    """The verdict on each row of ``table`` by row name, the worst of those on its judged columns.
+
+    ``ledgers`` holds each row's exact ledger by row name, ``ideals`` that of the form that skips unselected heads.
+    """
+    judged = [(column, _Column(table, column)) for column in table.judged]
+    contradictions = _contradictions(table, ledgers) if "macs" in table.judged else {}
+    verdicts = {}
+    for row in table.rows:
+        form = ledgers[row.name]
+        ideal = (ideals or {}).get(row.name, form)
+        found = [column.verdict(row, form, ideal, contradictions.get(row.name)) for _, column in judged]
+        worst = max(found, key=lambda verdict: SEVERITY.index(verdict.status))
+        under_rule = form.billed(conventions.by_name(table.convention)) if table.convention else None
+        because = "; ".join(verdict.because for verdict in found if verdict.because)
+        verdicts[row.name] = Verdict(worst.status, under_rule, because or None)
+    return verdicts
+
+
+SEVERITY = ("nothing printed", "reproduced", "explained", "no rule", "unexplained")
+
+
+def _contradictions(table, ledgers) -> dict[str, str]:
+    printing = table.macs_printing
+    rows = [
         PrintedRow(
-            row.name,
-            int(Decimal(row.macs[:-1]) * UNITS[printing.unit]),
-            printing.step(row.macs),
-            ledgers[row.name],
+            row.name, int(Decimal(row.macs[:-1]) * UNITS[printing.unit]), printing.step(row.macs), ledgers[row.name]
         )
         for row in table.rows
         if row.macs
     ]
-    contradictions = no_common_rule(printed_rows)
-    verdicts = {}
-    for row in table.rows:
-        total = ledgers[row.name].billed(convention)
-        verdicts[row.name] = _judge_row(row, total, printing, ledgers[row.name], contradictions.get(row.name))
-    return verdicts
+    return no_common_rule(rows)
 
 
-def _judge_row(row: Row, total, printing, ledger, contradiction) -> Verdict:
-    if row.macs is None:
-        return Verdict("nothing printed", total)
-    if printing.text(total) == row.macs:
-        return Verdict("reproduced", total)
-    by_rule = f"{total:,} prints {printing.text(total)}, not {row.macs}"
-    if row.adjust:
-        terms = [(term, billed(term, ledger)) for term in row.adjust]
+class _Column:
+    """One judged column of a table: what its rule makes of a ledger, and whether that is what is printed."""
+
+    def __init__(self, table: PublishedTable, name: str) -> None:
+        self.table, self.name = table, name
+        rules = {"macs": table.macs_printing, "params": table.params_printing, "activated": table.activated_printing}
+        self.printing = rules[name]
+
+    def printed(self, row: Row) -> str | None:
+        if self.name == "params":
+            return row.params.get(self.table.params_columns[0])
+        return getattr(row, self.name)
+
+    def total(self, form: Ledger, ideal: Ledger) -> int | Fraction:
+        if self.name == "macs":
+            return form.billed(conventions.by_name(self.table.convention))
+        return form.params if self.name == "params" else activated_percent(form, ideal)
+
+    def verdict(self, row: Row, form: Ledger, ideal: Ledger, contradiction: str | None) -> Verdict:
+        printed = self.printed(row)
+        if printed is None:
+            return Verdict("nothing printed", None)
+        printing, total = self.printing.like(printed), self.total(form, ideal)
+        if printing.text(total) == printed:
+            return Verdict("reproduced", None)
+        shown = f"{total:,}" if isinstance(total, int) else f"{float(total):.2f}"
+        by_rule = f"{shown} prints {printing.text(total)}, not {printed}"
+        note = f". {row.note}" if row.note else ""
+        terms = [(term, billed(term, form)) for term in row.adjust if term.of == self.name]
         adjusted = total + sum(amount for _, amount in terms)
-        if printing.text(adjusted) == row.macs:
+        if terms and printing.text(adjusted) == printed:
             steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({name(term)})" for term, amount in terms)
-            note = f". {row.note}" if row.note else ""
-            return Verdict("explained", total, f"{by_rule}; {total:,}{steps} = {adjusted:,} prints {row.macs}{note}")
-    if contradiction:
-        return Verdict("no rule", total, f"{by_rule}; {contradiction}")
-    return Verdict("unexplained", total, by_rule)
+            because = f"{by_rule}; {shown}{steps} = {adjusted:,} prints {printed}{note}"
+            return Verdict("explained", None, because)
+        if contradiction and self.name == "macs":
+            return Verdict("no rule", None, f"{by_rule}; {contradiction}{note}")
+        return Verdict("unexplained", None, by_rule + note)
 
 
 def billed(adjustment: Adjustment, ledger: Ledger) -> int:
-    """What ``adjustment`` adds to a row's total: its entries' sizes, with the sizes it replaces."""
+    """What ``adjustment`` adds to a row's total: its entries' sizes or parameters, with the sizes it replaces."""
     selection = conventions.by_name(adjustment.select)
     entries = [entry.with_dims(**adjustment.dims) for entry in ledger.select(selection)]
-    return adjustment.times * sum(entry.size for entry in entries)
+    of = "params" if adjustment.of == "params" else "size"
+    return adjustment.times * sum(getattr(entry, of) for entry in entries)
 
 
 def name(adjustment: Adjustment) -> str:

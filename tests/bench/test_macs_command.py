@@ -40,7 +40,7 @@ def json_of(capsys, *argv):
 def test_the_three_tables_are_the_default(capsys):
     code, out, err = run(capsys, *CLOSED)
     assert code == 0
-    for name in tables.NAMES:
+    for name in tables.MOA_NAMES:
         table = tables.load(name)
         assert f"{name}: {table.title}" in out
         for row in table.rows:

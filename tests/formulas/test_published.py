@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.ledgers import ledger_of, resolve_lengths
+from bench.ledgers import ledger_of, resolve_lengths, sparse_form
 from formulas import conventions
 from formulas.arguments import PrintedRow, no_common_rule
 from formulas.ledger import Entry, ledger
@@ -22,6 +22,15 @@ def ledgers_of(table):
     return out
 
 
+def ideals_of(table):
+    out = {}
+    for row in table.rows:
+        sparse = sparse_form(preset(row.preset))
+        if sparse:
+            out[row.name] = ledger_of(sparse, resolve_lengths(sparse, {}))
+    return out
+
+
 TABLES = {name: load(name) for name in NAMES}
 ROWS = [(name, row.name) for name, table in TABLES.items() for row in table.rows]
 
@@ -29,7 +38,7 @@ ROWS = [(name, row.name) for name, table in TABLES.items() for row in table.rows
 @pytest.mark.parametrize("name, row_name", ROWS, ids=[f"{name}: {row}" for name, row in ROWS])
 def test_every_row_carries_its_typed_verdict(name, row_name):
     table = TABLES[name]
-    verdict = judge(table, ledgers_of(table))[row_name]
+    verdict = judge(table, ledgers_of(table), ideals_of(table))[row_name]
     typed = next(row.verdict for row in table.rows if row.name == row_name)
     assert verdict.status == typed
     assert typed in VERDICTS
@@ -182,5 +191,7 @@ def test_conventions_are_found_by_name():
         assert conventions.by_name(name).__name__ == name
     with pytest.raises(KeyError):
         conventions.by_name("guess")
-    with pytest.raises(ValueError, match="^unknown table 'x'; choose from moa-table1, moa-table2, moa-table3$"):
+    with pytest.raises(
+        ValueError, match="^unknown table 'x'; choose from moa-table1, moa-table2, moa-table3, moh-llm, "
+    ):
         load("x")
