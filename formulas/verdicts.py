@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from formulas import conventions
 from formulas.arguments import PrintedRow, no_common_rule
-from formulas.ledger import Ledger
+from formulas.ledger import OTHER_KINDS, Ledger
 from formulas.moh import activated_percent
 from formulas.published.tables import Adjustment, PublishedTable, Row
 from formulas.rounding import UNITS
@@ -42,13 +42,12 @@ def judge(
 
     ``ledgers`` holds each row's exact ledger by row name, ``ideals`` that of the form that skips unselected heads.
     """
-    judged = [(column, _Column(table, column)) for column in table.judged]
+    judged = [_Column(table, column) for column in table.judged]
     contradictions = _contradictions(table, ledgers) if "macs" in table.judged else {}
     verdicts = {}
     for row in table.rows:
-        form = ledgers[row.name]
-        ideal = (ideals or {}).get(row.name, form)
-        found = [column.verdict(row, form, ideal, contradictions.get(row.name)) for _, column in judged]
+        form, ideal = ledgers[row.name], (ideals or {}).get(row.name)
+        found = [column.verdict(row, ledgers, ideal, contradictions.get(row.name)) for column in judged]
         worst = max(found, key=lambda verdict: SEVERITY.index(verdict.status))
         under_rule = form.billed(conventions.by_name(table.convention)) if table.convention else None
         because = "; ".join(verdict.because for verdict in found if verdict.because)
@@ -89,11 +88,13 @@ class _Column:
             return form.billed(conventions.by_name(self.table.convention))
         return form.params if self.name == "params" else activated_percent(form, ideal)
 
-    def verdict(self, row: Row, form: Ledger, ideal: Ledger, contradiction: str | None) -> Verdict:
-        printed = self.printed(row)
+    def verdict(
+        self, row: Row, ledgers: Mapping[str, Ledger], ideal: Ledger | None, contradiction: str | None
+    ) -> Verdict:
+        form, printed = ledgers[row.name], self.printed(row)
         if printed is None:
             return Verdict("nothing printed", None)
-        printing, total = self.printing.like(printed), self.total(form, ideal)
+        printing, total = self.printing.like(printed), self.total(form, ideal or form)
         if printing.text(total) == printed:
             return Verdict("reproduced", None)
         shown = f"{total:,}" if isinstance(total, int) else f"{float(total):.2f}"
@@ -107,7 +108,26 @@ class _Column:
             return Verdict("explained", None, because)
         if contradiction and self.name == "macs":
             return Verdict("no rule", None, f"{by_rule}; {contradiction}{note}")
-        return Verdict("unexplained", None, by_rule + note)
+        # a row known to be unexplained shows what comes near
+        near = near_misses(self.table, row, ledgers) if (row.verdict, self.name) == ("unexplained", "macs") else ""
+        return Verdict("unexplained", None, by_rule + near + note)
+
+
+def near_misses(table: PublishedTable, row: Row, ledgers: Mapping[str, Ledger]) -> str:
+    """Each kind without MACs that, billed once more, prints ``row``, with a row that it then misprints."""
+    convention, out = conventions.by_name(table.convention), ""
+
+    def text(of: Row, kind: str) -> str:
+        form = ledgers[of.name]
+        extra = sum(entry.size for entry in form if entry.kind == kind)
+        return table.macs_printing.like(of.macs).text(form.billed(convention) + extra)
+
+    for kind in OTHER_KINDS:
+        if text(row, kind) == row.macs:
+            broken = [other for other in table.rows if other.macs and text(other, kind) != other.macs]
+            fault = f", but {broken[0].name} {text(broken[0], kind)}, not {broken[0].macs}" if broken else ""
+            out += f"; with each {kind} element billed it prints {row.macs}{fault}"
+    return out
 
 
 def billed(adjustment: Adjustment, ledger: Ledger) -> int:

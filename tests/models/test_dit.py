@@ -1,0 +1,148 @@
+"""The diffusion Transformer: patches, positions, conditions, and its two forms of MoH."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from models.build import build, example_inputs
+from models.config import ConfigError, make_config
+from models.presets import PRESETS, preset
+
+SIZES = dict(model="dit", d_model=20, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
+MHA = dict(attention="mha", num_heads=3, head_dim=5)
+MOH = dict(attention="moh", num_heads=(3, 3, 5), num_shared_heads=(3, 1, 2), top_k=(0, 1, 2), head_dim=5, bias=True)
+
+
+def made(values, dtype=torch.float64, randomised=True):
+    config = make_config(SIZES | values)
+    model = build(config, dtype=dtype)
+    if randomised:
+        # away from adaLN-Zero, where every block is the identity
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "modulation" in name or "final_layer" in name:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) / 5)
+    return model, example_inputs(config, {"batch_size": 2}, dtype=dtype)
+
+
+@torch.no_grad()
+def test_patch_embedding_is_the_convolution_of_the_released_code():
+    model, inputs = made(MHA)
+    seen = []
+    model.patch_embedding.register_forward_hook(lambda module, args, out: seen.append(out))
+    model(**inputs)
+    weight = model.patch_embedding.weight.view(20, 4, 3, 3)
+    expected = F.conv2d(inputs["latents"], weight, model.patch_embedding.bias, stride=3).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(seen[0], expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_each_patch_of_the_output_is_its_tokens_projection():
+    model, inputs = made(MHA)
+    seen = []
+    model.final_layer.register_forward_hook(lambda module, args, out: seen.append(out))
+    out = model(**inputs)
+    assert out.shape == (2, 8, 15, 15)
+    for token in (0, 4, 5, 24):
+        row, column = divmod(token, 5)
+        patch = out[:, :, row * 3 : row * 3 + 3, column * 3 : column * 3 + 3]
+        assert torch.equal(patch, seen[0][:, token].view(2, 3, 3, 8).permute(0, 3, 1, 2))
+
+
+def test_positions_are_frozen_sines_and_cosines_of_column_and_row():
+    model, _ = made(MHA)
+    table = model.position_table
+    assert not table.requires_grad and table.shape == (1, 25, 20)
+    for token in range(25):
+        row, column = divmod(token, 5)
+        for half, position in enumerate((column, row)):
+            for i in range(5):
+                angle = position / 10000 ** (2 * i / 10)
+                assert table[0, token, half * 10 + i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+                assert table[0, token, half * 10 + 5 + i].item() == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+@pytest.mark.parametrize("values", [MHA, MOH], ids=["mha", "moh"])
+@torch.no_grad()
+def test_blocks_start_as_the_identity_and_the_output_as_zero(values):
+    model, inputs = made(values, randomised=False)
+    seen = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, args, out: seen.append((args[0], out)))
+    assert model(**inputs).eq(0).all()
+    assert all(torch.equal(before, after) for before, after in seen) and len(seen) == 3
+
+
+@torch.no_grad()
+def test_a_block_is_modulated_and_gated():
+    model, _ = made(MHA)
+    block, generator = model.blocks[0], torch.Generator().manual_seed(1)
+    x = torch.randn(2, 25, 20, dtype=torch.float64, generator=generator)
+    c = torch.randn(2, 20, dtype=torch.float64, generator=generator)
+    parts = (c * torch.sigmoid(c)) @ block.modulation.proj.weight.t() + block.modulation.proj.bias
+    s1, a1, g1, s2, a2, g2 = (parts[:, None, i * 20 : i * 20 + 20] for i in range(6))
+
+    def norm(y):
+        return (y - y.mean(-1, keepdim=True)) / torch.sqrt(y.var(-1, keepdim=True, unbiased=False) + 1e-6)
+
+    y = x + g1 * block.self_attn(norm(x) * (1 + a1) + s1)
+    hidden = (norm(y) * (1 + a2) + s2) @ block.feed_forward.fc1.weight.t() + block.feed_forward.fc1.bias
+    hidden = 0.5 * hidden * (1 + torch.tanh(math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)))
+    expected = y + g2 * (hidden @ block.feed_forward.fc2.weight.t() + block.feed_forward.fc2.bias)
+    torch.testing.assert_close(block(x, c), expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_condition_is_time_step_and_label():
+    model, inputs = made(MHA)
+    seen = []
+    model.blocks[0].register_forward_hook(lambda module, args, out: seen.append(args[1]))
+    model(**inputs)
+    embedding = model.timestep_embedding
+    for b in range(2):
+        t = inputs["timesteps"][b].item()
+        angles = [t * 10000 ** (-i / 11) for i in range(11)]
+        waves = torch.tensor([math.cos(a) for a in angles] + [math.sin(a) for a in angles], dtype=torch.float64)
+        hidden = embedding.fc1(waves)
+        expected = embedding.fc2(hidden * torch.sigmoid(hidden)) + model.label_embedding.weight[inputs["labels"][b]]
+        torch.testing.assert_close(seen[0][b], expected, rtol=0, atol=1e-3)
+
+
+def test_dense_and_sparse_models_agree_forward_and_backward():
+    results = []
+    for implementation in ("dense", "sparse"):
+        model, inputs = made(MOH | dict(implementation=implementation))
+        out = model.train()(**inputs)
+        (out.square().mean() + model.auxiliary_loss()).backward()
+        assert set(model.tokens_per_expert()) == {"blocks.1.self_attn", "blocks.2.self_attn"}
+        results.append([out, *(p.grad for p in model.parameters() if p.requires_grad)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if "dit" in name])
+def test_presets_have_the_layers_that_are_published(name):
+    config = preset(name)
+    heads = [layer.num_heads for layer in config.layers]
+    dense = preset(name.rpartition("-")[0].removeprefix("moh-") if "moh" in name else name)
+    assert len(config.layers) == len(dense.layers)
+    assert sum(heads) == sum(layer.num_heads for layer in dense.layers)
+    assert {layer.head_dim for layer in config.layers} == {72 if "xl" in name else 64}
+    assert config.num_tokens == {"4": 64, "2": 256}[name.split("-")[1 + ("moh" in name)][-1]] * (
+        4 if "512" in name else 1
+    )
+
+
+def test_configs_that_cannot_be_built():
+    for delta, message in (
+        (MHA | dict(patch_size=4), "patch_size must divide latent_size, and 4 does not divide 15"),
+        (MHA | dict(d_model=18), "d_model must be a multiple of 4 for sin-cos positions in 2-D, not 18"),
+        (MHA | dict(frequency_width=3), "frequency_width must be even, half sines and half cosines, not 3"),
+        (MHA | dict(mlp_ratio=0), "mlp_ratio must be at least 1, not 0"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            make_config(SIZES | delta)
+        assert str(raised.value) == message
