@@ -1,6 +1,7 @@
 """Each printed row comes out under its table's one rule, or carries the verdict typed beside it."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -163,11 +164,28 @@ def test_implied_vocabulary_is_exact_at_both_ends(edge, prints):
         (Printing("G", "half-up", decimals=2), 6_545_000_000, "6.55G"),
         (Printing("G", "half-up", decimals=2), 6_544_999_999, "6.54G"),
         (Printing("k", "half-up", decimals=1), 1_050, "1.1k"),
+        (Printing("B", "half-up", decimals=2), 8_025_000_000, "8.03B"),
+        (Printing("G", "half-up", decimals=2), 50_000_000, "0.05G"),
     ],
 )
 def test_printing(rule, number, text):
     assert rule.text(number) == text
     assert number in rule.interval(text)
+
+
+@pytest.mark.parametrize(
+    "percent, text", [(Fraction(175, 2), "90%"), (Fraction(8749, 100), "85%"), (Fraction(800, 9), "90%"), (75, "75%")]
+)
+def test_printing_in_steps(percent, text):
+    assert Printing("%", "half-up", multiple=5).text(percent) == text
+
+
+def test_a_rule_may_follow_the_decimals_of_the_table():
+    rule = Printing("G", "half-up", decimals=-1)
+    assert rule.like("118.6G").text(118_649_999_999) == "118.6G"
+    assert rule.like("525G").text(524_500_000_000) == "525G"
+    assert rule.step("118.6G") == 10**8 and rule.step("525G") == 10**9
+    assert Printing("G", "half-up", decimals=2).like("525G").text(524_500_000_000) == "524.50G"
 
 
 def test_every_integer_of_an_interval_prints_its_text_and_no_neighbour_does():
@@ -183,6 +201,9 @@ def test_rules_in_words():
     assert Printing("M", "half-up", significant=3).statement() == "rounded half up to 3 significant digits"
     assert Printing("M", "truncate").statement() == "truncated to whole M"
     assert Printing("G", "half-up", decimals=2).statement() == "rounded half up to 2 decimals of G"
+    assert Printing("%", "half-up", multiple=5).statement() == "rounded half up to steps of 5 %"
+    rule = Printing("G", "half-up", decimals=-1)
+    assert rule.statement() == "rounded half up to as many decimals of G as are printed"
     assert conventions.statement(conventions.exact) == "Every multiply-accumulate of the forward pass once."
 
 
