@@ -1,6 +1,10 @@
-"""Figures that tests measure and that a reader wants to see: printed below the results."""
+"""One thread, and the figures that tests measure: printed below the results."""
 
 import pytest
+import torch
+
+# Tests run many small products: a second thread mostly waits, and on a busy machine very long.
+torch.set_num_threads(1)
 
 _FIGURES: list[str] = []
 
