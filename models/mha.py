@@ -1,17 +1,24 @@
 """Multi-head attention, and its grouped-query and multi-query forms."""
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from models.attention import attend, zero_padded
+from models.cache import KeyValueCache, keys_and_values
 from models.config import MultiHeadAttentionConfig
+from models.kernels.choose import REFERENCE, Selectable
+from models.kernels.fused import fused_attend
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Selectable):
     """y = sum_i Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)) V Wv_i Wo_i (arXiv 1706.03762; 2210.05144, Eq. 4-5).
 
-    With g < h key/value heads each serves h / g query heads (arXiv 2305.13245).
+    With g < h key/value heads each serves h / g query heads (arXiv 2305.13245). Implementations differ in the
+    core alone; ``auto`` is ``fused``.
     """
+
+    implementations = {REFERENCE: attend, "fused": fused_attend}
 
     def __init__(self, config: MultiHeadAttentionConfig) -> None:
         super().__init__()
@@ -30,21 +37,54 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         key_padding_mask: Bool[Tensor, "batch src"] | None = None,
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
 
-        Masks are True at padding; padded queries yield zeros.
+        Masks are True at padding; padded queries yield zeros. With ``cache`` the queries' keys and values are
+        stored behind those it holds, and they attend to all S of them; a closed one gives the keys instead of
+        ``key``.
         """
-        key = query if key is None else key
-        out = attend(
-            self._split_heads(self.q_proj(query)),
-            self._split_heads(self.k_proj(key)),
-            self._split_heads(self.v_proj(key)),
+        core = self.chosen(query)
+        q = self._split_heads(self.q_proj(query))
+        k, v = keys_and_values(self._project, query, key, cache)
+        out = core(
+            q,
+            k,
+            v,
             causal=causal,
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
         )
         return zero_padded(self.out_proj(out.flatten(-2)), query_padding_mask)
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        weight, config = self.k_proj.weight, self.config
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return KeyValueCache(batch_size, max_len, config.num_kv_heads, config.head_dim, device=device, dtype=dtype)
+
+    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
+        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
+        return KeyValueCache.of(*self._project(key))
+
+    def automatic(self, query: Tensor) -> str:
+        """Materialised scores are never faster."""
+        return "fused"
+
+    def describe(self) -> str:
+        """Sizes for the log."""
+        config = self.config
+        return f"mha d_model={config.d_model} h={config.num_heads} g={config.num_kv_heads} d_h={config.head_dim}"
+
+    def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(key))
 
     def _split_heads(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq heads head_dim"]:
         return x.view(*x.shape[:2], -1, self.config.head_dim)
