@@ -18,6 +18,9 @@ from bench.runs import Run, layer_run, model_run
 from bench.timing import Arm, interleave
 from formulas.ledger import Ledger
 
+RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa"}
+"""The ratios of a subject, and the role of the arm that each is over."""
+
 TRUSTED_BLOCKS = 20
 """Fewer blocks than this are a smoke test: their figures enter no document."""
 
@@ -58,6 +61,10 @@ def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
         "role": spec.role,
         "implementation": spec.implementation,
         "implementation_used": None,
+        "largest_share": None,
+        "error": None,
+        "noise": None,
+        **dict.fromkeys(key for ratio in RATIOS for key in (ratio, f"{ratio}_verdict")),
         "macs": pass_macs(ledger, cell.which),
         "params": ledger.params,
         "active_params": ledger.active_params,
@@ -67,13 +74,14 @@ def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
     try:
         with _memory_errors(cell.device):
             run = (layer_run if cell.subject == "layer" else model_run)(cell, spec)
-            record["error"] = run.error()
+            error = run.error()
             record["implementation_used"] = run.implementation_used()
             record["largest_share"] = run.largest_share
     except OutOfMemory:
         return record | {"status": "out of memory"}, None
-    if not record["error"] <= TOLERANCE[cell.dtype]:
-        return record | {"status": f"wrong: relative error {record['error']:.1e}"}, None
+    if not error <= TOLERANCE[cell.dtype]:
+        return record | {"status": f"wrong: relative error {error:.1e}"}, None
+    record["error"] = error
     return record, _Timed(run)
 
 
@@ -137,10 +145,9 @@ def _compare(timed, twin) -> None:
         noise = statistics.paired_ratio(_samples(twin), _samples(original))
     for record, arm in timed:
         record["noise"] = asdict(noise) if noise else None
-        for key, role in (("to_mha", "mha"), ("to_inner", "mha-inner"), ("tax", "mqa")):
+        for key, role in RATIOS.items():
             other = by_role.get(role)
             if other is None or record["role"] != "subject":
-                record[key] = record[f"{key}_verdict"] = None
                 continue
             ratio = statistics.paired_ratio(_samples(arm), _samples(other))
             record[key], record[f"{key}_verdict"] = asdict(ratio), statistics.verdict(ratio, noise)
