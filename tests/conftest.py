@@ -6,15 +6,15 @@ import torch
 # Tests run many small products: a second thread mostly waits, and on a busy machine very long.
 torch.set_num_threads(1)
 
-_FIGURES: list[str] = []
-
 
 @pytest.fixture
-def figure():
+def figure(record_property):
     """A function that takes one line to print after the test run."""
-    return _FIGURES.append
+    return lambda line: record_property("figure", line)
 
 
 def pytest_terminal_summary(terminalreporter):
-    for line in _FIGURES:
-        terminalreporter.write_line(line)
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties if report.when == "call" else ():
+            if name == "figure":
+                terminalreporter.write_line(line)
