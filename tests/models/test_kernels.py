@@ -96,7 +96,9 @@ def assert_same(layer, implementation, make):
     actual = outcome(layer, implementation, make)
     assert layer.implementation_used == implementation
     for name, value in expected.items():
-        torch.testing.assert_close(actual[name], value, **TOLERANCE[value.dtype], msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            actual[name], value, **TOLERANCE[value.dtype], msg=lambda text, n=name: f"{n}: {text}"
+        )
 
 
 def moa_layer(values, dtype, biases=True):
