@@ -56,9 +56,14 @@ class KeyValueCache:
     def append(
         self, key: Float[Tensor, "batch new kv_heads head_dim"], value: Float[Tensor, "batch new kv_heads head_dim"]
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
-        """Store new tokens behind the stored ones; all keys and values so far. ValueError where room is short."""
+        """Store new tokens behind the stored ones; all keys and values so far.
+
+        Raises ValueError where room is short, or the cache is closed.
+        """
         end = self.length + key.shape[1]
-        if self.closed or end > self.key.shape[1]:
+        if self.closed:
+            raise ValueError("the cache is closed and takes no more tokens")
+        if end > self.key.shape[1]:
             raise ValueError(f"the cache has room for {self.key.shape[1]} tokens, not {end}")
         self.key[:, self.length : end] = key.detach()
         self.value[:, self.length : end] = value.detach()

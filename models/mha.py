@@ -75,7 +75,7 @@ class MultiHeadAttention(Selectable):
         return KeyValueCache.of(*self._project(key))
 
     def automatic(self, query: Tensor) -> str:
-        """Materialised scores are never faster."""
+        """``fused`` at every size: it keeps no (T, S) scores."""
         return "fused"
 
     def describe(self) -> str:

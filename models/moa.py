@@ -18,6 +18,7 @@ from models.kernels.loop import loop
 from models.router import TopKRouter
 
 GATHERED_BYTES = 16 * 2**20
+# below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
 FEW_ROWS = 64
 
 
@@ -80,6 +81,19 @@ def reference(
     slots = query[:, :, None].expand(-1, -1, layer.config.top_k, -1)
     out = attend(layer.q_proj(slots, routing.indices), key, value, **core)
     return layer.out_proj(out, routing.indices, routing.weights).sum(dim=2)
+
+
+def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
+    """What ``auto`` runs: all experts at once where all are selected anyway, else rows grouped by expert.
+
+    A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
+    copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
+    """
+    if top_k == num_experts:
+        return "dense-all"
+    if device == "cuda" and num_tokens * top_k < FEW_ROWS or device == "meta" and dtype != torch.bfloat16:
+        return "gathered"
+    return "grouped"
 
 
 class MixtureOfAttentionHeads(Selectable):
@@ -154,18 +168,9 @@ class MixtureOfAttentionHeads(Selectable):
         return KeyValueCache.of(*self._project(key))
 
     def automatic(self, query: Tensor) -> str:
-        """Every expert at once where all are selected anyway, else rows by expert, or by row where rows are few.
-
-        Few is a matter of launches, so of CUDA alone; on meta only bfloat16 has shapes for grouped rows.
-        """
-        top_k, rows = self.config.top_k, query.shape[0] * query.shape[1] * self.config.top_k
-        if top_k == self.config.num_experts:
-            return "dense-all"
-        if query.is_cuda and rows < FEW_ROWS:
-            return "gathered"
-        if query.is_meta and query.dtype != torch.bfloat16:
-            return "gathered"
-        return "grouped"
+        """The rule of :func:`automatic_for`."""
+        num_tokens = query.shape[0] * query.shape[1]
+        return automatic_for(self.config.top_k, self.config.num_experts, num_tokens, query.dtype, query.device.type)
 
     def describe(self) -> str:
         """Sizes for the log."""

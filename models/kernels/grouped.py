@@ -54,16 +54,22 @@ def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def lowered(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """``x`` as autocast wants the operands of a product, which it does not know to be needed here."""
-    if torch.is_autocast_enabled(x.device.type):
-        return x.to(torch.get_autocast_dtype(x.device.type))
-    return x
+    """``x`` in the dtype that autocast gives the operands of a product; it does not know grouped products."""
+    if not _autocast(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
+def _autocast(device_type: str) -> bool:
+    # asking about a device without autocast, such as meta, is an error
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
 def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     segments = make_segments(indices, layer.config.num_experts)
     x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
     bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
+    # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
         q = spread(x.flatten(0, 1), w_q, bias, segments)
         out = fused_attend(q.view(*indices.shape, -1), key, value, **core)

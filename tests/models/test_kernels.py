@@ -6,6 +6,7 @@ import torch
 from models.build import build
 from models.config import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
 from models.kernels import grouped
+from models.losses import auxiliary_loss, tokens_per_expert
 
 MOA = {
     "K3-E7-dm11-D5": dict(d_model=11, num_experts=7, top_k=3, head_dim=5),
@@ -192,6 +193,19 @@ def test_experts_see_the_noise_of_training_and_the_router_is_recorded(arm):
         results.append(outcome(layer, name, SITUATIONS["B3-T13"]))
         assert layer.router.recorded is not None
     torch.testing.assert_close(results[1], results[0], **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("case", ["K3-E7-dm11-D5", "K5-E5-dm11-D3"])
+@pytest.mark.parametrize("arm", ARMS, indirect=True)
+def test_losses_and_loads_do_not_depend_on_the_path(arm, case):
+    implementation, dtype = arm
+    layer = moa_layer(MOA[case], dtype).train()
+    make = masked(lengths(3, 13), queries=(0, 5, 12), keys=(0, 5, 12))
+    found = []
+    for name in ("reference", implementation):
+        outcome(layer, name, make)
+        found.append((auxiliary_loss(layer).detach(), tokens_per_expert(layer)))
+    torch.testing.assert_close(found[1], found[0], **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("implementation", ["dense-all", "grouped", "gathered"])
