@@ -7,7 +7,7 @@ from bench.errors import UsageError
 from models.config import AttentionConfig, ModelConfig, MultiHeadAttentionConfig
 from models.presets import PRESETS, preset
 
-IMPLEMENTATIONS = {"mha": ("reference", "fused"), "moa": ("reference", "dense-all", "grouped", "loop")}
+IMPLEMENTATIONS = {"mha": ("reference", "fused"), "moa": ("reference", "gathered", "dense-all", "grouped", "loop")}
 """What each variant can be run by; ``auto`` picks one of them."""
 
 TIMED = {"mha": ("fused",), "moa": ("dense-all", "grouped", "loop")}

@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--layer", nargs="+", metavar="NAME", help=", ".join(arms.LAYERS))
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     out.add_argument(
-        "--implementation", nargs="+", metavar="NAME", help="reference, fused, dense-all, grouped, loop, auto"
+        "--implementation", nargs="+", metavar="NAME", help="reference, fused, dense-all, grouped, gathered, loop, auto"
     )
     out.add_argument("--seq-len", nargs="+", type=int, metavar="T")
     shape = out.add_mutually_exclusive_group()
@@ -53,6 +53,9 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--pass", nargs="+", choices=PASSES, dest="passes", metavar="PASS", help=", ".join(PASSES))
     out.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     out.add_argument("--routing", nargs="+", choices=workload.ROUTINGS, default=["balanced"])
+    out.add_argument(
+        "--threads", type=int, metavar="N", help="of torch on the CPU; as many as torch takes unless given"
+    )
     out.add_argument("--blocks", type=int, metavar="N", help=f"{BLOCKS} unless given; fewer is a smoke test")
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     store = out.add_mutually_exclusive_group()
@@ -81,6 +84,10 @@ def _main(args: argparse.Namespace, argv: list[str]) -> int:
     started = time.perf_counter()
     _fill(args)
     check_device(args.device)
+    if args.threads:
+        import torch
+
+        torch.set_num_threads(args.threads)
     cells = list(_cells(args))
     from bench.env import commit, device_name, environment
 
@@ -113,7 +120,7 @@ def _fill(args: argparse.Namespace) -> None:
     args.passes = args.passes or ["forward", "both"]
     args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = BLOCKS if args.blocks is None else args.blocks
-    for name in ("tokens", "batch_size", "blocks"):
+    for name in ("tokens", "batch_size", "blocks", "threads"):
         value = getattr(args, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
