@@ -36,7 +36,12 @@ def measure_cell(
     if timed:
         sets = _sets(cell, timed[0][1].run)
         arms = [arm for _, arm in timed] + ([twin] if twin else [])
-        _interleave(arms, blocks, sets, cell.device, on_block)
+        try:
+            with _memory_errors(cell.device):
+                _interleave(arms, blocks, sets, cell.device, on_block)
+        except OutOfMemory:
+            prepared = [(record | {"status": "out of memory beside the other arms"}, None) for record, _ in prepared]
+            timed, twin = [], None
     _compare(timed, twin)
     for record, arm in prepared:
         yield _finished(record, arm, cell, peaks, blocks)
@@ -75,6 +80,8 @@ def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
         with _memory_errors(cell.device):
             run = (layer_run if cell.subject == "layer" else model_run)(cell, spec)
             error = run.error()
+            # The check is short; whether the whole cell fits shows only at full size.
+            run.call(0)
             record["implementation_used"] = run.implementation_used()
             record["largest_share"] = run.largest_share
     except OutOfMemory:
@@ -125,10 +132,12 @@ def _sets(cell: Cell, run: Run) -> int:
 def _interleave(arms, blocks, sets, device, on_block) -> None:
     if device == "cuda":
         for arm in arms:
+            torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
             arm.call(0)
             torch.cuda.synchronize()
-            arm.peak_memory = torch.cuda.max_memory_allocated()
+            arm.peak_memory = torch.cuda.max_memory_allocated() - before
     interleave(arms, blocks=blocks, sets=sets, device=device, on_block=on_block)
 
 

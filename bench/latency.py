@@ -40,7 +40,7 @@ QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "
 def parser() -> argparse.ArgumentParser:
     """The command line of bench.latency."""
     out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--layer", nargs="+", metavar="NAME", help=", ".join(arms.LAYERS))
+    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(arms.LAYERS)}, or all: the default")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     out.add_argument(
         "--implementation", nargs="+", metavar="NAME", help="reference, fused, dense-all, grouped, gathered, loop, auto"
@@ -140,7 +140,7 @@ def _cells(args: argparse.Namespace) -> Iterator[Any]:
     }
     found = []
     if args.layer or not args.model:
-        names = args.layer or list(arms.LAYERS)
+        names = list(arms.LAYERS) if args.layer in (None, ["all"]) else args.layer
         found += cells_of_layers(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **shape)
     if args.model:
         names = arms.timed_models() if args.model == ["all"] else args.model

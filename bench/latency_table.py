@@ -51,7 +51,7 @@ class Columns:
             Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7),
             Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7),
             Column("tokens_per_s", "tokens/s", kind="int", width=11),
-            Column("memory", "peak\nmemory", "MiB", kind="fixed", digits=1, scale=2**20, width=8),
+            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, width=8),
             Column("error", "rel.\nerror", width=7, align="right"),
         ]
 

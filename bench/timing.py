@@ -73,6 +73,16 @@ def _wall(arm: Arm, sets: int, device: str, clock) -> float:
 
 def _capture(arm: Arm, sets: int) -> None:
     arm.calls = max(arm.calls, sets)
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        arm.call(0)
+    except RuntimeError as error:
+        # An arm that makes the host wait cannot be captured, and trying would invalidate the capture.
+        arm.graph_reason = str(error).splitlines()[0]
+        return
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     try:
@@ -85,7 +95,6 @@ def _capture(arm: Arm, sets: int) -> None:
                 arm.call(i % sets)
         arm.graph = graph
     except RuntimeError as error:
-        # Synchronising the host while capturing is an error: this arm is timed without a graph.
         torch.cuda.synchronize()
         arm.graph_reason = str(error).splitlines()[0]
 

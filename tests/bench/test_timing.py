@@ -291,3 +291,15 @@ def test_list_names_everything(capsys):
     out = capsys.readouterr().out
     for name in (*LAYERS, "mlm-transformer", "dense-all", "zipf", "decode", "bfloat16"):
         assert name in out
+
+
+def test_a_cell_whose_arms_do_not_fit_together_says_so(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+
+    def interleave(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(clock, "interleave", interleave)
+    found = list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
+    assert {r["status"] for r in found} == {"out of memory beside the other arms"}
+    assert all(r["wall_ms"] is None for r in found)
