@@ -8,15 +8,16 @@ macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
 
 test: lint
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
 
+# The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp
-	$(PY) -m pytest bench --benchmark-only
+	JAXTYPING_DISABLE=1 $(PY) -m pytest bench --benchmark-only --benchmark-json=reports/records/commands.json -k commands
 
 reports: $(VENV)/.stamp
 	$(PY) -m reports

@@ -53,6 +53,7 @@ def _emit_json(sections, stream):
         for row in section.rows:
             records += row.records
             failures += row.failures
-        tables.append({"name": section.table.name, "title": section.table.title, **section.facts, "rows": records})
+        facts = {**section.facts, "below": section.below}
+        tables.append({"name": section.table.name, "title": section.table.title, **facts, "rows": records})
     write_json(stream, {"schema_version": SCHEMA_VERSION, "tables": tables})
     return failures

@@ -4,12 +4,13 @@ The products are written as ``torch.matmul`` of two operands that both carry the
 the one spelling which every MAC counter reads in full.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.cache import KeyValueCache
 from models.rotary import Rotary, rotate
 
 
@@ -84,23 +85,17 @@ def split_heads(x: Float[Tensor, "batch seq width"], head_dim: int) -> Float[Ten
     return x.view(*x.shape[:2], -1, head_dim)
 
 
-def keys_and_values(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src d_model"] | None,
-    rotary: Rotary | None,
-    cache: KeyValueCache | None,
-) -> tuple[Float[Tensor, "batch all_src kv_heads head_dim"], Float[Tensor, "batch all_src kv_heads head_dim"]]:
-    """``layer``'s keys and values of ``key``, of ``query`` without it, behind those in ``cache``.
+def own_projection(
+    layer: nn.Module, key: Float[Tensor, "batch src d_model"] | None = None, rotary: Rotary | None = None
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """How ``layer`` makes keys and values of tokens: its k_proj and v_proj, the keys turned by ``rotary``.
 
-    Raises ValueError for ``rotary`` or ``cache`` with a ``key``: positions and causality are of one sequence.
+    Raises ValueError for ``rotary`` beside a ``key``, whose positions it does not have.
     """
-    if key is not None and (rotary is not None or cache is not None):
-        raise ValueError("rotary positions and a cache are for self-attention: leave key out")
-    source = query if key is None else key
-    k = rotate(split_heads(layer.k_proj(source), layer.config.head_dim), rotary)
-    v = split_heads(layer.v_proj(source), layer.config.head_dim)
-    return (k, v) if cache is None else cache.append(k, v)
+    if key is not None and rotary is not None:
+        raise ValueError("rotary positions are those of the queries: leave key out")
+    head_dim = layer.config.head_dim
+    return lambda x: (rotate(split_heads(layer.k_proj(x), head_dim), rotary), split_heads(layer.v_proj(x), head_dim))
 
 
 def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:

@@ -1,6 +1,7 @@
 """Encoder-decoder Transformer for translation, around any attention variant (arXiv 1706.03762)."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,7 +10,19 @@ from torch import Tensor, nn
 from models import losses
 from models.attention import drop
 from models.config import EncoderDecoderConfig
-from models.transformer import Decoder, Encoder, relu
+from models.transformer import Decoder, Encoder, LayerCaches, relu
+
+
+class DecoderState(NamedTuple):
+    """A translation under way: what the decoder's layers keep, and which source tokens are padding."""
+
+    caches: list[LayerCaches]
+    src_padding_mask: Bool[Tensor, "batch src"] | None
+
+    @property
+    def length(self) -> int:
+        """Target tokens taken so far."""
+        return self.caches[0].self_attn.length
 
 
 class EncoderDecoder(nn.Module):
@@ -40,6 +53,43 @@ class EncoderDecoder(nn.Module):
         out = self.decoder(self._embed(tgt_tokens), memory, tgt_padding_mask, src_padding_mask)
         return self.output_proj(out)
 
+    @torch.no_grad()
+    def encode(
+        self,
+        src_tokens: Int[Tensor, "batch src"],
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+        *,
+        max_len: int,
+    ) -> DecoderState:
+        """Read the source (B, S), its keys and values once for each decoder layer; room for ``max_len`` targets."""
+        memory = self.encoder(self._embed(src_tokens), src_padding_mask)
+        return DecoderState(self.decoder.make_caches(memory, max_len), src_padding_mask)
+
+    @torch.no_grad()
+    def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:
+        """Logits (B, T', V) of the token after each of T' new ``tgt_tokens``, which ``state`` takes in.
+
+        One token at a time or many, they are the logits of the forward over all tokens so far. Raises
+        ValueError beyond ``max_len`` tokens.
+        """
+        out = self.decoder.step(self._embed(tgt_tokens, state.length), state.caches, state.src_padding_mask)
+        return self.output_proj(out)
+
+    @torch.no_grad()
+    def greedy(
+        self,
+        src_tokens: Int[Tensor, "batch src"],
+        start_token: int,
+        num_tokens: int,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Int[Tensor, "batch num_tokens"]:
+        """``num_tokens`` target tokens after ``start_token``, each the likeliest after those before it."""
+        state = self.encode(src_tokens, src_padding_mask, max_len=num_tokens)
+        tokens = [src_tokens.new_full((src_tokens.shape[0], 1), start_token)]
+        for _ in range(num_tokens):
+            tokens.append(self.step(state, tokens[-1])[:, -1:].argmax(-1))
+        return torch.cat(tokens[1:], dim=1)
+
     def auxiliary_loss(self) -> Float[Tensor, ""]:
         """alpha L_a + beta L_z over all routed layers; see models/losses.py."""
         return losses.auxiliary_loss(self)
@@ -48,21 +98,21 @@ class EncoderDecoder(nn.Module):
         """Tokens that selected each expert, by layer; see models/losses.py."""
         return losses.tokens_per_expert(self)
 
-    def _embed(self, tokens: Int[Tensor, "batch seq"]) -> Float[Tensor, "batch seq d_model"]:
+    def _embed(self, tokens: Int[Tensor, "batch seq"], start: int = 0) -> Float[Tensor, "batch seq d_model"]:
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)
-        x = x + sinusoidal_positions(tokens.shape[1], self.config.d_model, tokens.device).to(x.dtype)
+        x = x + sinusoidal_positions(tokens.shape[1], self.config.d_model, tokens.device, start).to(x.dtype)
         return drop(x, self.config.dropout, self.training)
 
 
 def sinusoidal_positions(
-    seq_len: int | Tensor, d_model: int, device: torch.device | str | None = None
+    seq_len: int | Tensor, d_model: int, device: torch.device | str | None = None, start: int = 0
 ) -> Float[Tensor, "seq d_model"]:
     """PE(t, 2i) = sin(t / 10000^(2i / d_m)), PE(t, 2i + 1) = cos(same) (section 3.5), (T, d_m) in float32.
 
-    ``seq_len`` is a tensor while torch.jit traces.
+    t counts from ``start``. ``seq_len`` is a tensor while torch.jit traces.
     """
     even = torch.arange(0, d_model, 2, device=device, dtype=torch.float32)
-    positions = torch.arange(seq_len, device=device, dtype=torch.float32)
+    positions = torch.arange(start, start + seq_len, device=device, dtype=torch.float32)
     angles = positions[:, None] * torch.exp(even * (-math.log(10000.0) / d_model))
     # an odd d_model has one sine more than cosines
     return torch.stack((torch.sin(angles), torch.cos(angles)), dim=-1).flatten(1)[:, :d_model]

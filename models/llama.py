@@ -115,13 +115,7 @@ class Llama(nn.Module):
 
     def make_caches(self, batch_size: int, max_len: int) -> list[KeyValueCache]:
         """An empty cache for each layer, with the device and dtype of the weights."""
-        weight = self.output_proj.weight
-        return [
-            KeyValueCache(
-                batch_size, max_len, layer.num_kv_heads, layer.head_dim, device=weight.device, dtype=weight.dtype
-            )
-            for layer in self.config.layers
-        ]
+        return [layer.self_attn.make_cache(batch_size, max_len) for layer in self.layers]
 
     def auxiliary_loss(self) -> Float[Tensor, ""]:
         """The balance loss of all routed layers; see models/losses.py."""

@@ -1,19 +1,25 @@
 """Multi-head attention, and its grouped-query and multi-query forms."""
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.attention import attend, keys_and_values, split_heads, zero_padded
-from models.cache import KeyValueCache
+from models.attention import attend, own_projection, split_heads, zero_padded
+from models.cache import KeyValueCache, keys_and_values
 from models.config import MultiHeadAttentionConfig
+from models.kernels.choose import REFERENCE, Selectable
+from models.kernels.fused import fused_attend
 from models.rotary import Rotary, rotate
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Selectable):
     """y = sum_i Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)) V Wv_i Wo_i (arXiv 1706.03762; 2210.05144, Eq. 4-5).
 
-    With g < h key/value heads each serves h / g query heads (arXiv 2305.13245).
+    With g < h key/value heads each serves h / g query heads (arXiv 2305.13245). Implementations differ in the
+    core alone; ``auto`` is ``fused``.
     """
+
+    implementations = {REFERENCE: attend, "fused": fused_attend}
 
     def __init__(self, config: MultiHeadAttentionConfig) -> None:
         super().__init__()
@@ -30,24 +36,51 @@ class MultiHeadAttention(nn.Module):
         key: Float[Tensor, "batch src d_model"] | None = None,
         *,
         causal: bool = False,
-        key_padding_mask: Bool[Tensor, "batch all_src"] | None = None,
+        key_padding_mask: Bool[Tensor, "batch stored"] | None = None,
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
         rotary: Rotary | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
 
-        ``rotary`` turns queries and keys, which then are the same tokens. Keys and values go behind those in
-        ``cache``, and the queries see them causally; S of ``key_padding_mask`` counts the cached ones too. Masks
-        are True at padding; padded queries yield zeros.
+        Masks are True at padding; padded queries yield zeros. With ``cache`` the queries' keys and values are
+        stored behind those it holds, and they attend to all S of them; a closed one gives the keys instead of
+        ``key``. ``rotary`` turns the queries and their own keys; ValueError for it beside a ``key``.
         """
-        k, v = keys_and_values(self, query, key, rotary, cache)
-        out = attend(
-            rotate(split_heads(self.q_proj(query), self.config.head_dim), rotary),
+        core = self.chosen(query)
+        q = rotate(split_heads(self.q_proj(query), self.config.head_dim), rotary)
+        k, v = keys_and_values(own_projection(self, key, rotary), query, key, cache)
+        out = core(
+            q,
             k,
             v,
-            causal=causal or cache is not None,
+            causal=causal,
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
         )
         return zero_padded(self.out_proj(out.flatten(-2)), query_padding_mask)
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        weight, config = self.k_proj.weight, self.config
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return KeyValueCache(batch_size, max_len, config.num_kv_heads, config.head_dim, device=device, dtype=dtype)
+
+    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
+        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
+        return KeyValueCache.of(*own_projection(self)(key))
+
+    def automatic(self, query: Tensor) -> str:
+        """``fused`` at every size: it keeps no (T, S) scores."""
+        return "fused"
+
+    def describe(self) -> str:
+        """Sizes for the log."""
+        config = self.config
+        return f"mha d_model={config.d_model} h={config.num_heads} g={config.num_kv_heads} d_h={config.head_dim}"

@@ -1,14 +1,25 @@
 """Mixture of attention heads (arXiv 2210.05144): K of E attention experts for each token."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.attention import attend, zero_padded
+from models.cache import KeyValueCache, keys_and_values
 from models.config import MixtureOfAttentionHeadsConfig
+from models.kernels.choose import REFERENCE, Selectable
+from models.kernels.dense_all import dense_all
+from models.kernels.fused import fused_attend
+from models.kernels.grouped import grouped
+from models.kernels.loop import loop
 from models.router import TopKRouter
 
 GATHERED_BYTES = 16 * 2**20
+# below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
+FEW_ROWS = 64
 
 
 class ExpertLinear(nn.Module):
@@ -55,12 +66,50 @@ class ExpertLinear(nn.Module):
         return y + (bias if gates is None else bias * gates[..., None])
 
 
-class MixtureOfAttentionHeads(nn.Module):
+def reference(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src 1 head_dim"],
+    value: Float[Tensor, "batch src 1 head_dim"],
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    *,
+    attend: Callable = attend,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """The equations as they stand, from projected keys and values: every row through its own expert."""
+    routing = layer.router(query, query_padding_mask)
+    slots = query[:, :, None].expand(-1, -1, layer.config.top_k, -1)
+    out = attend(layer.q_proj(slots, routing.indices), key, value, **core)
+    return layer.out_proj(out, routing.indices, routing.weights).sum(dim=2)
+
+
+def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
+    """What ``auto`` runs: all experts at once where all are selected anyway, else rows grouped by expert.
+
+    A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
+    copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
+    """
+    if top_k == num_experts:
+        return "dense-all"
+    if device == "cuda" and num_tokens * top_k < FEW_ROWS or device == "meta" and dtype != torch.bfloat16:
+        return "gathered"
+    return "grouped"
+
+
+class MixtureOfAttentionHeads(Selectable):
     """y_t = sum_{i in G(q_t)} w_i,t Softmax(q_t Wq_i (K Wk)^T / sqrt(D)) V Wv Wo_i (Eq. 6, 10-12).
 
     Wq_i and Wo_i are per expert and chosen by the same indices; Wk and Wv are shared by all experts, so the
     core is multi-query attention with K query heads.
     """
+
+    implementations = {
+        REFERENCE: reference,
+        "gathered": partial(reference, attend=fused_attend),
+        "dense-all": dense_all,
+        "grouped": grouped,
+        "loop": loop,
+    }
 
     def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
         super().__init__()
@@ -80,21 +129,53 @@ class MixtureOfAttentionHeads(nn.Module):
         causal: bool = False,
         key_padding_mask: Bool[Tensor, "batch src"] | None = None,
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
 
-        Masks are True at padding; padded queries are routed all the same, and yield zeros.
+        Masks are True at padding; padded queries are routed all the same, and yield zeros. With ``cache`` the
+        queries' keys and values are stored behind those it holds, and they attend to all S of them; a closed
+        one gives the keys instead of ``key``.
         """
-        key = query if key is None else key
-        routing = self.router(query, query_padding_mask)
-        slots = query[:, :, None].expand(-1, -1, self.config.top_k, -1)
-        out = attend(
-            self.q_proj(slots, routing.indices),
-            self.k_proj(key)[:, :, None],
-            self.v_proj(key)[:, :, None],
+        run = self.chosen(query)
+        k, v = keys_and_values(self._project, query, key, cache)
+        out = run(
+            self,
+            query,
+            k,
+            v,
+            query_padding_mask,
             causal=causal,
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
         )
-        out = self.out_proj(out, routing.indices, routing.weights).sum(dim=2)
         return zero_padded(out, query_padding_mask)
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        weight = self.k_proj.weight
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return KeyValueCache(batch_size, max_len, 1, self.config.head_dim, device=device, dtype=dtype)
+
+    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
+        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
+        return KeyValueCache.of(*self._project(key))
+
+    def automatic(self, query: Tensor) -> str:
+        """The rule of :func:`automatic_for`."""
+        num_tokens = query.shape[0] * query.shape[1]
+        return automatic_for(self.config.top_k, self.config.num_experts, num_tokens, query.dtype, query.device.type)
+
+    def describe(self) -> str:
+        """Sizes for the log."""
+        config = self.config
+        return f"moa d_model={config.d_model} K={config.top_k} E={config.num_experts} D={config.head_dim}"
+
+    def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self.k_proj(key)[:, :, None], self.v_proj(key)[:, :, None]

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.attention import attend, drop, hidden_keys, keys_and_values, masked_softmax, split_heads, zero_padded
-from models.cache import KeyValueCache
+from models.attention import attend, drop, hidden_keys, masked_softmax, own_projection, split_heads, zero_padded
+from models.cache import KeyValueCache, keys_and_values
 from models.config import MixtureOfHeadAttentionConfig
 from models.head_router import HeadGates, HeadRouter
 from models.rotary import Rotary, rotate
@@ -46,14 +46,33 @@ class MixtureOfHeadAttention(nn.Module):
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
 
-        ``rotary`` turns queries and keys, which then are the same tokens. Keys and values go behind those in
-        ``cache``, and the queries see them causally; S of ``key_padding_mask`` counts the cached ones too. Masks
-        are True at padding; padded queries are routed all the same, and yield zeros.
+        ``rotary`` turns the queries and their own keys; ValueError for it beside a ``key``. With ``cache`` the
+        queries' keys and values are stored behind those it holds, and the queries see them causally; a closed one
+        gives the keys instead of ``key``. Masks are True at padding; padded queries are routed all the same, and
+        yield zeros.
         """
-        k, v = keys_and_values(self, query, key, rotary, cache)
+        # tokens behind those in an open cache are one sequence with them
+        causal = causal or (cache is not None and not cache.closed)
+        k, v = keys_and_values(own_projection(self, key, rotary), query, key, cache)
         heads = self._dense if self.config.implementation == "dense" else self._sparse
-        out = heads(query, k, v, causal or cache is not None, key_padding_mask, query_padding_mask, rotary)
+        out = heads(query, k, v, causal, key_padding_mask, query_padding_mask, rotary)
         return zero_padded(out, query_padding_mask)
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        weight, config = self.k_proj.weight, self.config
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return KeyValueCache(batch_size, max_len, config.num_kv_heads, config.head_dim, device=device, dtype=dtype)
+
+    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
+        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
+        return KeyValueCache.of(*own_projection(self)(key))
 
     def _route(self, x: Tensor, padding_mask: Tensor | None, query: Tensor | None) -> HeadGates:
         return self.router(x, padding_mask, query if self.config.router == "query_norm" else None)

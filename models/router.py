@@ -51,13 +51,22 @@ class TopKRouter(nn.Module):
         self,
         x: Float[Tensor, "batch tgt d_model"],
         padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        *,
+        ranked: bool = True,
     ) -> Routing:
-        """Route tokens (B, T, d_m); ``padding_mask`` is only kept, for the losses and statistics."""
+        """Route tokens (B, T, d_m); ``padding_mask`` is only kept, for the losses and statistics.
+
+        Experts of a token come by falling weight; ``ranked=False`` allows any order, and spares the top-K
+        where K = E.
+        """
         logits = self.proj(x)
         if self.noise_proj is not None and self.training:
             logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
         probs = torch.softmax(logits, dim=-1)
-        weights, indices = torch.topk(probs, self.top_k, dim=-1)
+        if self.top_k == self.num_experts and not ranked:
+            weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
+        else:
+            weights, indices = torch.topk(probs, self.top_k, dim=-1)
         if self.renormalise:
             weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)

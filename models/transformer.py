@@ -1,12 +1,14 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from models.attention import drop
+from models.cache import KeyValueCache
 from models.config import AttentionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
 from models.resolve import make_module
 
@@ -66,6 +68,13 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
 
 
+class LayerCaches(NamedTuple):
+    """What a decoder layer keeps while decoding: its own tokens so far, and the encoder's output, projected once."""
+
+    self_attn: KeyValueCache
+    cross_attn: KeyValueCache
+
+
 class DecoderLayer(nn.Module):
     """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
 
@@ -87,12 +96,29 @@ class DecoderLayer(nn.Module):
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        attended = self.self_attn(
-            x, causal=True, key_padding_mask=tgt_padding_mask, query_padding_mask=tgt_padding_mask
-        )
-        x = self.self_attn_norm(x + drop(attended, self.dropout, self.training))
-        attended = self.cross_attn(x, memory, key_padding_mask=src_padding_mask, query_padding_mask=tgt_padding_mask)
-        x = self.cross_attn_norm(x + drop(attended, self.dropout, self.training))
+        own = self.self_attn(x, causal=True, key_padding_mask=tgt_padding_mask, query_padding_mask=tgt_padding_mask)
+        x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
+        read = self.cross_attn(x, memory, key_padding_mask=src_padding_mask, query_padding_mask=tgt_padding_mask)
+        return self._finish(x, read)
+
+    def make_caches(self, memory: Float[Tensor, "batch src d_model"], max_len: int) -> LayerCaches:
+        """Room for ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
+        own = self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
+        return LayerCaches(own, self.cross_attn.fill_cache(memory))
+
+    def step(
+        self,
+        x: Float[Tensor, "batch new d_model"],
+        caches: LayerCaches,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch new d_model"]:
+        """As ``forward`` for the tokens behind those in ``caches``, which takes them in."""
+        own = self.self_attn(x, causal=True, cache=caches.self_attn)
+        x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
+        return self._finish(x, self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn))
+
+    def _finish(self, x: Tensor, read: Tensor) -> Tensor:
+        x = self.cross_attn_norm(x + drop(read, self.dropout, self.training))
         return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
 
 
@@ -131,4 +157,19 @@ class Decoder(nn.Module):
         """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
         for layer in self.layers:
             x = layer(x, memory, tgt_padding_mask, src_padding_mask)
+        return x
+
+    def make_caches(self, memory: Float[Tensor, "batch src d_model"], max_len: int) -> list[LayerCaches]:
+        """Caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
+        return [layer.make_caches(memory, max_len) for layer in self.layers]
+
+    def step(
+        self,
+        x: Float[Tensor, "batch new d_model"],
+        caches: Sequence[LayerCaches],
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch new d_model"]:
+        """As ``forward`` for the tokens behind those in ``caches``, which take them in."""
+        for layer, own in zip(self.layers, caches, strict=True):
+            x = layer.step(x, own, src_padding_mask)
         return x

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.cli import Parser, run
-from reports import blocks, readme
-from reports.results import ROOT
+from reports import blocks, document, readme
+from reports.results import GENERATED, ROOT
 
 PROG = "python -m reports"
 
@@ -15,7 +15,10 @@ PROG = "python -m reports"
 def files() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
     path = ROOT / "README.md"
-    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks())}
+    return {
+        path: blocks.fill(path.read_text("utf-8"), readme.blocks()),
+        GENERATED / "report.md": document.text(),
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,66 +1,22 @@
 """The README's generated blocks."""
 
-import io
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from bench.table import Column, Markdown, Table
-from formulas.published import tables
-from reports import results
+from bench.table import Column
+from reports import latency, markdown, results, tables
 
 
 def blocks() -> Mapping[str, Callable[[], str]]:
     """A maker for each block that the README may hold."""
     return {
-        "table3": lambda: tables_block("moa-table3"),
-        "verdicts": verdicts_block,
-        "speed": speed_block,
+        "table3": lambda: tables.counted("moa-table3"),
+        "verdicts": tables.verdicts,
+        "speed": speed,
+        "clock": clock,
     }
 
 
-def markdown(table: Table, rows: list[dict[str, Any]], notes: list[list[str]] | None = None) -> str:
-    """A table as markdown without its heading."""
-    stream = io.StringIO()
-    out = Markdown(stream)
-    out.begin(table)
-    for i, row in enumerate(rows):
-        out.row(row, notes[i] if notes else ())
-    out.end()
-    return stream.getvalue().partition("\n\n")[2].strip()
-
-
-def tables_block(name: str) -> str:
-    """One published table: printed, under its rule, exact, and one counter after the other."""
-    table = results.published(name)
-    counters = list(dict.fromkeys(r["counter"] for r in table["rows"] if r["counter"] != "closed-form"))
-    columns = [
-        Column("row", "row"),
-        Column("macs_printed", "MACs printed", align="right"),
-        Column("macs_under_rule", "under the rule", kind="int"),
-        Column("macs", "exact", kind="int"),
-        *(Column(counter, counter, kind="int") for counter in counters),
-        Column("verdict", "verdict"),
-    ]
-    rows, notes = [], []
-    for record in (r for r in table["rows"] if r["counter"] == "closed-form"):
-        counted = {r["counter"]: r["macs"] for r in table["rows"] if r["row"] == record["row"]}
-        rows.append({**record, **{counter: counted[counter] for counter in counters}})
-        notes.append([record["because"]] if record["because"] else [])
-    return f"Rule: {table['rule']}\n\n" + markdown(Table(name, name, columns, note_column="verdict"), rows, notes)
-
-
-def verdicts_block() -> str:
-    """How many rows of each table come out, and how."""
-    rows = []
-    for name in tables.NAMES:
-        found = [r["verdict"] for r in results.published(name)["rows"] if r["counter"] == "closed-form"]
-        rows.append({"table": name, "rows": len(found), **{v: found.count(v) for v in tables.VERDICTS}})
-    columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
-    columns += [Column(verdict, verdict, kind="int") for verdict in tables.VERDICTS]
-    return markdown(Table("verdicts", "verdicts", columns), rows)
-
-
-def speed_block() -> str:
+def speed() -> str:
     """How long the commands took where they were last timed."""
     timed = results.command_times()
     if timed is None:
@@ -78,3 +34,41 @@ def speed_block() -> str:
             f"{first}, peak memory {peak}"
         )
     return "\n".join(lines)
+
+
+def clock() -> str:
+    """Forward and training time of the paper's base and big layers on every measured device."""
+    devices = latency.by_device()
+    parts = []
+    for device, rows in devices.items():
+        kept = [r for r in rows if r["name"] in ("moa-8K8E128D", "moa-16K32E256D") and r["subject"] == "layer"]
+        shown = [
+            {
+                "arm": r["arm"],
+                "run by": r["implementation_used"] or r["implementation"],
+                "T": r["seq_len"],
+                "pass": r["pass"],
+                "ms": latency.median_ms(r),
+                "tax": r["tax"] and f"{r['tax']['value']:.2f} [{r['tax']['low']:.2f}, {r['tax']['high']:.2f}]",
+                "vs MHA": r["to_mha"]
+                and f"{r['to_mha']['value']:.2f} [{r['to_mha']['low']:.2f}, {r['to_mha']['high']:.2f}]",
+            }
+            for r in kept
+            if r["wall_ms"]
+        ]
+        columns = [
+            Column("arm", "arm"),
+            Column("run by", "run by"),
+            Column("T", "T", kind="int"),
+            Column("pass", "pass"),
+            Column("ms", "median", unit="ms", kind="fixed", digits=2),
+            Column("tax", "tax", align="right"),
+            Column("vs MHA", "vs MHA", align="right"),
+        ]
+        parts += [
+            f"On {device}, {rows[0]['environment']['threads']} threads, {rows[0]['dtype']}:",
+            markdown.table(columns, shown),
+        ]
+    if not any(rows[0]["environment"]["device_type"] == "cuda" for rows in devices.values()):
+        parts.append(f"CUDA: {latency.NOT_MEASURED['cuda']}")
+    return "\n\n".join(parts)

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bench import records
+
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "reports" / "records"
 GENERATED = ROOT / "reports" / "generated"
@@ -42,3 +44,20 @@ def command_times() -> dict[str, Any] | None:
     """pytest-benchmark's file of command times, None where none is stored."""
     path = RECORDS / "commands.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+@cache
+def grid(spec: str) -> dict[str, Any]:
+    """A grid counted now by every counter."""
+    return json.loads(command("bench.macs", "--check", "--grid", spec, "--format", "json"))["tables"][0]
+
+
+def stored(kind: str) -> list[dict[str, Any]]:
+    """Every stored record of a kind; a line that is none is named on stderr."""
+    found = []
+    for path in sorted(RECORDS.glob("*/*.jsonl")):
+        rows, problems = records.read(path)
+        found += [row for row in rows if row.get("kind") == kind]
+        for problem in problems:
+            print(problem, file=sys.stderr)
+    return found

@@ -1,16 +1,20 @@
-"""Figures that tests measure and that a reader wants to see: printed below the results."""
+"""One thread, and the figures that tests measure: printed below the results."""
 
 import pytest
+import torch
 
-_FIGURES: list[str] = []
+# Tests run many small products: a second thread mostly waits, and on a busy machine very long.
+torch.set_num_threads(1)
 
 
 @pytest.fixture
-def figure():
+def figure(record_property):
     """A function that takes one line to print after the test run."""
-    return _FIGURES.append
+    return lambda line: record_property("figure", line)
 
 
 def pytest_terminal_summary(terminalreporter):
-    for line in _FIGURES:
-        terminalreporter.write_line(line)
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties if report.when == "call" else ():
+            if name == "figure":
+                terminalreporter.write_line(line)

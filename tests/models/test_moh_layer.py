@@ -175,11 +175,14 @@ def test_decoding_with_a_cache_is_the_causal_forward(implementation, rotated):
     steps += [layer(x[:, t : t + 1], rotary=table(t, 1), cache=cache) for t in range(4, 7)]
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-12)
     assert cache.length == 7
+    if not rotated:
+        # a closed cache gives the keys of another sequence
+        torch.testing.assert_close(layer(x[:, :2], cache=layer.fill_cache(x)), layer(x[:, :2], x), rtol=0, atol=1e-12)
 
 
-def test_rotary_positions_and_a_cache_are_for_self_attention():
+def test_rotary_positions_are_for_self_attention():
     layer, x = made(config_of("grouped"))
-    with pytest.raises(ValueError, match="^rotary positions and a cache are for self-attention: leave key out$"):
+    with pytest.raises(ValueError, match="^rotary positions are those of the queries: leave key out$"):
         layer(x, x, rotary=rotary_table(7, 10, 1e4))
 
 

@@ -1,0 +1,94 @@
+"""What is timed: layers and models by name, and beside each the dense layers that it must be judged against."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bench.errors import UsageError
+from models.config import AttentionConfig, ModelConfig, MultiHeadAttentionConfig
+from models.presets import PRESETS, preset
+
+IMPLEMENTATIONS = {"mha": ("reference", "fused"), "moa": ("reference", "gathered", "dense-all", "grouped", "loop")}
+"""What each variant can be run by; ``auto`` picks one of them."""
+
+TIMED = {"mha": ("fused",), "moa": ("dense-all", "grouped", "loop")}
+"""What is timed unless something else is asked for."""
+
+TABLE_3 = (
+    "moa-8K8E128D",
+    "moa-8K8E256D",
+    "moa-8K16E256D",
+    "moa-8K32E64D",
+    "moa-8K32E128D",
+    "moa-8K32E256D",
+    "moa-4K32E256D",
+    "moa-16K32E256D",
+)
+DENSE = {"mha-base": "transformer-base", "mha-big": "transformer-big"}
+LAYERS = (*DENSE, *TABLE_3)
+
+
+@dataclass(frozen=True)
+class ArmSpec:
+    """One arm: what is built, how it runs, and its role: ``subject``, or what subjects are compared with:
+    ``mha`` (same model width), ``mha-inner`` (same inner width), ``mqa`` (same K and D, no router)."""
+
+    name: str
+    config: AttentionConfig | ModelConfig
+    implementation: str
+    role: str
+
+
+def layer_config(name: str) -> AttentionConfig:
+    """The layer called ``name``, without biases, so that all layers compare like with like. UsageError with the
+    names where there is none."""
+    if name not in LAYERS:
+        raise UsageError(f"unknown layer {name!r}; choose from {', '.join(LAYERS)}")
+    return replace(preset(DENSE.get(name, name)).attention, bias=False)
+
+
+def layer_arms(name: str, implementations: Sequence[str] | None) -> list[ArmSpec]:
+    """The arms of a layer: itself by each implementation, and the dense layers beside it."""
+    config = layer_config(name)
+    arms = [ArmSpec(name, config, how, "subject") for how in _chosen(config.variant, implementations)]
+    if config.variant == "moa":
+        K, D, d_model = config.top_k, config.head_dim, config.d_model
+        base = layer_config("mha-base") if d_model == 512 else layer_config("mha-big")
+        arms += [
+            ArmSpec(f"mqa-{K}x{D}", _dense(d_model, K, D, 1), "fused", "mqa"),
+            ArmSpec(f"mha-{base.num_heads}x{base.head_dim}", base, "fused", "mha"),
+            ArmSpec(f"mha-{K}x{D}", _dense(d_model, K, D, K), "fused", "mha-inner"),
+        ]
+    return arms
+
+
+def model_arms(name: str, implementations: Sequence[str] | None) -> list[ArmSpec]:
+    """The arms of a model: itself by each implementation. UsageError for a model without a module."""
+    if name not in PRESETS:
+        raise UsageError(f"unknown model {name!r}; choose from {', '.join(timed_models())}")
+    config = preset(name)
+    if not config.has_module:
+        raise UsageError(f"{name} is a closed form only; choose from {', '.join(timed_models())}")
+    return [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention.variant, implementations)]
+
+
+def timed_models() -> list[str]:
+    """Every preset that can be built."""
+    return [name for name in PRESETS if preset(name).has_module]
+
+
+def _dense(d_model: int, num_heads: int, head_dim: int, num_kv_heads: int) -> MultiHeadAttentionConfig:
+    return MultiHeadAttentionConfig(
+        d_model=d_model, num_heads=num_heads, head_dim=head_dim, num_kv_heads=num_kv_heads, bias=False
+    )
+
+
+def _chosen(variant: str, implementations: Sequence[str] | None) -> Sequence[str]:
+    known = (*IMPLEMENTATIONS[variant], "auto")
+    if not implementations:
+        return TIMED[variant]
+    chosen = [how for how in implementations if how in known]
+    if not chosen:
+        raise UsageError(
+            f"{variant} has no implementation {', '.join(implementations)}; choose from {', '.join(known)}"
+        )
+    return chosen

@@ -1,0 +1,72 @@
+"""What samples say: medians, paired ratios with bootstrap intervals, and a verdict that may be "no evidence".
+
+A bootstrap interval over few blocks is too narrow, and it knows nothing of a drift that all blocks share: arms
+are therefore interleaved, and the same code timed twice gives the noise that a difference must exceed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+LEAST_DIFFERENCE = 0.02
+"""A ratio nearer to 1 than this is never called faster or slower."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of times with its bootstrap interval; below 1 the numerator is faster."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """The farthest that the interval reaches from 1."""
+        return max(abs(self.low - 1), abs(self.high - 1))
+
+
+def quantile(samples: Sequence[float], q: float) -> float:
+    """The ``q`` quantile with linear interpolation. ValueError without samples."""
+    if not len(samples):
+        raise ValueError("no samples")
+    return float(np.quantile(samples, q))
+
+
+def paired_ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 0) -> Ratio:
+    """The geometric mean of the ratios block by block; blocks are resampled, so what they share cancels.
+
+    ValueError where the two do not have the same blocks.
+    """
+    if len(numerator) != len(denominator) or not len(numerator):
+        raise ValueError(f"{len(numerator)} and {len(denominator)} blocks cannot be paired")
+    logs = np.log(np.asarray(numerator, float) / np.asarray(denominator, float))
+    picks = np.random.default_rng(seed).integers(len(logs), size=(RESAMPLES, len(logs)))
+    return _ratio(np.exp(logs.mean()), np.exp(logs[picks].mean(axis=1)))
+
+
+def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 0) -> Ratio:
+    """The ratio of medians of two separate runs, each resampled on its own."""
+    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
+    if not len(a) or not len(b):
+        raise ValueError("no samples")
+    rng = np.random.default_rng(seed)
+    resampled = [np.median(x[rng.integers(len(x), size=(RESAMPLES, len(x)))], axis=1) for x in (a, b)]
+    return _ratio(np.median(a) / np.median(b), resampled[0] / resampled[1])
+
+
+def _ratio(value, resampled) -> Ratio:
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Ratio(float(value), float(low), float(high))
+
+
+def verdict(ratio: Ratio, noise: Ratio | None = None) -> str:
+    """``faster`` or ``slower`` where the interval excludes 1 and the ratio exceeds the noise of the same code
+    timed twice and LEAST_DIFFERENCE; else ``no evidence``."""
+    threshold = max(LEAST_DIFFERENCE, noise.half_width if noise else 0.0)
+    if ratio.low <= 1 <= ratio.high or abs(ratio.value - 1) <= threshold:
+        return "no evidence"
+    return "faster" if ratio.value < 1 else "slower"

@@ -1,0 +1,78 @@
+"""Which implementation of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from models.config import ConfigError
+
+REFERENCE, AUTO = "reference", "auto"
+
+_log = logging.getLogger("headcount.kernels")
+
+
+class Selectable(nn.Module):
+    """A layer with several implementations of the same function, all on the parameters of the reference.
+
+    ``implementation`` is a name from ``implementations``, or ``auto``; ``implementation_used`` is the name that
+    the last forward ran, None before the first.
+    """
+
+    implementations: ClassVar[Mapping[str, Callable]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.implementation = REFERENCE
+        self.implementation_used: str | None = None
+
+    def automatic(self, query: Tensor) -> str:
+        """The name that ``auto`` stands for, for queries like ``query`` (B, T, d_m)."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The layer's sizes in a few words, for the log."""
+        raise NotImplementedError
+
+    def chosen(self, query: Tensor) -> Callable:
+        """The implementation to run now, noted in ``implementation_used``. ConfigError for an unknown name."""
+        check(self, self.implementation)
+        name = self.implementation
+        if name == AUTO:
+            name = self.automatic(query)
+            say_once(
+                logging.INFO,
+                f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
+                f"{query.device}: auto runs {name}",
+            )
+        self.implementation_used = name
+        return self.implementations[name]
+
+
+def check(layer: Selectable, name: str) -> None:
+    """Raise ConfigError, with the valid choices, where ``layer`` has no implementation called ``name``."""
+    if name != AUTO and name not in layer.implementations:
+        choices = ", ".join((*layer.implementations, AUTO))
+        raise ConfigError(f"unknown implementation {name!r} of {layer.config.variant}; choose from {choices}")
+
+
+def select_implementation(model: nn.Module, name: str) -> None:
+    """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name."""
+    layers = [module for module in model.modules() if isinstance(module, Selectable)]
+    for layer in layers:
+        check(layer, name)
+    for layer in layers:
+        layer.implementation = name
+
+
+def implementations_used(model: nn.Module) -> dict[str, str | None]:
+    """Module path -> the implementation that its last forward ran, for every layer that has a choice."""
+    return {path: m.implementation_used for path, m in model.named_modules() if isinstance(m, Selectable)}
+
+
+@functools.cache
+def say_once(level: int, message: str) -> None:
+    """Log ``message`` the first time it comes up in this process."""
+    _log.log(level, message)

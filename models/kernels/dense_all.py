@@ -1,0 +1,36 @@
+"""MoA with every expert computed for every token: two dense products and no permutation.
+
+Exactly MoA's own work where K = E, where it also needs no top-K; E / K times its projections and core otherwise.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.kernels.fused import fused_attend
+
+
+def dense_all(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src 1 head_dim"],
+    value: Float[Tensor, "batch src 1 head_dim"],
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
+    routing = layer.router(query, query_padding_mask, ranked=False)
+    if layer.config.top_k == layer.config.num_experts:
+        gates = routing.weights
+    else:
+        gates = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights)
+
+    # (E, d_m, D) as one (d_m, E*D) matrix: a copy of the weights, small beside its product with N tokens
+    weight = layer.q_proj.weight.transpose(0, 1).flatten(1)
+    bias = None if layer.q_proj.bias is None else layer.q_proj.bias.flatten()
+    q = F.linear(query, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
+
+    out = fused_attend(q, key, value, **core) * gates[..., None]
+    y = torch.matmul(out.flatten(-2), layer.out_proj.weight.flatten(0, 1))
+    return y if layer.out_proj.bias is None else y + torch.matmul(gates, layer.out_proj.bias)

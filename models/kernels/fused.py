@@ -1,0 +1,50 @@
+"""The attention core through torch's fused kernels: the same function as ``models.attention.attend``."""
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from models.attention import hidden_keys
+
+
+def fused_attend(
+    query: Float[Tensor, "batch tgt heads head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    *,
+    causal: bool = False,
+    key_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch tgt heads head_dim"]:
+    """Softmax(Q K^T / sqrt(d_h)) V without materialised scores; arguments as those of ``attend``."""
+    batch_size, tgt_len, num_heads, head_dim = query.shape
+    src_len, num_kv_heads = key.shape[1:3]
+    # a single query is the last position and sees everything
+    causal = causal and tgt_len > 1
+    # the kernels' own causal mask aligns the first query with the first key
+    in_kernel = causal and tgt_len == src_len and key_padding_mask is None
+    hidden = hidden_keys(tgt_len, src_len, causal and not in_kernel, key_padding_mask, query.device)
+    visible = None if hidden is None else ~hidden[:, None]
+
+    k, v = key.transpose(1, 2), value.transpose(1, 2)
+    if num_kv_heads == 1 and not causal:
+        # every row sees the same keys: the heads of a token are further queries of one head, in any order
+        q = query.reshape(batch_size, 1, tgt_len * num_heads, head_dim)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
+        return out.reshape(batch_size, tgt_len, num_heads, head_dim)
+    grouped = num_kv_heads < num_heads
+    if grouped and visible is not None:
+        # CUDA has no kernel for grouped heads with a mask, and would fall back to materialised scores
+        k, v = (_repeat_heads(x, num_heads // num_kv_heads) for x in (k, v))
+        grouped = False
+    out = F.scaled_dot_product_attention(
+        query.transpose(1, 2), k, v, attn_mask=visible, dropout_p=dropout, is_causal=in_kernel, enable_gqa=grouped
+    )
+    return out.transpose(1, 2)
+
+
+def _repeat_heads(
+    x: Float[Tensor, "batch kv_heads src head_dim"], times: int
+) -> Float[Tensor, "batch heads src head_dim"]:
+    """Each key/value head ``times`` times in a row; no copy where there is one."""
+    return x[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2)

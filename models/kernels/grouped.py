@@ -1,0 +1,188 @@
+"""MoA with the rows of an expert multiplied together: only selected experts are computed, without gathered weights.
+
+On CUDA one routing plan serves both projections: static shapes, offsets that stay on the device, torch's grouped
+matrix product. Elsewhere, and where that has no fast path, one product per segment (``models/kernels/segments.py``).
+"""
+
+import logging
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from models.kernels.choose import say_once
+from models.kernels.fused import fused_attend
+from models.kernels.segments import collect, make_segments, spread
+
+ALIGNED_BYTES = 16
+
+
+def grouped(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src 1 head_dim"],
+    value: Float[Tensor, "batch src 1 head_dim"],
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """As the reference, with the gates multiplied into the head outputs."""
+    routing = layer.router(query, query_padding_mask)
+    run = _by_grouped_mm if has_fast_path(query.device, lowered(query).dtype) else _by_segments
+    return run(layer, query, routing.indices, routing.weights, key, value, core)
+
+
+def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch's grouped product runs as one kernel; says once on CUDA where it does not.
+
+    Its fast path is bfloat16 on compute capability 9.0 or more. For anything else torch itself would read the
+    offsets back and loop, and float64 is refused. On meta it gives shapes, in bfloat16.
+    """
+    if device.type != "cuda":
+        return device.type == "meta"
+    capability = torch.cuda.get_device_capability(device)
+    if dtype == torch.bfloat16 and capability >= (9, 0):
+        return True
+    say_once(
+        logging.WARNING,
+        f"grouped has no fast path for {dtype} on compute capability {capability[0]}.{capability[1]}: one product "
+        "per expert, and the host waits for the sizes; bfloat16 from 9.0 on has one",
+    )
+    return False
+
+
+def lowered(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``x`` in the dtype that autocast gives the operands of a product; it does not know grouped products."""
+    if not _autocast(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
+def _autocast(device_type: str) -> bool:
+    # asking about a device without autocast, such as meta, is an error
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
+def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
+    segments = make_segments(indices, layer.config.num_experts)
+    x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
+    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
+    # operands are cast already, and results are written into buffers of their dtype
+    with torch.autocast(query.device.type, enabled=False):
+        q = spread(x.flatten(0, 1), w_q, bias, segments)
+        out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
+        y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
+    return _with_output_bias(layer, y.view(query.shape), indices, gates)
+
+
+def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
+    plan = make_plan(indices, layer.config.num_experts)
+    x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
+    q = padded_grouped_mm(SpreadTokens.apply(x.flatten(0, 1), plan), w_q, plan.offsets)
+    if layer.q_proj.bias is not None:
+        q = q + lowered(layer.q_proj.bias).index_select(0, plan.experts)
+    q = Permute.apply(q, plan.inverse, plan.order)
+
+    out = fused_attend(q.view(*indices.shape, -1), key, value, **core) * gates[..., None]
+
+    rows = Permute.apply(out.reshape(q.shape), plan.order, plan.inverse)
+    y = CollectTokens.apply(padded_grouped_mm(rows, w_o, plan.offsets), plan)
+    return _with_output_bias(layer, y.view(query.shape), indices, gates)
+
+
+def _with_output_bias(layer, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
+    """y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts."""
+    if layer.out_proj.bias is None:
+        return y
+    scattered = gates.new_zeros(*gates.shape[:-1], layer.config.num_experts).scatter(-1, indices, gates)
+    return y + torch.matmul(scattered, layer.out_proj.bias)
+
+
+class Plan(NamedTuple):
+    """The order that puts rows of one expert side by side; row n*K + k is slot k of token n."""
+
+    order: Int[Tensor, "rows"]
+    inverse: Int[Tensor, "rows"]
+    tokens: Int[Tensor, "rows"]
+    experts: Int[Tensor, "rows"]
+    offsets: Int[Tensor, "num_experts"]
+    top_k: int
+
+
+def make_plan(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Plan:
+    """Sorted row ids, where each row went, their tokens and experts, and where each expert's rows end (int32)."""
+    experts, order = torch.sort(indices.flatten(), stable=True)
+    positions = torch.arange(order.numel(), device=order.device)
+    inverse = torch.empty_like(order).scatter(0, order, positions)
+    # the host never learns the sizes, as it would from bincount
+    wanted = torch.arange(num_experts, device=order.device)
+    offsets = torch.searchsorted(experts, wanted, right=True, out_int32=True)
+    top_k = indices.shape[-1]
+    return Plan(order, inverse, order // top_k, experts, offsets, top_k)
+
+
+def padded_grouped_mm(
+    rows: Float[Tensor, "rows in_features"],
+    weight: Float[Tensor, "num_experts in_features out_features"],
+    offsets: Int[Tensor, "num_experts"],
+) -> Float[Tensor, "rows out_features"]:
+    """Rows times their expert's matrix; widths that are no multiple of 16 bytes are padded with zeros."""
+    unit = ALIGNED_BYTES // rows.element_size()
+    in_features, out_features = weight.shape[1:]
+    more_in, more_out = -in_features % unit, -out_features % unit
+    if more_in or more_out:
+        say_once(
+            logging.WARNING,
+            f"grouped pads {in_features}x{out_features} to multiples of {unit}, and copies the weights for it",
+        )
+        rows, weight = F.pad(rows, (0, more_in)), F.pad(weight, (0, more_out, 0, more_in))
+    out = F.grouped_mm(rows, weight, offs=offsets)
+    return out[:, :out_features] if more_out else out
+
+
+class SpreadTokens(torch.autograd.Function):
+    """(N, d) tokens to (N*K, d) rows in the order of the plan; backward sums a token's K rows, without atomics."""
+
+    @staticmethod
+    def forward(ctx, x, plan):
+        ctx.plan = plan
+        return x.index_select(0, plan.tokens)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return _sum_slots(grad, ctx.plan), None
+
+
+class CollectTokens(torch.autograd.Function):
+    """(N*K, d) rows in the order of the plan to (N, d) sums over a token's K rows; the transpose of SpreadTokens."""
+
+    @staticmethod
+    def forward(ctx, rows, plan):
+        ctx.plan = plan
+        return _sum_slots(rows, plan)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return grad.index_select(0, ctx.plan.tokens), None
+
+
+def _sum_slots(rows: Tensor, plan: Plan) -> Tensor:
+    return rows.index_select(0, plan.inverse).unflatten(0, (-1, plan.top_k)).sum(1)
+
+
+class Permute(torch.autograd.Function):
+    """Rows in another order; backward gathers by the inverse instead of adding into zeros."""
+
+    @staticmethod
+    def forward(ctx, rows, order, inverse):
+        ctx.inverse = inverse
+        return rows.index_select(0, order)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return grad.index_select(0, ctx.inverse), None, None

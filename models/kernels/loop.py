@@ -1,0 +1,80 @@
+"""MoA by the algorithm of the authors' released code: the arm that "memory copies" are measured against.
+
+Every projection copies its rows into the order of their experts, multiplies them in a Python loop over sizes that
+the host reads back, concatenates, and adds the rows into zeros; scores are materialised (github yikangshen/MoA,
+moa_layer/). Written anew after reading it; only its gate convention is the layer's.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from models.attention import attend
+from models.router import Routing
+
+
+class Dispatch(NamedTuple):
+    """Rows in the order of their experts: row ids, their tokens, their gates, and the sizes on the device."""
+
+    rows: Int[Tensor, "rows"]
+    tokens: Int[Tensor, "rows"]
+    gates: Float[Tensor, "rows"]
+    sizes: Int[Tensor, "num_experts"]
+
+
+def loop(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src 1 head_dim"],
+    value: Float[Tensor, "batch src 1 head_dim"],
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """As the reference; rows of gate exactly 0 are left out, as in the released code."""
+    dispatch = _dispatch(layer.router(query, query_padding_mask))
+    x = query.reshape(-1, query.shape[-1])
+    q = ExpertLoop.apply(x[dispatch.tokens], dispatch.sizes, layer.q_proj.weight, layer.q_proj.bias)
+    q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, dispatch.rows, q)
+
+    out = attend(q.view(*query.shape[:2], layer.config.top_k, -1), key, value, **core)
+
+    rows = out.reshape(-1, out.shape[-1])[dispatch.rows]
+    y = ExpertLoop.apply(rows, dispatch.sizes, layer.out_proj.weight, layer.out_proj.bias)
+    y = y * dispatch.gates[:, None]
+    return y.new_zeros(x.shape).index_add(0, dispatch.tokens, y).view_as(query)
+
+
+def _dispatch(routing: Routing) -> Dispatch:
+    num_experts, top_k = routing.probs.shape[-1], routing.indices.shape[-1]
+    gates, experts = routing.weights.flatten(), routing.indices.flatten()
+    selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) > 0
+    used = gates.nonzero().squeeze(-1)
+    rows = used[experts[used].sort().indices]
+    return Dispatch(rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0))
+
+
+class ExpertLoop(torch.autograd.Function):
+    """y = x W_e + b_e on rows sorted by expert, one product after another; backward in the same manner."""
+
+    @staticmethod
+    def forward(ctx, x, sizes, weight, bias):
+        products = [torch.mm(x_e, w_e) for x_e, w_e in zip(x.split(sizes.tolist()), weight, strict=True)]
+        if bias is not None:
+            products = [y_e + b_e for y_e, b_e in zip(products, bias, strict=True)]
+        ctx.save_for_backward(x, sizes, weight)
+        ctx.has_bias = bias is not None
+        return torch.cat(products)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x, sizes, weight = ctx.saved_tensors
+        sizes = sizes.tolist()
+        grads = grad.split(sizes)
+        dx = torch.cat([torch.mm(g_e, w_e.t()) for g_e, w_e in zip(grads, weight, strict=True)])
+        dw = torch.stack([torch.mm(x_e.t(), g_e) for x_e, g_e in zip(x.split(sizes), grads, strict=True)])
+        db = torch.stack([g_e.sum(0) for g_e in grads]) if ctx.has_bias else None
+        return dx, None, dw, db

@@ -1,0 +1,167 @@
+"""The clock in documents: stored latency records per device, and the MoA authors' wall-clock sentence judged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench.latency_table import Columns
+from bench.statistics import paired_ratio, quantile
+from bench.table import Column
+from reports import markdown, results
+
+SENTENCE = (
+    "The MoA paper's Limitations expect that without its memory copies the implementation would take at most half the "
+    "wall-clock time, and that a MoA block would then be as fast as a standard attention block."
+)
+NOT_MEASURED = {
+    "cuda": "not measured: no record of a CUDA device is stored. `python -m bench.latency --device cuda --record` "
+    "makes one.",
+    "cpu": "not measured: no record of a CPU is stored. `python -m bench.latency --record` makes one.",
+}
+
+
+def by_device() -> dict[str, list[dict[str, Any]]]:
+    """Stored latency records that may enter a document, the newest of each row, by device name."""
+    newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    for record in sorted(results.stored("latency"), key=lambda r: r["environment"]["time"]):
+        if not record["smoke"]:
+            key = (record["environment"]["device"], record["cell"], record["arm"], record["implementation"])
+            newest[key] = record
+    devices: dict[str, list[dict[str, Any]]] = {}
+    for (device, *_), record in newest.items():
+        devices.setdefault(device, []).append(record)
+    return devices
+
+
+def _of_type(kind: str) -> dict[str, list[dict[str, Any]]]:
+    return {name: rows for name, rows in by_device().items() if rows[0]["environment"]["device_type"] == kind}
+
+
+def environments() -> str:
+    """The environment of each device's records."""
+    rows = []
+    for device, found in by_device().items():
+        for environment in {r["environment"]["time"]: r["environment"] for r in found}.values():
+            rows.append(
+                {
+                    "device": device,
+                    "time": environment["time"],
+                    "threads": environment["threads"],
+                    "python": environment["python"],
+                    "packages": ", ".join(f"{k} {v}" for k, v in environment["packages"].items()),
+                    "gpu": environment["gpu"]
+                    and f"driver {environment['gpu']['driver']}, CUDA {environment['gpu']['cuda']}",
+                    "commit": (environment["commit"] or "none")[:10] + (" + changes" if environment["dirty"] else ""),
+                    "command": f"`python -m {' '.join(environment['command'])}`",
+                }
+            )
+    if not rows:
+        return "No record is stored."
+    return markdown.table([Column(key, key) for key in rows[0]], rows)
+
+
+def tables(subject: str) -> str:
+    """Every stored row of layers or of models, a table per device; both kinds of device are named."""
+    parts = []
+    for kind in ("cuda", "cpu"):
+        found = {d: [r for r in rows if r["subject"] == subject] for d, rows in _of_type(kind).items()}
+        if not any(found.values()):
+            parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
+        for device, rows in found.items():
+            if rows:
+                parts += [f"**{kind.upper()}**: {device}", _table(kind, rows)]
+    return "\n\n".join(parts)
+
+
+def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
+    columns = Columns(kind)
+    values = [columns.values(row) for row in rows]
+    # A column in which nothing was measured says nothing.
+    shown = [column for column in columns.columns() if any(value[column.key] is not None for value in values)]
+    notes = [columns.notes(row) for row in rows]
+    if any(notes):
+        shown.append(Column("status", "status"))
+        values = [
+            {**value, "status": "" if row["status"] == "timed" else "not timed"}
+            for value, row in zip(values, rows, strict=True)
+        ]
+    return markdown.table(shown, values, notes)
+
+
+def sentence() -> str:
+    """The authors' expectation against each measured device, row by row."""
+    parts = [SENTENCE]
+    for kind in ("cuda", "cpu"):
+        devices = _of_type(kind)
+        verdicts = {device: _verdicts(rows) for device, rows in devices.items()}
+        if not any(verdicts.values()):
+            parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
+        for device, rows in verdicts.items():
+            if rows:
+                parts += [f"**{kind.upper()}**: {device}", markdown.table(_SENTENCE_COLUMNS, rows), _summary(rows)]
+    return "\n\n".join(parts)
+
+
+_SENTENCE_COLUMNS = [
+    Column("layer", "layer"),
+    Column("seq_len", "T", kind="int"),
+    Column("pass", "pass"),
+    Column("fastest", "fastest"),
+    Column("to_loop", "time over loop", align="right"),
+    Column("half", "at most half"),
+    Column("to_mha", "time over MHA", align="right"),
+    Column("as_fast", "as fast as MHA"),
+]
+
+
+def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for cell in dict.fromkeys(r["cell"] for r in rows):
+        timed = [r for r in rows if r["cell"] == cell and r["subject"] == "layer" and r["wall_ms"]]
+        loop = next((r for r in timed if r["implementation"] == "loop"), None)
+        fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
+        dense = next((r for r in timed if r["role"] == "mha"), None)
+        if not (loop and fast and dense):
+            continue
+        best = min(fast, key=median_ms)
+        to_loop, to_mha = (paired_ratio(_samples(best), _samples(other)) for other in (loop, dense))
+        found.append(
+            {
+                "layer": best["arm"],
+                "seq_len": best["seq_len"],
+                "pass": best["pass"],
+                "fastest": best["implementation"],
+                "to_loop": _text(to_loop),
+                "half": _holds(to_loop, 0.5),
+                "to_mha": _text(to_mha),
+                "as_fast": _holds(to_mha, 1.0),
+            }
+        )
+    return found
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> str:
+    counts = {
+        key: {verdict: sum(row[key] == verdict for row in rows) for verdict in ("holds", "fails", "no evidence")}
+        for key in ("half", "as_fast")
+    }
+    words = {key: ", ".join(f"{n} {verdict}" for verdict, n in found.items() if n) for key, found in counts.items()}
+    return f"Of {len(rows)} cells: at most half of `loop`: {words['half']}; as fast as MHA: {words['as_fast']}."
+
+
+def _samples(record: dict[str, Any]) -> list[float]:
+    return record["gpu_ms"] or record["wall_ms"]
+
+
+def median_ms(record: dict[str, Any]) -> float:
+    """The median of a timed record: GPU time where there is any, else wall time."""
+    return quantile(_samples(record), 0.5)
+
+
+def _text(ratio) -> str:
+    return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def _holds(ratio, bound: float) -> str:
+    if ratio.high <= bound:
+        return "holds"
+    return "fails" if ratio.low > bound else "no evidence"

@@ -1,0 +1,255 @@
+"""Every configuration with a module builds on meta and on the CPU, with seeded weights and inputs."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from fvcore.nn import FlopCountAnalysis
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from models.build import build, example_inputs
+from models.config import MODELS, ConfigError, make_config
+from models.encoder_decoder import sinusoidal_positions
+from models.presets import PRESETS, preset
+
+CLOSED_FORM_ONLY = {"mae-7": "mae", "lightconv": "convolution", "dynamicconv": "convolution"}
+BUILDABLE = [name for name in PRESETS if name not in CLOSED_FORM_ONLY]
+LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 11}
+
+DENSE = {"attention": "mha", "num_heads": 3, "num_kv_heads": 1, "head_dim": 5}
+ROUTED = {"attention": "moa", "num_experts": 11, "top_k": 3, "head_dim": 5}
+HEADS = {"attention": "moh", "num_heads": 7, "num_shared_heads": 2, "top_k": 3, "head_dim": 5}
+SIZES = {"d_model": 13, "d_ff": 17, "vocab_size": 19}
+ENCODER_DECODER = {**SIZES, "model": "encoder_decoder", "num_encoder_layers": 1, "num_decoder_layers": 2}
+MASKED_LM = {**SIZES, "model": "masked_lm", "num_layers": 2, "max_positions": 23}
+SMALL = {
+    "mha-h3-g1-dh5-dm13": {**DENSE, "d_model": 13},
+    "moa-K3-E11-D5-dm13": {**ROUTED, "d_model": 13},
+    "moa-K3-E11-D5-dm13-bias-noisy": {**ROUTED, "d_model": 13, "bias": True, "noisy": True},
+    "moh-h7-s2-r3-dh5-dm13": {**HEADS, "d_model": 13, "bias": True},
+    "moh-h7-s2-r3-dh5-dm13-sparse": {**HEADS, "d_model": 13, "implementation": "sparse"},
+    "encoder_decoder-mha": {**DENSE, **ENCODER_DECODER},
+    "encoder_decoder-moa": {**ROUTED, **ENCODER_DECODER},
+    "masked_lm-mha": {**DENSE, **MASKED_LM},
+    "masked_lm-moa": {**ROUTED, **MASKED_LM, "bias": True},
+}
+every_small = pytest.mark.parametrize("config", [make_config(f) for f in SMALL.values()], ids=SMALL)
+SMALL_MODELS = {name: fields for name, fields in SMALL.items() if "model" in fields}
+every_model = pytest.mark.parametrize("config", [make_config(f) for f in SMALL_MODELS.values()], ids=SMALL_MODELS)
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def output_width(config):
+    return getattr(config, "vocab_size", config.d_model)
+
+
+def output_len(config):
+    return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama") else "tgt_len"]
+
+
+@pytest.mark.parametrize("name", BUILDABLE)
+def test_preset_runs_on_meta(name):
+    config = preset(name)
+    model = build(config, device="meta")
+    out = model(**example_inputs(config, LENGTHS, device="meta"))
+    assert out.device.type == "meta"
+    if config.variant == "dit":
+        assert out.shape == (2, 8, config.latent_size, config.latent_size)
+    else:
+        assert out.shape == (2, output_len(config), config.vocab_size)
+    assert not model.training
+
+
+@pytest.mark.parametrize("name", CLOSED_FORM_ONLY)
+def test_preset_without_a_module_says_so(name):
+    with pytest.raises(ConfigError, match=f"^{CLOSED_FORM_ONLY[name]} has a closed form only, no module$"):
+        build(preset(name), device="meta")
+
+
+@pytest.mark.parametrize(
+    "name, parameters",
+    [
+        ("transformer-base", 60_522_496),
+        ("transformer-big", 209_125_376),
+        ("admin-60L-12L", 255_975_424),
+        ("moa-8K8E128D", 62_918_656),
+        ("mlm-transformer", 51_336_281),
+        ("mlm-moa-8K8E128D", 52_444_249),
+        ("mlm-moa-8K64E256D", 179_905_625),
+    ],
+)
+def test_preset_has_the_parameters_of_the_released_model(name, parameters):
+    assert count(build(preset(name), device="meta")) == parameters
+
+
+@every_small
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_runs_in_any_float_dtype_with_the_shape_that_meta_gives(config, dtype):
+    model = build(config, dtype=dtype)
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    out = model(**example_inputs(config, LENGTHS, dtype=dtype))
+    on_meta = build(config, device="meta", dtype=dtype)(**example_inputs(config, LENGTHS, device="meta", dtype=dtype))
+    assert out.dtype == on_meta.dtype == dtype
+    assert out.shape == on_meta.shape == (2, output_len(config), output_width(config))
+    assert out.isfinite().all()
+
+
+@every_small
+def test_weights_depend_on_the_seed_alone(config):
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = build(config).state_dict()
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    again, double = build(config).state_dict(), build(config, dtype=torch.float64).state_dict()
+    other = build(config, seed=1).state_dict()
+    for name, weight in first.items():
+        assert torch.equal(weight, again[name])
+        assert torch.equal(weight.double(), double[name])
+        if weight.dim() > 1 and "bias" not in name:
+            assert not torch.equal(weight, other[name])
+
+
+@every_small
+def test_an_uninitialised_model_is_zero_and_runs(config):
+    model = build(config, initialise=False)
+    assert all(parameter.eq(0).all() for parameter in model.parameters())
+    assert model(**example_inputs(config, LENGTHS)).eq(0).all()
+
+
+@every_small
+def test_projections_start_in_the_range_of_glorot(config):
+    seen = 0
+    for name, module in build(config).named_modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(module, nn.LayerNorm):
+            assert weight.eq(1).all() and module.bias.eq(0).all()
+        elif hasattr(module, "in_features") and not name.endswith("output_proj"):
+            bound = math.sqrt(6 / (module.in_features + module.out_features))
+            assert 0.85 * bound < weight.abs().max() <= bound
+            assert module.bias is None or module.bias.eq(0).all()
+            seen += 1
+    assert seen >= 4
+
+
+@every_model
+def test_the_vocabulary_projection_is_the_embedding(config):
+    for device in ("cpu", "meta"):
+        model = build(config, device=device)
+        head = model.output_proj if config.variant == "encoder_decoder" else model.lm_head.output_proj
+        assert head.weight is model.embedding.weight
+        assert model.embedding.weight.shape == (19, 13)
+
+
+@every_model
+def test_only_parameters_are_state(config):
+    model = build(config, device="meta")
+    assert set(model.state_dict()) == {name for name, _ in model.named_parameters(remove_duplicate=False)}
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 13, 16])
+def test_sinusoidal_positions_are_the_formula(d_model):
+    table = sinusoidal_positions(7, d_model)
+    assert table.shape == (7, d_model)
+    for t in range(7):
+        for i in range(d_model):
+            angle = t / 10000 ** (2 * (i // 2) / d_model)
+            assert table[t, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-5)
+
+
+def test_the_first_two_learned_positions_are_reserved():
+    config = make_config(SMALL["masked_lm-moa"])
+    model = build(config, dtype=torch.float64)
+    model(**example_inputs(config, LENGTHS)).square().sum().backward()
+    used = model.position_embedding.weight.grad.ne(0).any(-1)
+    assert used.tolist() == [False] * 2 + [True] * 11 + [False] * 10
+
+
+@every_small
+def test_inputs_are_seeded_and_named_as_the_forward_names_them(config):
+    inputs = example_inputs(config, LENGTHS)
+    expected = {
+        "encoder_decoder": {"src_tokens": (2, 7), "tgt_tokens": (2, 5)},
+        "masked_lm": {"tokens": (2, 11)},
+    }.get(config.variant, {"query": (2, 5, 13), "key": (2, 7, 13)})
+    assert {name: tuple(x.shape) for name, x in inputs.items()} == expected
+    again, other = example_inputs(config, LENGTHS), example_inputs(config, LENGTHS, seed=1)
+    for name, x in inputs.items():
+        assert torch.equal(x, again[name])
+        assert not torch.equal(x, other[name])
+        if config.variant in MODELS:
+            assert x.dtype == torch.int64
+            assert x.min() >= 0 and x.max() < 19
+
+
+def test_inputs_name_the_length_that_is_missing():
+    message = r"^lengths needs src_len; all of batch_size, src_len, tgt_len are wanted$"
+    with pytest.raises(ConfigError, match=message):
+        example_inputs(preset("transformer-base"), {"batch_size": 1, "tgt_len": 5})
+    with pytest.raises(ConfigError, match=message):
+        example_inputs(make_config(SMALL["moa-K3-E11-D5-dm13"]), {"batch_size": 1, "tgt_len": 5})
+
+
+def test_inputs_longer_than_the_position_table_are_refused():
+    config = make_config(SMALL["masked_lm-mha"])
+    model = build(config, device="meta")
+    longest = {"batch_size": 1, "seq_len": 21}
+    assert model(**example_inputs(config, longest, device="meta")).shape == (1, 21, 19)
+    with pytest.raises(ConfigError, match=r"^seq_len must be at most max_positions - 2 = 21, not 22; "):
+        example_inputs(config, {"batch_size": 1, "seq_len": 22})
+
+
+@every_small
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_counts_depend_on_neither_device_dtype_nor_chunks(config, device, dtype, monkeypatch):
+    readings = set()
+    for chunk_bytes, where, kind in ((10**9, "cpu", torch.float32), (1, device, dtype), (3000, device, dtype)):
+        monkeypatch.setattr("models.moa.GATHERED_BYTES", chunk_bytes)
+        options = {"dtype": kind} if config.variant in ("mha", "moa", "moh") else {}
+        model, inputs = (
+            build(config, device=where, dtype=kind),
+            example_inputs(config, LENGTHS, device=where, **options),
+        )
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(**inputs)
+        readings.add(counter.get_total_flops())
+    assert len(readings) == 1 and readings.pop() > 0
+
+
+@every_small
+def test_training_step_reaches_every_parameter(config):
+    model = build(config).train()
+    model(**example_inputs(config, {**LENGTHS, "batch_size": 13})).square().sum().backward()
+    # softmax ignores what every key adds alike
+    silent = {name for name, p in model.named_parameters() if p.grad is None or p.grad.abs().max() == 0}
+    assert {name for name in silent if not name.endswith("k_proj.bias")} == set()
+
+
+@every_model
+@pytest.mark.parametrize("field", ["dropout", "ffn_dropout"])
+def test_dropout_acts_in_training_only(config, field):
+    model, dropping = build(config), build(replace(config, **{field: 0.5}))
+    inputs = example_inputs(config, LENGTHS)
+    plain = model(**inputs)
+    assert torch.equal(dropping(**inputs), plain)
+    assert torch.equal(model.train()(**inputs), plain)
+    assert not torch.equal(dropping.train()(**inputs), plain)
+
+
+@every_small
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_fvcore_traces_the_forward_and_reads_every_product(config, device):
+    model, inputs = build(config, device=device), example_inputs(config, LENGTHS, device=device)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(**inputs)
+    analysis = FlopCountAnalysis(model, tuple(inputs.values())).unsupported_ops_warnings(False)
+    products = {"linear", "matmul", "bmm", "addmm"}
+    readings = analysis.by_operator()
+    assert set(readings) <= products | {"layer_norm"}
+    assert sum(readings[name] for name in products) == counter.get_total_flops() / 2

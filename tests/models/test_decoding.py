@@ -1,0 +1,183 @@
+"""Decoding with a cache gives what one pass over all tokens gives, token by token and in chunks."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from models.build import build
+from models.cache import KeyValueCache
+from models.config import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig, make_config
+from models.encoder_decoder import sinusoidal_positions
+
+LAYERS = {
+    "moa-K3-E7-dm11-D5": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5, bias=True),
+    "moa-K5-E5-dm11-D3": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=5, top_k=5, head_dim=3),
+    "mha-h3-g3-dm15": MultiHeadAttentionConfig(d_model=15, num_heads=3),
+    "gqa-h6-g2-dm13-D5": MultiHeadAttentionConfig(d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
+    "mqa-h7-g1-dm11-D3": MultiHeadAttentionConfig(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3),
+}
+IMPLEMENTATIONS = {"moa": ["reference", "gathered", "dense-all", "grouped", "loop", "auto"]}
+CASES = [
+    (case, name)
+    for case, config in LAYERS.items()
+    for name in IMPLEMENTATIONS.get(config.variant, ["reference", "fused", "auto"])
+]
+CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 1, 1, 1], "chunks": [5, 1, 4, 3]}
+MODEL = dict(
+    model="encoder_decoder", d_model=14, d_ff=13, num_encoder_layers=2, num_decoder_layers=2, vocab_size=17
+)  # fmt: skip
+MODELS = {
+    "mha": dict(MODEL, attention="mha", num_heads=2),
+    "gqa": dict(MODEL, attention="mha", num_heads=6, num_kv_heads=2, head_dim=5),
+    "moa-K3-E7": dict(MODEL, attention="moa", num_experts=7, top_k=3, head_dim=5),
+    "moa-K5-E5": dict(MODEL, attention="moa", num_experts=5, top_k=5, head_dim=3),
+}
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
+@pytest.mark.parametrize("case, implementation", CASES)
+@torch.no_grad()
+def test_a_layer_decodes_what_the_full_causal_pass_gives(case, implementation, sizes):
+    layer = build(LAYERS[case], dtype=torch.float64)
+    x = torch.randn(3, 13, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    expected = layer(x, causal=True)
+    layer.implementation = implementation
+    cache = layer.make_cache(3, 17)
+    pieces = []
+    for chunk in x.split(sizes, dim=1):
+        pieces.append(layer(chunk, causal=True, cache=cache))
+    close(torch.cat(pieces, dim=1), expected)
+    assert cache.length == 13
+
+
+@pytest.mark.parametrize("case, implementation", CASES)
+@torch.no_grad()
+def test_padding_before_the_first_token_stays_hidden_while_decoding(case, implementation):
+    layer = build(LAYERS[case], dtype=torch.float64, implementation=implementation)
+    x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64)
+    padding = torch.arange(11) < torch.tensor([[0], [3]])
+    cache = layer.make_cache(2, 11)
+    pieces = []
+    for start, stop in ((0, 5), (5, 6), (6, 11)):
+        masks = dict(key_padding_mask=padding[:, :stop], query_padding_mask=padding[:, start:stop])
+        pieces.append(layer(x[:, start:stop], causal=True, cache=cache, **masks))
+    decoded = torch.cat(pieces, dim=1)
+    close(decoded[0], layer(x[:1], causal=True)[0])
+    close(decoded[1, 3:], layer(x[1:, 3:], causal=True)[0])
+    assert not decoded[1, :3].any()
+
+
+@pytest.mark.parametrize("case, implementation", CASES)
+@torch.no_grad()
+def test_a_filled_cache_stands_for_the_keys(case, implementation):
+    layer = build(LAYERS[case], dtype=torch.float64, implementation=implementation)
+    query, key = (torch.randn(3, n, layer.config.d_model, dtype=torch.float64) for n in (5, 13))
+    padding = torch.arange(13) >= torch.tensor([[13], [11], [2]])
+    expected = layer(query, key, key_padding_mask=padding)
+    cache = layer.fill_cache(key)
+    close(layer(query, key_padding_mask=padding, cache=cache), expected)
+    close(layer(query[:, 3:], key_padding_mask=padding, cache=cache), expected[:, 3:])
+    assert cache.closed and cache.length == 13
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_a_cache_has_the_layers_key_value_heads_and_its_dtype(case):
+    layer = build(LAYERS[case], dtype=torch.bfloat16)
+    heads = getattr(layer.config, "num_kv_heads", 1)
+    cache = layer.make_cache(3, 17)
+    assert cache.key.shape == cache.value.shape == (3, 17, heads, layer.config.head_dim)
+    assert cache.key.dtype == torch.bfloat16 and cache.num_bytes == 0
+    layer(torch.zeros(3, 5, layer.config.d_model, dtype=torch.bfloat16), causal=True, cache=cache)
+    assert cache.num_bytes == 2 * 3 * 5 * heads * layer.config.head_dim * 2
+    other = layer.make_cache(1, 2, device="meta", dtype=torch.float64)
+    assert other.key.is_meta and other.value.dtype == torch.float64
+
+
+def test_a_cache_refuses_more_tokens_than_it_has_room_for():
+    layer = build(LAYERS["mha-h3-g3-dm15"])
+    cache = layer.make_cache(1, 3)
+    layer(torch.zeros(1, 2, 15), causal=True, cache=cache)
+    with pytest.raises(ValueError, match="room for 3 tokens, not 4"):
+        layer(torch.zeros(1, 2, 15), causal=True, cache=cache)
+    assert cache.length == 2
+
+
+def test_a_closed_cache_takes_no_tokens_and_a_layer_takes_key_or_cache():
+    layer = build(LAYERS["mha-h3-g3-dm15"])
+    x = torch.zeros(1, 2, 15)
+    cache = layer.fill_cache(x)
+    with pytest.raises(ValueError, match="closed"):
+        cache.append(cache.key, cache.value)
+    with pytest.raises(ValueError, match="key or cache, not both"):
+        layer(x, x, cache=cache)
+
+
+def test_what_a_cache_stores_carries_no_gradient():
+    cache = KeyValueCache(1, 3, 1, 5)
+    new = torch.ones(1, 1, 1, 5, requires_grad=True)
+    key, value = cache.append(new, new)
+    assert not key.requires_grad and not value.requires_grad
+
+
+def translator(case, implementation="reference"):
+    model = build(make_config(MODELS[case]), dtype=torch.float64, implementation=implementation, seed=3)
+    generator = torch.Generator().manual_seed(5)
+    src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
+    return model, src, tgt
+
+
+@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
+@pytest.mark.parametrize("implementation", ["reference", "auto"])
+@pytest.mark.parametrize("case", MODELS)
+@torch.no_grad()
+def test_steps_give_the_logits_of_the_full_forward(case, implementation, sizes):
+    model, src, tgt = translator(case)
+    padding = torch.arange(11) >= torch.tensor([[11], [7], [2]])
+    expected = model(src, tgt, padding)
+    model, *_ = translator(case, implementation)
+    state = model.encode(src, padding, max_len=13)
+    logits = [model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)]
+    close(torch.cat(logits, dim=1), expected)
+    assert state.length == 13
+
+
+class Products(TorchDispatchMode):
+    """Rows of the first operand of every matrix product."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in ("mm", "addmm"):
+            self.rows.append(args[-2].shape[0])
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_does_not_project_the_source_again():
+    model, src, tgt = translator("mha")
+    state = model.encode(src, max_len=13)
+    counted = Products()
+    with counted:
+        model.step(state, tgt[:, :1])
+    # 3 sequences of one token; 4 products of self-attention, 2 of cross-attention, 2 of the feed-forward, 1 output
+    assert counted.rows == [3] * (2 * (4 + 2 + 2) + 1)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "auto"])
+@pytest.mark.parametrize("case", MODELS)
+@torch.no_grad()
+def test_greedy_takes_the_likeliest_token_of_the_full_forward(case, implementation):
+    model, src, _ = translator(case, implementation)
+    tokens = model.greedy(src, start_token=1, num_tokens=7)
+    assert tokens.shape == (3, 7)
+    fed = torch.cat([torch.ones(3, 1, dtype=torch.int64), tokens[:, :-1]], dim=1)
+    assert torch.equal(model(src, fed).argmax(-1), tokens)
+
+
+def test_positions_go_on_where_they_stopped():
+    assert torch.equal(sinusoidal_positions(5, 11, start=7), sinusoidal_positions(12, 11)[7:])

@@ -1,0 +1,164 @@
+"""Which implementation runs: by name or by the rule of auto, readable afterwards, logged once."""
+
+import logging
+
+import pytest
+import torch
+
+from models.build import build
+from models.config import ConfigError, MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig, make_config
+from models.kernels import grouped
+from models.kernels.choose import Selectable, implementations_used, say_once, select_implementation
+from models.moa import automatic_for
+
+SOME = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5)
+ALL = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=5, top_k=5, head_dim=3)
+MHA = MultiHeadAttentionConfig(d_model=14, num_heads=7)
+MODEL = dict(
+    model="encoder_decoder",
+    attention="moa",
+    d_model=11,
+    d_ff=13,
+    num_encoder_layers=2,
+    num_decoder_layers=1,
+    vocab_size=17,
+    num_experts=7,
+    top_k=3,
+    head_dim=5,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet():
+    say_once.cache_clear()
+
+
+@pytest.mark.parametrize("config", [SOME, ALL, MHA], ids=["moa-K3-E7", "moa-K5-E5", "mha-h7"])
+def test_a_layer_runs_the_reference_unless_told_otherwise(config):
+    layer = build(config)
+    assert layer.implementation == "reference" and layer.implementation_used is None
+    layer(torch.zeros(2, 3, config.d_model))
+    assert layer.implementation_used == "reference"
+
+
+@pytest.mark.parametrize("config, used", [(SOME, "grouped"), (ALL, "dense-all"), (MHA, "fused")])
+def test_auto_picks_by_variant_and_shape(config, used):
+    layer = build(config, implementation="auto")
+    layer(torch.zeros(2, 3, config.d_model))
+    assert layer.implementation == "auto" and layer.implementation_used == used
+
+
+@pytest.mark.parametrize(
+    "top_k, num_experts, num_tokens, dtype, device, used",
+    [
+        (8, 8, 1, torch.float32, "cuda", "dense-all"),
+        (8, 8, 1024, torch.bfloat16, "cpu", "dense-all"),
+        (16, 32, 1024, torch.bfloat16, "cuda", "grouped"),
+        (16, 32, 3, torch.bfloat16, "cuda", "gathered"),
+        (16, 32, 4, torch.bfloat16, "cuda", "grouped"),
+        (16, 32, 3, torch.float32, "cpu", "grouped"),
+        (16, 32, 1024, torch.float64, "cuda", "grouped"),
+        (16, 32, 1024, torch.float32, "meta", "gathered"),
+        (16, 32, 1024, torch.bfloat16, "meta", "grouped"),
+    ],
+)
+def test_the_rule_of_auto(top_k, num_experts, num_tokens, dtype, device, used):
+    assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
+
+
+@pytest.mark.parametrize("implementation", ["reference", "gathered", "dense-all", "grouped", "loop"])
+def test_a_model_tells_what_each_of_its_layers_ran(implementation):
+    model = build(make_config(MODEL), implementation=implementation)
+    assert set(implementations_used(model).values()) == {None}
+    model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
+    assert implementations_used(model) == {
+        "encoder.layers.0.self_attn": implementation,
+        "encoder.layers.1.self_attn": implementation,
+        "decoder.layers.0.self_attn": implementation,
+        "decoder.layers.0.cross_attn": implementation,
+    }
+
+
+@pytest.mark.parametrize("implementation", ["gathered", "dense-all", "grouped", "loop", "auto"])
+def test_parameters_are_those_of_the_reference(implementation):
+    expected, actual = build(SOME).state_dict(), build(SOME, implementation=implementation).state_dict()
+    assert list(actual) == list(expected)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    "values, wrong, choices",
+    [
+        (SOME, "fused", "reference, gathered, dense-all, grouped, loop, auto"),
+        (MHA, "grouped", "reference, fused, auto"),
+        (make_config(MODEL), "fused", "reference, gathered, dense-all, grouped, loop, auto"),
+    ],
+    ids=["moa", "mha", "model"],
+)
+def test_an_unknown_name_is_refused_with_the_choices_of_the_variant(values, wrong, choices):
+    with pytest.raises(ConfigError, match=f"unknown implementation '{wrong}' of m.*; choose from {choices}$"):
+        build(values, implementation=wrong)
+    if not isinstance(values, MixtureOfAttentionHeadsConfig | MultiHeadAttentionConfig):
+        return
+    layer = build(values)
+    layer.implementation = wrong
+    with pytest.raises(ConfigError, match="unknown implementation"):
+        layer(torch.zeros(2, 3, values.d_model))
+
+
+def test_a_refused_name_changes_no_layer():
+    model = build(make_config(MODEL), implementation="grouped")
+    with pytest.raises(ConfigError):
+        select_implementation(model, "fused")
+    assert {m.implementation for m in model.modules() if isinstance(m, Selectable)} == {"grouped"}
+
+
+def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(caplog):
+    caplog.set_level(logging.INFO, logger="headcount")
+    layer = build(SOME, implementation="auto")
+    twin = build(SOME, implementation="auto", dtype=torch.float64)
+    for _ in range(2):
+        layer(torch.zeros(2, 3, 11))
+        layer(torch.zeros(2, 5, 11))
+        twin(torch.zeros(2, 3, 11, dtype=torch.float64))
+    assert [record.message for record in caplog.records] == [
+        "moa d_model=11 K=3 E=7 D=5, 2x3 tokens, torch.float32, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5, 2x5 tokens, torch.float32, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5, 2x3 tokens, torch.float64, cpu: auto runs grouped",
+    ]
+
+
+def test_a_named_implementation_is_not_logged(caplog):
+    caplog.set_level(logging.INFO, logger="headcount")
+    build(SOME, implementation="grouped")(torch.zeros(2, 3, 11))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "capability, dtype, fast",
+    [
+        ((9, 0), torch.bfloat16, True),
+        ((10, 0), torch.bfloat16, True),
+        ((9, 0), torch.float16, False),
+        ((9, 0), torch.float32, False),
+        ((9, 0), torch.float64, False),
+        ((8, 9), torch.bfloat16, False),
+    ],
+)
+def test_grouped_says_once_where_cuda_has_no_fast_path(capability, dtype, fast, monkeypatch, caplog):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    for _ in range(2):
+        assert grouped.has_fast_path(torch.device("cuda"), dtype) is fast
+    assert len(caplog.records) == (0 if fast else 1)
+    assert fast or f"no fast path for {dtype} on compute capability" in caplog.text
+
+
+def test_grouped_says_once_that_it_pads_and_copies_weights(caplog):
+    rows, offsets = torch.ones(6, 11), torch.tensor([4, 6], dtype=torch.int32)
+    for _ in range(2):
+        out = grouped.padded_grouped_mm(rows, torch.ones(2, 11, 5), offsets)
+    torch.testing.assert_close(out, torch.full((6, 5), 11.0))
+    grouped.padded_grouped_mm(torch.ones(6, 12), torch.ones(2, 12, 4), offsets)
+    assert [record.message for record in caplog.records] == [
+        "grouped pads 11x5 to multiples of 4, and copies the weights for it"
+    ]

@@ -1,0 +1,289 @@
+"""The router's choice, its noise, and the losses and counts made of it."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from models import losses
+from models.build import build, example_inputs
+from models.config import MixtureOfAttentionHeadsConfig, make_config
+from models.router import TopKRouter
+
+# (batch, tokens, top_k, num_experts)
+SIZES = [(2, 5, 3, 11), (3, 7, 1, 5), (1, 13, 5, 5), (2, 3, 1, 1)]
+IDS = [f"B{b}-T{t}-K{k}-E{e}" for b, t, k, e in SIZES]
+D_MODEL = 13
+
+SMALL = {"attention": "moa", "d_model": 14, "num_experts": 5, "top_k": 3, "head_dim": 7, "d_ff": 11, "vocab_size": 17}
+ENCODER_DECODER = make_config({**SMALL, "model": "encoder_decoder", "num_encoder_layers": 2, "num_decoder_layers": 1})
+MASKED_LM = make_config({**SMALL, "model": "masked_lm", "num_layers": 2, "max_positions": 19})
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def made_up(batch, tokens, top_k, num_experts, padded=False):
+    """Logits, probabilities and the chosen experts of a routing that no router made, and a padding mask."""
+    logits = 2 * torch.randn(batch, tokens, num_experts, generator=seeded(), dtype=torch.float64)
+    probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
+    indices = torch.stack([torch.randperm(num_experts, generator=seeded(n))[:top_k] for n in range(batch * tokens)])
+    mask = None
+    if padded:
+        mask = torch.zeros(batch, tokens, dtype=torch.bool)
+        mask[0, 1:] = True
+    return logits.requires_grad_(), probs, indices.view(batch, tokens, top_k), mask
+
+
+def real_tokens(batch, tokens, mask):
+    return [(b, t) for b in range(batch) for t in range(tokens) if mask is None or not mask[b, t]]
+
+
+def make_router(batch, tokens, top_k, num_experts, **options):
+    router = TopKRouter(D_MODEL, num_experts, top_k, **options).double().eval()
+    with torch.no_grad():
+        for n, parameter in enumerate(router.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=seeded(n)))
+    return router, torch.randn(batch, tokens, D_MODEL, generator=seeded(7), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("renormalise", [True, False], ids=["renormalised", "released"])
+@pytest.mark.parametrize("sizes", SIZES, ids=IDS)
+def test_each_token_takes_its_k_most_probable_experts(sizes, renormalise):
+    batch, tokens, top_k, num_experts = sizes
+    router, x = make_router(*sizes, renormalise=renormalise)
+    routing = router(x)
+    for b, t in real_tokens(batch, tokens, None):
+        logits = [float(torch.dot(x[b, t], w)) for w in router.proj.weight.detach()]
+        probs = [math.exp(z) / sum(map(math.exp, logits)) for z in logits]
+        best = sorted(range(num_experts), key=lambda i: -probs[i])[:top_k]
+        total = sum(probs[i] for i in best) if renormalise else 1
+        assert routing.indices[b, t].tolist() == best
+        assert routing.weights[b, t].tolist() == pytest.approx([probs[i] / total for i in best], rel=1e-12)
+        assert routing.logits[b, t].tolist() == pytest.approx(logits, rel=1e-10)
+        assert routing.probs[b, t].tolist() == pytest.approx(probs, rel=1e-10)
+
+
+def test_padded_tokens_are_routed_like_any_other():
+    sizes = SIZES[0]
+    router, x = make_router(*sizes)
+    mask = made_up(*sizes, padded=True)[3]
+    for plain, masked in zip(router(x), router(x, mask), strict=True):
+        assert torch.equal(plain, masked)
+
+
+def test_noise_has_the_scale_of_the_softplus_in_training_and_is_absent_otherwise():
+    router, x = make_router(3, 1009, 2, 7, noisy=True)
+    clean, again = router(x).logits, router(x).logits
+    assert torch.equal(clean, again)
+    torch.testing.assert_close(clean, x @ router.proj.weight.T)
+    router.train()
+    torch.manual_seed(0)
+    noisy = router(x)
+    scale = torch.log1p(torch.exp(x @ router.noise_proj.weight.T))
+    noise = ((noisy.logits - clean) / scale).detach()
+    low = scale < scale.median()
+    for part in (noise[low], noise[~low]):
+        assert abs(part.mean()) < 4 / len(part) ** 0.5
+        assert abs(part.std() - 1) < 4 / (2 * len(part)) ** 0.5
+        # a standard normal leaves 4.55 % outside two sigma
+        assert (part.abs() > 2).double().mean() == pytest.approx(0.0455, abs=0.01)
+    assert not torch.equal(router(x).logits, noisy.logits)
+    assert torch.equal(noisy.indices, noisy.logits.topk(2).indices)
+
+
+def test_without_noise_training_and_evaluation_route_alike():
+    router, x = make_router(*SIZES[0])
+    assert router.noise_proj is None
+    assert [name for name, _ in router.named_parameters()] == ["proj.weight"]
+    assert torch.equal(router(x).probs, router.train()(x).probs)
+
+
+def test_noise_trains_its_own_projection():
+    router, x = make_router(2, 5, 3, 11, noisy=True)
+    (router.train()(x).weights ** 2).sum().backward()
+    assert router.noise_proj.weight.grad.norm() > 0
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
+@pytest.mark.parametrize("sizes", SIZES, ids=IDS)
+def test_balance_loss_is_the_sum_over_experts(sizes, padded):
+    batch, tokens, top_k, num_experts = sizes
+    _, probs, indices, mask = made_up(*sizes, padded)
+    f, p = [0.0] * num_experts, [0.0] * num_experts
+    for b, t in real_tokens(batch, tokens, mask):
+        for i in range(num_experts):
+            p[i] += probs[b, t, i].item()
+            f[i] += i in indices[b, t].tolist()
+    expected = num_experts * sum(fi / sum(f) * pi / sum(p) for fi, pi in zip(f, p, strict=True))
+    assert losses.balance_loss(probs, indices, mask).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
+@pytest.mark.parametrize("sizes", SIZES, ids=IDS)
+def test_z_loss_is_the_mean_squared_log_partition(sizes, padded):
+    batch, tokens, _, _ = sizes
+    logits, _, _, mask = made_up(*sizes, padded)
+    kept = real_tokens(batch, tokens, mask)
+    expected = sum(math.log(sum(map(math.exp, logits[b, t].tolist()))) ** 2 for b, t in kept) / len(kept)
+    assert losses.z_loss(logits, mask).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
+@pytest.mark.parametrize("sizes", SIZES, ids=IDS)
+def test_expert_counts_sum_to_k_per_token(sizes, padded):
+    batch, tokens, top_k, num_experts = sizes
+    _, _, indices, mask = made_up(*sizes, padded)
+    kept = real_tokens(batch, tokens, mask)
+    expected = Counter(i for b, t in kept for i in indices[b, t].tolist())
+    counts = losses.expert_counts(indices, num_experts, mask)
+    assert counts.tolist() == [expected[i] for i in range(num_experts)]
+    assert counts.sum() == top_k * len(kept)
+
+
+def test_balance_loss_is_one_when_balanced_and_e_over_k_when_collapsed():
+    num_experts, top_k = 12, 3
+    tokens = torch.arange(num_experts)
+    balanced = torch.stack([(tokens + i) % num_experts for i in range(top_k)], dim=-1)[None]
+    uniform = torch.full((1, num_experts, num_experts), 1 / num_experts)
+    assert losses.balance_loss(uniform, balanced).item() == pytest.approx(1)
+    collapsed = torch.arange(top_k).expand(1, num_experts, top_k)
+    certain = torch.zeros(1, num_experts, num_experts)
+    certain[..., :top_k] = 1 / top_k
+    assert losses.balance_loss(certain, collapsed).item() == pytest.approx(num_experts / top_k)
+
+
+def test_balance_loss_has_the_gradient_of_the_mean_probabilities_only():
+    batch, tokens, top_k, num_experts = SIZES[0]
+    _, probs, indices, _ = made_up(*SIZES[0])
+    probs = probs.detach().requires_grad_()
+    (grad,) = torch.autograd.grad(losses.balance_loss(probs, indices), probs)
+    f = losses.expert_counts(indices, num_experts).double() / (batch * tokens * top_k)
+    # d/dp of N f.P/|P|, with |P| the number of tokens
+    total = batch * tokens
+    expected = num_experts * (f - (f * probs.sum((0, 1)) / total).sum()) / total
+    torch.testing.assert_close(grad, expected.detach().expand_as(grad))
+
+
+def test_losses_do_not_see_padded_tokens_and_are_zero_without_any_other():
+    logits, probs, indices, mask = made_up(2, 5, 3, 11, padded=True)
+    changed = torch.where(mask[..., None], probs.flip(-1), probs)
+    other = torch.where(mask[..., None], (indices + 1) % 11, indices)
+    assert not torch.equal(losses.expert_counts(other, 11), losses.expert_counts(indices, 11))
+    assert torch.equal(losses.expert_counts(other, 11, mask), losses.expert_counts(indices, 11, mask))
+    assert losses.balance_loss(changed, other, mask) == losses.balance_loss(probs, indices, mask)
+    assert losses.balance_loss(changed, other) != losses.balance_loss(probs, indices)
+    (grad,) = torch.autograd.grad(losses.z_loss(logits, mask), logits)
+    assert torch.equal((grad != 0).any(-1), ~mask)
+    everything = torch.ones_like(mask)
+    assert losses.balance_loss(probs, indices, everything) == 0
+    assert losses.z_loss(logits, everything) == 0
+    assert losses.expert_counts(indices, 11, everything).sum() == 0
+
+
+def test_losses_of_half_precision_are_computed_in_single_precision():
+    logits, probs, indices, _ = made_up(3, 1009, 3, 11)
+    for loss, x, rest in ((losses.balance_loss, probs, (indices,)), (losses.z_loss, logits, ())):
+        value = loss(x.bfloat16(), *rest)
+        assert value.dtype == torch.float32
+        assert value.item() == pytest.approx(loss(x.bfloat16().double(), *rest).item(), rel=1e-5)
+
+
+def model_and_inputs(config, **lengths):
+    model = build(config, dtype=torch.float64)
+    inputs = example_inputs(config, {"batch_size": 2, **lengths})
+    return model, inputs
+
+
+def test_tokens_per_expert_of_a_model_counts_what_each_block_routes():
+    model, inputs = model_and_inputs(ENCODER_DECODER, src_len=7, tgt_len=5)
+    model.train()
+    src_padding = torch.tensor([[False] * 7, [False] * 3 + [True] * 4])
+    tgt_padding = torch.tensor([[False] * 4 + [True], [False] * 5])
+    model(**inputs, src_padding_mask=src_padding, tgt_padding_mask=tgt_padding)
+    counts = model.tokens_per_expert()
+    assert {path: int(count.sum()) for path, count in counts.items()} == {
+        "encoder.layers.0.self_attn": 3 * 10,
+        "encoder.layers.1.self_attn": 3 * 10,
+        "decoder.layers.0.self_attn": 3 * 9,
+        "decoder.layers.0.cross_attn": 3 * 9,
+    }
+    assert all(count.shape == (5,) and count.dtype == torch.int64 for count in counts.values())
+
+
+@pytest.mark.parametrize("config", [ENCODER_DECODER, MASKED_LM], ids=lambda config: config.variant)
+def test_auxiliary_loss_is_the_weighted_sum_over_all_routed_blocks(config):
+    model, inputs = model_and_inputs(config, src_len=7, tgt_len=5, seq_len=11)
+    model.train()
+    model(**inputs)
+    expected, blocks = 0.0, 0
+    for module in model.modules():
+        if isinstance(module, TopKRouter):
+            routing, _ = module.recorded
+            expected += 0.01 * losses.balance_loss(routing.probs, routing.indices) + 0.001 * losses.z_loss(
+                routing.logits
+            )
+            blocks += 1
+    assert blocks == (4 if config is ENCODER_DECODER else 2)
+    loss = model.auxiliary_loss()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    loss.backward()
+    trained = {name for name, p in model.named_parameters() if "router" in name and p.grad.norm() > 0}
+    assert len(trained) == blocks
+
+
+def test_auxiliary_loss_takes_its_weights_from_the_config():
+    layer = {**SMALL, "balance_loss_weight": 0.0, "z_loss_weight": 3.0}
+    config = make_config({k: v for k, v in layer.items() if k not in ("d_ff", "vocab_size")})
+    model = build(config).train()
+    model(example_inputs(config, {"batch_size": 2, "tgt_len": 5, "src_len": 7})["query"])
+    expected = 3 * losses.z_loss(model.router.recorded.routing.logits)
+    assert losses.auxiliary_loss(model).item() == pytest.approx(expected.item())
+    assert list(losses.tokens_per_expert(model)) == [""]
+
+
+def test_a_model_without_routers_has_no_auxiliary_loss():
+    dense = {k: v for k, v in SMALL.items() if k not in ("num_experts", "top_k")}
+    sizes = {"num_heads": 2, "num_layers": 1, "max_positions": 19}
+    config = make_config({**dense, **sizes, "attention": "mha", "model": "masked_lm"})
+    model, inputs = model_and_inputs(config, seq_len=11)
+    model.train()(**inputs)
+    assert model.auxiliary_loss() == 0
+    assert model.tokens_per_expert() == {}
+
+
+def test_nothing_is_recorded_in_inference_unless_asked():
+    model, inputs = model_and_inputs(MASKED_LM, seq_len=11)
+    message = (
+        r"^no routing recorded in encoder\.layers\.0\.self_attn; "
+        r"run a forward in training mode or after record_routing\(\)$"
+    )
+    model(**inputs)
+    for ask in (model.auxiliary_loss, model.tokens_per_expert):
+        with pytest.raises(RuntimeError, match=message):
+            ask()
+    losses.record_routing(model)
+    model(**inputs)
+    assert all(count.sum() == 3 * 2 * 11 for count in model.tokens_per_expert().values())
+    losses.record_routing(model, False)
+    model(**inputs)
+    with pytest.raises(RuntimeError, match=message):
+        model.tokens_per_expert()
+
+
+def test_routing_has_its_shapes_on_meta():
+    config = MixtureOfAttentionHeadsConfig(d_model=13, num_experts=11, top_k=3, head_dim=5)
+    layer = build(config, device="meta").train()
+    inputs = example_inputs(config, {"batch_size": 2, "tgt_len": 5, "src_len": 7}, device="meta")
+    mask = torch.zeros(2, 5, dtype=torch.bool, device="meta")
+    assert layer(**inputs, query_padding_mask=mask).shape == (2, 5, 13)
+    assert [tuple(part.shape) for part in layer.router.recorded.routing] == [
+        (2, 5, 3),
+        (2, 5, 3),
+        (2, 5, 11),
+        (2, 5, 11),
+    ]
+    assert losses.auxiliary_loss(layer).shape == ()
+    assert losses.tokens_per_expert(layer)[""].shape == (11,)

@@ -1,0 +1,138 @@
+"""The clock in documents: what is stored, what is not measured, and the authors' sentence judged."""
+
+import pytest
+
+from bench import records
+from reports import latency, results
+
+
+def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8K8E128D", kind="cpu", **facts):
+    environment = {
+        "device": "made-up",
+        "device_type": kind,
+        "time": "2026-01-02T03:04:05+00:00",
+        "threads": 2,
+        "python": "3.11",
+        "packages": {"torch": "2"},
+        "gpu": {"driver": "1", "cuda": "2"} if kind == "cuda" else None,
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "command": ["bench.latency", "--record"],
+    }
+    ratios = dict.fromkeys(
+        ("to_mha", "to_mha_verdict", "tax", "largest_share", "peak_memory_bytes", "no_graph_because")
+    )
+    return {
+        "kind": "latency",
+        "subject": "layer",
+        "name": "moa-8K8E128D",
+        "cell": f"layer moa-8K8E128D T7 {facts.get('pass', 'forward')}",
+        "arm": arm,
+        "role": role,
+        "implementation": implementation,
+        "implementation_used": implementation,
+        "seq_len": 7,
+        "batch_size": 2,
+        "dtype": "float32",
+        "pass": "forward",
+        "routing": "balanced",
+        "status": "timed",
+        "macs": 10**9,
+        "tokens": 14,
+        "wall_ms": list(wall),
+        "gpu_ms": None,
+        "floor_ms": 0.5,
+        "error": 1e-7,
+        "peaks": {"macs_per_s": 1e12},
+        "smoke": False,
+        "environment": environment,
+        **ratios,
+        **facts,
+    }
+
+
+CELL = [
+    record(wall=(1.0, 1.0)),
+    record(implementation="dense-all", wall=(2.0, 2.0)),
+    record(implementation="loop", wall=(4.0, 4.0)),
+    record(role="mha", implementation="fused", wall=(0.8, 0.8), arm="mha-8x64"),
+]
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RECORDS", tmp_path)
+    path = tmp_path / "device" / "r.jsonl"
+
+    def store(*found):
+        for one in found:
+            records.append(path, one)
+        return path
+
+    return store
+
+
+def test_without_records_everything_says_not_measured(stored):
+    for text in (latency.tables("layer"), latency.tables("model"), latency.sentence()):
+        assert text.count("not measured: no record of a") == 2
+    assert latency.environments() == "No record is stored."
+
+
+def test_deleting_a_record_turns_its_section_into_not_measured(stored):
+    path = stored(*CELL)
+    assert "**CPU**: made-up" in latency.tables("layer")
+    assert "**CUDA**: not measured" in latency.tables("layer")
+    path.unlink()
+    assert "**CPU**: not measured" in latency.tables("layer")
+
+
+def test_a_cpu_time_never_stands_under_cuda(stored):
+    stored(*CELL)
+    cuda, cpu = latency.tables("layer").split("**CPU**")
+    assert "moa-8K8E128D" not in cuda and "moa-8K8E128D" in cpu
+    assert "GPU" not in cpu
+
+
+def test_a_cuda_record_fills_the_cuda_section(stored):
+    stored(*(one | {"environment": record(kind="cuda")["environment"], "gpu_ms": [0.5, 0.5]} for one in CELL))
+    cuda, cpu = latency.tables("layer").split("**CPU**")
+    assert "moa-8K8E128D" in cuda and "GPU" in cuda
+    assert "not measured" in cpu
+
+
+def test_a_smoke_test_enters_no_document(stored):
+    stored(*(one | {"smoke": True} for one in CELL))
+    assert "**CPU**: not measured" in latency.tables("layer")
+
+
+def test_the_newest_record_of_a_row_counts(stored):
+    later = {**record()["environment"], "time": "2026-02-02T03:04:05+00:00"}
+    stored(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
+    (rows,) = latency.by_device().values()
+    assert [r["wall_ms"] for r in rows] == [[7.0, 7.0]]
+
+
+def test_the_sentence_is_judged_by_the_fastest_arm(stored):
+    stored(*CELL)
+    text = latency.sentence()
+    assert "| grouped   | 0.25 [0.25, 0.25]" in text
+    assert "at most half of `loop`: 1 holds; as fast as MHA: 1 fails." in text
+
+
+@pytest.mark.parametrize(
+    "loop, half", [((4.0, 4.0), "holds"), ((1.5, 1.5), "fails"), ((1.0, 8.0), "no evidence")], ids=str
+)
+def test_half_is_held_failed_or_without_evidence(loop, half, stored):
+    stored(CELL[0], record(implementation="loop", wall=loop), CELL[3])
+    assert f"at most half of `loop`: 1 {half}" in latency.sentence()
+
+
+def test_a_row_that_was_not_timed_says_why(stored):
+    stored(record(status="out of memory", wall_ms=None, error=None), *CELL[1:])
+    assert "not timed: out of memory" in latency.tables("layer")
+
+
+def test_environments_name_device_commit_and_command(stored):
+    stored(*CELL)
+    text = latency.environments()
+    assert "made-up" in text and "0123456789" in text and "`python -m bench.latency --record`" in text
