@@ -28,7 +28,7 @@ def text() -> str:
     parts.append(markdown.section("Where the stored times were measured", latency.environments()))
     parts.append(markdown.section("Eq. 18-20 as printed and as executed", equations.comparison()))
     parts.append(markdown.section("The published tables", tables.verdicts()))
-    for name in published.NAMES:
+    for name in published.MOA_NAMES:
         table = results.published(name)
         heading = f"{table['place']}: {published.load(name).title}"
         parts.append(markdown.section(heading, tables.counted(name), tables.parameters(name), level=3))

@@ -8,7 +8,7 @@ from reports import markdown, results
 def verdicts() -> str:
     """How many rows of each table come out, and how."""
     rows = []
-    for name in tables.NAMES:
+    for name in tables.MOA_NAMES:
         found = [r["verdict"] for r in results.published(name)["rows"] if r["counter"] == "closed-form"]
         rows.append({"table": name, "rows": len(found), **{v: found.count(v) for v in tables.VERDICTS}})
     columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
