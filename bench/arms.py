@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bench.errors import UsageError
-from models.config import AttentionConfig, ModelConfig, MultiHeadAttentionConfig
+from models.config import AttentionConfig, MixtureOfHeadAttentionConfig, ModelConfig, MultiHeadAttentionConfig
 from models.presets import PRESETS, preset
 
-IMPLEMENTATIONS = {"mha": ("reference", "fused"), "moa": ("reference", "gathered", "dense-all", "grouped", "loop")}
+IMPLEMENTATIONS = {
+    "mha": ("reference", "fused"),
+    "moa": ("reference", "gathered", "dense-all", "grouped", "loop"),
+    "moh": ("reference", "fused", "ragged"),
+}
 """What each variant can be run by; ``auto`` picks one of them."""
 
-TIMED = {"mha": ("fused",), "moa": ("dense-all", "grouped", "loop")}
+TIMED = {"mha": ("fused",), "moa": ("dense-all", "grouped", "loop"), "moh": ("fused", "ragged")}
 """What is timed unless something else is asked for."""
 
 TABLE_3 = (
@@ -24,13 +28,27 @@ TABLE_3 = (
     "moa-16K32E256D",
 )
 DENSE = {"mha-base": "transformer-base", "mha-big": "transformer-big"}
-LAYERS = (*DENSE, *TABLE_3)
+# Heads shared and heads routed of 32, at each share of heads that the MoH paper times.
+MOH_HEADS = {100: (16, 16), 90: (16, 13), 75: (16, 8), 50: (8, 8)}
+MOH_SHAPES = {
+    "moh-32x64": {"d_model": 2048, "num_heads": 32, "head_dim": 64},
+    "moh-llama3": {
+        "d_model": 4096,
+        "num_heads": 32,
+        "num_kv_heads": 8,
+        "head_dim": 128,
+        "router": "query_norm",
+    },
+}
+MOH = tuple(f"{shape}-{share}" for shape in MOH_SHAPES for share in MOH_HEADS)
+LAYERS = (*DENSE, *TABLE_3, *MOH)
 
 
 @dataclass(frozen=True)
 class ArmSpec:
     """One arm: what is built, how it runs, and its role: ``subject``, or what subjects are compared with:
-    ``mha`` (same model width), ``mha-inner`` (same inner width), ``mqa`` (same K and D, no router)."""
+    ``mha`` (same model width), ``mha-inner`` (same inner width), ``mqa`` (same K and D, no router), ``dense``
+    (the same MoH layer with every head computed)."""
 
     name: str
     config: AttentionConfig | ModelConfig
@@ -43,6 +61,10 @@ def layer_config(name: str) -> AttentionConfig:
     names where there is none."""
     if name not in LAYERS:
         raise UsageError(f"unknown layer {name!r}; choose from {', '.join(LAYERS)}")
+    if name in MOH:
+        shape, _, share = name.rpartition("-")
+        shared, routed = MOH_HEADS[int(share)]
+        return MixtureOfHeadAttentionConfig(num_shared_heads=shared, top_k=routed, **MOH_SHAPES[shape])
     return replace(preset(DENSE.get(name, name)).attention, bias=False)
 
 
@@ -58,6 +80,10 @@ def layer_arms(name: str, implementations: Sequence[str] | None) -> list[ArmSpec
             ArmSpec(f"mha-{base.num_heads}x{base.head_dim}", base, "fused", "mha"),
             ArmSpec(f"mha-{K}x{D}", _dense(d_model, K, D, K), "fused", "mha-inner"),
         ]
+    if config.variant == "moh":
+        arms = [replace(arm, role="dense") if arm.implementation == "fused" else arm for arm in arms]
+        dense = _dense(config.d_model, config.num_heads, config.head_dim, config.num_kv_heads)
+        arms.append(ArmSpec(f"mha-{config.num_heads}x{config.head_dim}", dense, "fused", "mha"))
     return arms
 
 

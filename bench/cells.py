@@ -41,7 +41,9 @@ class Cell:
 
     def arms(self) -> list[ArmSpec]:
         """The arms of this cell."""
-        return (layer_arms if self.subject == "layer" else model_arms)(self.name, self.implementations)
+        arms = (layer_arms if self.subject == "layer" else model_arms)(self.name, self.implementations)
+        # Decoding is causal, and packed heads have no causal form.
+        return [arm for arm in arms if not (self.which == "decode" and arm.implementation == "ragged")]
 
 
 def cells_of_layers(
@@ -53,7 +55,7 @@ def cells_of_layers(
     for which in passes:
         for seq_len in seq_lens:
             for name in names:
-                for routing in routings if name.startswith("moa") else routings[:1]:
+                for routing in routings if name.startswith(("moa", "moh-32")) else routings[:1]:
                     batch = batch_size or max(1, tokens // seq_len)
                     yield Cell("layer", name, seq_len, batch, which=which, routing=routing, **shape)
 

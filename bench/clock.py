@@ -12,14 +12,16 @@ import torch
 from bench import statistics
 from bench.arms import ArmSpec
 from bench.cells import DTYPES, ROTATED_BYTES, TOLERANCE, Cell
-from bench.ledgers import ledger_of
+from bench.ledgers import ledger_of, sparse_form
 from bench.roofline import Peaks, floor_s, least_bytes, pass_macs
 from bench.runs import Run, layer_run, model_run
 from bench.timing import Arm, interleave
 from formulas.ledger import Ledger
 
-RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa"}
-"""The ratios of a subject, and the role of the arm that each is over."""
+RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa", "to_dense": "dense"}
+"""The ratios of an arm that routes, and the role of the arm that each is over."""
+
+ROUTED = ("subject", "dense")
 
 TRUSTED_BLOCKS = 20
 """Fewer blocks than this are a smoke test: their figures enter no document."""
@@ -60,7 +62,9 @@ class _Timed(Arm):
 
 def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
     lengths = _lengths(cell, spec)
-    ledger = ledger_of(spec.config, lengths)
+    # What ragged needs is what the sparse form counts, whatever else it does beside.
+    form = sparse_form(spec.config) if spec.implementation == "ragged" else spec.config
+    ledger = ledger_of(form, lengths)
     record = {
         "arm": spec.name,
         "role": spec.role,
@@ -156,7 +160,7 @@ def _compare(timed, twin) -> None:
         record["noise"] = asdict(noise) if noise else None
         for key, role in RATIOS.items():
             other = by_role.get(role)
-            if other is None or record["role"] != "subject":
+            if other is None or other is arm or record["role"] not in ROUTED:
                 continue
             ratio = statistics.paired_ratio(_samples(arm), _samples(other))
             record[key], record[f"{key}_verdict"] = asdict(ratio), statistics.verdict(ratio, noise)

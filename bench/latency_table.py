@@ -22,7 +22,8 @@ class Columns:
             self.columns(),
             notes_above=[
                 "Median over blocks in which arms alternate. vs MHA and tax are ratios of times, block by block, with "
-                "95 % bootstrap intervals: vs MHA of the same model width; tax over dense MQA of the same K and D.",
+                "95 % bootstrap intervals: vs MHA of the same model width; tax over dense MQA of the same K and D; "
+                "vs dense over the same MoH layer with every head computed.",
                 "Floor: the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth, both "
                 "peaks measured in the same process.",
             ],
@@ -46,6 +47,8 @@ class Columns:
             Column("to_mha", "vs MHA", width=18, align="right"),
             Column("to_mha_verdict", "verdict", width=11),
             Column("tax", "tax", width=18, align="right"),
+            Column("to_dense", "vs dense", width=18, align="right"),
+            Column("to_dense_verdict", "verdict", width=11),
             Column("macs", "MACs", kind="int", width=15),
             Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9),
             Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7),
@@ -74,6 +77,8 @@ class Columns:
             "to_mha": _ratio(record["to_mha"]),
             "to_mha_verdict": record["to_mha_verdict"],
             "tax": _ratio(record["tax"]),
+            "to_dense": _ratio(record["to_dense"]),
+            "to_dense_verdict": record["to_dense_verdict"],
             "macs": record["macs"],
             "rate": rate / 1e9 if rate else None,
             "peak_share": 100 * rate / record["peaks"]["macs_per_s"] if rate else None,

@@ -61,13 +61,14 @@ def layer_run(cell: Cell, spec: ArmSpec) -> Run:
     layer = _build(spec, cell.device, dtype, spec.implementation)
     workload.steer(layer)
     selected = None
-    if config.variant == "moa":
+    num_experts = workload.steerable(layer)
+    if num_experts:
         tokens = cell.batch_size * cell.seq_len
-        selected = workload.selection(cell.routing, tokens, config.num_experts, config.top_k, SEED)
+        selected = workload.selection(cell.routing, tokens, num_experts, config.top_k, SEED)
 
     def make(seed: int) -> Tensor:
         x = workload.features(cell.batch_size, cell.seq_len, config.d_model, seed)
-        return x if selected is None else workload.route(x, selected, config.num_experts)
+        return x if selected is None else workload.route(x, selected, num_experts)
 
     first = make(SEED)
     sets = _number_of_sets(first, dtype, cell.device)
@@ -83,7 +84,7 @@ def layer_run(cell: Cell, spec: ArmSpec) -> Run:
 
     share = None
     if selected is not None:
-        share = float(torch.bincount(selected.flatten(), minlength=config.num_experts).max() / selected.numel())
+        share = float(torch.bincount(selected.flatten(), minlength=num_experts).max() / selected.numel())
     return Run(
         f"{spec.name} {spec.implementation}",
         layer,

@@ -56,9 +56,20 @@ def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
 
 @torch.no_grad()
 def steer(layer: nn.Module) -> None:
-    """Make a layer's router read the logit of expert e from feature e; a layer without router stays."""
-    router = getattr(layer, "router", None)
-    if router is not None:
-        weight = router.proj.weight
+    """Make a layer's router read the logit of expert e from feature e; a layer without such a router stays."""
+    projection = _routing_projection(layer)
+    if projection is not None:
+        weight = projection.weight
         weight.zero_()
         weight[:, : weight.shape[0]] = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+
+
+def steerable(layer: nn.Module) -> int:
+    """How many experts (MoA) or routed heads (MoH) the layer's linear router chooses from; 0 without one."""
+    projection = _routing_projection(layer)
+    return 0 if projection is None else projection.weight.shape[0]
+
+
+def _routing_projection(layer: nn.Module) -> nn.Linear | None:
+    router = getattr(layer, "router", None)
+    return getattr(router, "proj", None) or getattr(router, "routed_proj", None)

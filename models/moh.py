@@ -1,5 +1,7 @@
 """Mixture-of-head attention (arXiv 2410.11842): a weighted sum of the heads that each token selects."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -8,22 +10,40 @@ from models.attention import attend, drop, hidden_keys, masked_softmax, own_proj
 from models.cache import KeyValueCache, keys_and_values
 from models.config import MixtureOfHeadAttentionConfig
 from models.head_router import HeadGates, HeadRouter
+from models.kernels.choose import REFERENCE, Selectable
+from models.kernels.fused import fused_attend
+from models.kernels.ragged import ragged
 from models.rotary import Rotary, rotate
 
 GATHERED_BYTES = 16 * 2**20
 
 
-class MixtureOfHeadAttention(nn.Module):
+def dense(layer, x, key, value, *, query_padding_mask, rotary, attend=attend, **how) -> Tensor:
+    """Every head computed, and multiplied by its gate: 0 where a token has not selected it (the released code)."""
+    query = split_heads(layer.q_proj(x), layer.config.head_dim)
+    selected, gates = layer.route(x, query_padding_mask, query)
+    out = attend(rotate(query, rotary), key, value, **how)
+    all_gates = gates.new_zeros(*gates.shape[:2], layer.config.num_heads).scatter(-1, selected, gates)
+    return layer.out_proj((out * all_gates[..., None]).flatten(-2))
+
+
+class MixtureOfHeadAttention(Selectable):
     """MoH(X, X') = sum_i g_i H^i W_O^i, H^i = Softmax(X W_Q^i (X' W_K^i)^T / sqrt(d_h)) X' W_V^i (Eq. 3-4).
 
     ``implementation="dense"`` computes every H^i and multiplies it by its gate, 0 where the head is not selected:
     the released code. ``"sparse"`` computes queries, scores, values and output rows of the k selected heads of
     each token only. Parameters and results are the same; keys and values are computed for all heads in both.
+    A dense layer can also be run ``fused``, and ``ragged``, which skips unselected heads on real hardware.
     """
+
+    implementations = {REFERENCE: dense, "fused": partial(dense, attend=fused_attend), "ragged": ragged}
 
     def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
         super().__init__()
         self.config = config
+        if config.implementation == "sparse":
+            # its projections are of another kind, and take no other path
+            self.implementations = {REFERENCE: dense}
         width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.router = HeadRouter(config)
         sparse = config.implementation == "sparse"
@@ -54,8 +74,12 @@ class MixtureOfHeadAttention(nn.Module):
         # tokens behind those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
         k, v = keys_and_values(own_projection(self, key, rotary), query, key, cache)
-        heads = self._dense if self.config.implementation == "dense" else self._sparse
-        out = heads(query, k, v, causal, key_padding_mask, query_padding_mask, rotary)
+        chosen = self.chosen(query)
+        if self.config.implementation == "sparse":
+            out = self._sparse(query, k, v, causal, key_padding_mask, query_padding_mask, rotary)
+        else:
+            masks = {"causal": causal, "key_padding_mask": key_padding_mask, "query_padding_mask": query_padding_mask}
+            out = chosen(self, query, k, v, **masks, rotary=rotary, dropout=self._dropout())
         return zero_padded(out, query_padding_mask)
 
     def make_cache(
@@ -74,34 +98,31 @@ class MixtureOfHeadAttention(nn.Module):
         """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
         return KeyValueCache.of(*own_projection(self)(key))
 
-    def _route(self, x: Tensor, padding_mask: Tensor | None, query: Tensor | None) -> HeadGates:
+    def automatic(self, query: Tensor) -> str:
+        """``fused`` for a dense layer: ``ragged`` has no masks, so it is taken only where it is asked for."""
+        return "fused" if self.config.implementation == "dense" else REFERENCE
+
+    def describe(self) -> str:
+        """Sizes for the log."""
+        config = self.config
+        heads = f"h={config.num_heads} s={config.num_shared_heads} r={config.top_k} g={config.num_kv_heads}"
+        return f"moh {config.implementation} d_model={config.d_model} {heads} d_h={config.head_dim}"
+
+    def route(self, x: Tensor, padding_mask: Tensor | None, query: Tensor | None) -> HeadGates:
+        """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions."""
         return self.router(x, padding_mask, query if self.config.router == "query_norm" else None)
 
     def _dropout(self) -> float:
         return self.config.attention_dropout if self.training else 0.0
 
-    def _dense(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
-        query = split_heads(self.q_proj(x), self.config.head_dim)
-        selected, gates = self._route(x, query_padding_mask, query)
-        out = attend(
-            rotate(query, rotary),
-            key,
-            value,
-            causal=causal,
-            key_padding_mask=key_padding_mask,
-            dropout=self._dropout(),
-        )
-        all_gates = gates.new_zeros(*gates.shape[:2], self.config.num_heads).scatter(-1, selected, gates)
-        return self.out_proj((out * all_gates[..., None]).flatten(-2))
-
     def _sparse(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
         head_dim = self.config.head_dim
         if self.config.router == "query_norm":
             query = split_heads(self.q_proj(x), head_dim)
-            selected, gates = self._route(x, query_padding_mask, query)
+            selected, gates = self.route(x, query_padding_mask, query)
             query = query.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
         else:
-            selected, gates = self._route(x, query_padding_mask, None)
+            selected, gates = self.route(x, query_padding_mask, None)
             query = self.q_proj(x, selected, head_dim)
         hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
         out = self._attend_selected(rotate(query, rotary), key, value, selected, hidden)

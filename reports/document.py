@@ -2,7 +2,7 @@
 
 from bench.table import Column
 from formulas.published import tables as published
-from reports import equations, latency, markdown, results, tables
+from reports import break_even, equations, latency, markdown, results, tables
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -36,6 +36,7 @@ def text() -> str:
     parts.append(markdown.section("Time per layer", latency.tables("layer")))
     parts.append(markdown.section("Time per model", latency.tables("model")))
     parts.append(markdown.section("The authors' wall-clock sentence", latency.sentence()))
+    parts.append(markdown.section("MoH: where skipping heads pays", break_even.tables()))
     return "\n\n".join(parts) + "\n"
 
 

@@ -32,7 +32,8 @@ def by_device() -> dict[str, list[dict[str, Any]]]:
     return devices
 
 
-def _of_type(kind: str) -> dict[str, list[dict[str, Any]]]:
+def of_type(kind: str) -> dict[str, list[dict[str, Any]]]:
+    """The devices of a kind, ``cuda`` or ``cpu``, with their records."""
     return {name: rows for name, rows in by_device().items() if rows[0]["environment"]["device_type"] == kind}
 
 
@@ -63,7 +64,7 @@ def tables(subject: str) -> str:
     """Every stored row of layers or of models, a table per device; both kinds of device are named."""
     parts = []
     for kind in ("cuda", "cpu"):
-        found = {d: [r for r in rows if r["subject"] == subject] for d, rows in _of_type(kind).items()}
+        found = {d: [r for r in rows if r["subject"] == subject] for d, rows in of_type(kind).items()}
         if not any(found.values()):
             parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
         for device, rows in found.items():
@@ -91,7 +92,7 @@ def sentence() -> str:
     """The authors' expectation against each measured device, row by row."""
     parts = [SENTENCE]
     for kind in ("cuda", "cpu"):
-        devices = _of_type(kind)
+        devices = of_type(kind)
         verdicts = {device: _verdicts(rows) for device, rows in devices.items()}
         if not any(verdicts.values()):
             parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")

@@ -182,6 +182,20 @@ def test_layers_have_the_dense_layers_beside_them_that_they_are_judged_against()
     assert all(arm.config.bias is False for name in LAYERS for arm in layer_arms(name, None))
 
 
+@pytest.mark.parametrize("share, active", [(100, 32), (90, 29), (75, 24), (50, 16)])
+@pytest.mark.parametrize("shape, width", [("moh-32x64", 2048), ("moh-llama3", 4096)])
+def test_moh_layers_use_the_share_of_heads_in_their_name(shape, width, share, active):
+    arms = {(arm.role, arm.implementation): arm for arm in layer_arms(f"{shape}-{share}", None)}
+    assert set(arms) == {("dense", "fused"), ("subject", "ragged"), ("mha", "fused")}
+    config = arms["subject", "ragged"].config
+    assert (config.num_active_heads, config.num_heads, config.d_model) == (active, 32, width)
+
+
+def test_decoding_has_no_packed_arm():
+    cell = Cell("layer", "moh-32x64-50", **TINY | {"which": "decode"})
+    assert [arm.implementation for arm in cell.arms()] == ["fused", "fused"]
+
+
 def test_names_that_do_not_exist_name_those_that_do():
     with pytest.raises(UsageError, match="unknown layer 'x'; choose from mha-base, mha-big, moa-8K8E128D"):
         layer_arms("x", None)

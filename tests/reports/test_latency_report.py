@@ -3,7 +3,7 @@
 import pytest
 
 from bench import records
-from reports import latency, results
+from reports import break_even, latency, results
 
 
 def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8K8E128D", kind="cpu", **facts):
@@ -20,7 +20,16 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         "command": ["bench.latency", "--record"],
     }
     ratios = dict.fromkeys(
-        ("to_mha", "to_mha_verdict", "tax", "largest_share", "peak_memory_bytes", "no_graph_because")
+        (
+            "to_mha",
+            "to_mha_verdict",
+            "tax",
+            "to_dense",
+            "to_dense_verdict",
+            "largest_share",
+            "peak_memory_bytes",
+            "no_graph_because",
+        )
     )
     return {
         "kind": "latency",
@@ -136,3 +145,33 @@ def test_environments_name_device_commit_and_command(stored):
     stored(*CELL)
     text = latency.environments()
     assert "made-up" in text and "0123456789" in text and "`python -m bench.latency --record`" in text
+
+
+def ragged(share, ratio):
+    ratios = {"value": ratio, "low": ratio, "high": ratio}
+    return record(implementation="ragged", to_dense=ratios, name=f"moh-32x64-{share}", cell=f"layer moh {share}")
+
+
+def test_the_break_even_share_lies_between_the_measured_ones(stored):
+    stored(ragged(100, 1.2), ragged(75, 0.9), ragged(50, 0.7))
+    text = break_even.tables()
+    assert "1.20 [1.20, 1.20]" in text and "moh-32x64" in text
+    assert "83%" in text
+
+
+@pytest.mark.parametrize(
+    "ratios, expected",
+    [
+        ({50: 0.8, 100: 1.2}, "75%"),
+        ({50: 1.1, 100: 1.2}, "never"),
+        ({50: 0.8, 100: 0.9}, "always"),
+        ({50: 0.8}, None),
+        ({50: 0.8, 75: 1.0, 100: 1.2}, "75%"),
+    ],
+)
+def test_where_a_ratio_crosses_1(ratios, expected):
+    assert break_even.crossing(ratios) == expected
+
+
+def test_without_records_the_break_even_is_not_measured(stored):
+    assert break_even.tables().count("not measured") == 2

@@ -1,0 +1,119 @@
+"""MoH that skips unselected heads: the queries that selected a head are packed, and attend to that head alone.
+
+Keys and values stay whole: head i's key at a position is read by every query that selected head i.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.config import ConfigError
+from models.kernels.segments import Segments, collect, make_segments, spread
+from models.rotary import Rotary, rotate
+
+
+def ragged(
+    layer,
+    x: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    *,
+    causal: bool,
+    key_padding_mask: Bool[Tensor, "batch src"] | None,
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    rotary: Rotary | None,
+    dropout: float,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """The layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
+
+    Raises ConfigError for a causal or padded call and for dropout, which it has no form of: choose ``fused``.
+    """
+    if causal or key_padding_mask is not None or dropout:
+        raise ConfigError("ragged takes no causal mask, padding or dropout; choose fused")
+    route = _packed_on_device if x.is_cuda else _packed_by_head
+    return route(layer, x, key, value, query_padding_mask, rotary)
+
+
+def _packed_by_head(layer, x, key, value, query_padding_mask, rotary):
+    """Products head by head over the rows that selected it; sizes lie on the host."""
+    config, head_dim = layer.config, layer.config.head_dim
+    by_norm = config.router == "query_norm"
+    full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if by_norm else None
+    selected, gates = layer.route(x, query_padding_mask, full)
+    segments = make_segments(selected, config.num_heads)
+    if by_norm:
+        query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
+    else:
+        by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
+        bias = None if layer.q_proj.bias is None else layer.q_proj.bias.unflatten(0, (-1, head_dim))
+        query = spread(x.flatten(0, 1), by_head, bias, segments).view(*selected.shape, head_dim)
+    out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1])
+    outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
+    y = collect(out, gates.reshape(-1), outputs, x.shape[0] * x.shape[1], segments)
+    y = y.view(*x.shape[:2], -1)
+    return y if layer.out_proj.bias is None else y + layer.out_proj.bias
+
+
+def _attend_by_head(
+    query: Float[Tensor, "rows head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    segments: Segments,
+    tgt_len: int,
+) -> Float[Tensor, "rows head_dim"]:
+    """Each head's rows against that head's keys, sequence by sequence."""
+    group = len(segments.rows) // key.shape[2]
+    places, outs = [], []
+    for head, rows, tokens in segments.filled():
+        sizes = torch.bincount(tokens // tgt_len, minlength=key.shape[0]).tolist()
+        for b, own in enumerate(rows.split(sizes)):
+            if own.numel():
+                q = query.index_select(0, own)[None, None]
+                k, v = (t[b, :, head // group][None, None] for t in (key, value))
+                places.append(own)
+                outs.append(F.scaled_dot_product_attention(q, k, v)[0, 0])
+    # every row belongs to one head, so that the order is a permutation
+    return torch.cat(outs)[torch.argsort(torch.cat(places))]
+
+
+def _packed_on_device(layer, x, key, value, query_padding_mask, rotary, varlen: Callable | None = None):
+    """Attention alone over packed queries, each (sequence, key/value head) a sequence of variable-length attention.
+
+    Nothing is read back from the device: the number of rows is N k, and their order comes from one stable sort.
+    """
+    config, head_dim = layer.config, layer.config.head_dim
+    full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
+    selected, gates = layer.route(x, query_padding_mask, full if config.router == "query_norm" else None)
+    query = rotate(full, rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
+    sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
+    batch_size, src_len, num_kv_heads, _ = key.shape
+    counts = torch.zeros(batch_size * num_kv_heads, dtype=torch.int32, device=x.device)
+    counts = counts.scatter_add(0, sequences, torch.ones_like(sequences, dtype=torch.int32))
+    ends = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+    key_ends = torch.arange(counts.numel() + 1, device=x.device, dtype=torch.int32) * src_len
+    keys, values = (t.transpose(1, 2).reshape(-1, 1, head_dim) for t in (key, value))
+    rows = query.reshape(-1, 1, head_dim)[order]
+    most = x.shape[1] * min(selected.shape[-1], config.num_heads // num_kv_heads)
+    packed = (varlen or _varlen())(rows, keys, values, ends, key_ends, most, src_len)
+    out = torch.empty_like(packed).index_copy(0, order, packed).view(*selected.shape, head_dim)
+    heads = out.new_zeros(*selected.shape[:2], config.num_heads, head_dim)
+    index = selected[..., None].expand(-1, -1, -1, head_dim)
+    return layer.out_proj(heads.scatter(2, index, out * gates[..., None]).flatten(-2))
+
+
+def _order(
+    selected: Int[Tensor, "batch tgt k"], group: int, num_kv_heads: int
+) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
+    """For each row the (sequence, key/value head) that it reads, and the rows sorted by it."""
+    batch = torch.arange(selected.shape[0], device=selected.device)[:, None, None]
+    sequences = (batch * num_kv_heads + selected // group).reshape(-1)
+    return sequences, torch.sort(sequences, stable=True).indices
+
+
+def _varlen() -> Callable:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn

@@ -1,0 +1,143 @@
+"""Packed heads equal every head computed, forward and backward; the packing for a GPU equals it with a loop inside."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from models.build import build
+from models.config import ConfigError, make_config
+from models.kernels import ragged
+from models.rotary import rotary_table
+
+B, T, S = 3, 7, 11
+CASES = {
+    "h5-s2-r1-g5": dict(num_heads=5, num_shared_heads=2, top_k=1, head_dim=6),
+    "h6-s0-r2-g3": dict(num_heads=6, num_shared_heads=0, top_k=2, num_kv_heads=3, head_dim=4),
+    "h6-s6-r0-g1": dict(num_heads=6, num_shared_heads=6, top_k=0, num_kv_heads=1, head_dim=4),
+    "h7-s3-r4-biased": dict(num_heads=7, num_shared_heads=3, top_k=4, head_dim=4, bias=True),
+    "h6-s2-r1-norm": dict(num_heads=6, num_shared_heads=2, top_k=1, num_kv_heads=2, head_dim=4, router="query_norm"),
+    "h5-s1-r2-printed": dict(num_heads=5, num_shared_heads=1, top_k=2, head_dim=4, gates="printed"),
+}
+
+
+def layer(case, implementation="ragged"):
+    config = make_config(dict(attention="moh", d_model=13, **CASES[case]))
+    return build(config, dtype=torch.float64, implementation=implementation)
+
+
+def features(length, seed):
+    return torch.randn(B, length, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def outputs(module, query, key=None, **options):
+    """The output, and the gradients of every input and parameter."""
+    inputs = [x.clone().requires_grad_() for x in (query, key) if x is not None]
+    out = module(*inputs, **options)
+    gradient = torch.cos(torch.arange(out.numel(), dtype=out.dtype)).view_as(out)
+    wanted = [*inputs, *module.parameters()]
+    return [out, *torch.autograd.grad(out, wanted, gradient, allow_unused=True)]
+
+
+def assert_same(found, expected):
+    for x, y in zip(found, expected, strict=True):
+        assert (x is None) == (y is None)
+        if x is not None:
+            torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+def test_packed_heads_equal_every_head_computed(case, cross):
+    key = features(S, 2) if cross else None
+    module = layer(case)
+    found = outputs(module, features(T, 1), key)
+    assert module.implementation_used == "ragged"
+    assert_same(found, outputs(layer(case, "reference"), features(T, 1), key))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fused_heads_equal_the_reference(case):
+    mask = torch.zeros(B, T, dtype=torch.bool)
+    mask[0, 5:] = True
+    for options in ({}, {"causal": True}, {"key_padding_mask": mask, "query_padding_mask": mask}):
+        found = outputs(layer(case, "fused"), features(T, 1), **options)
+        assert_same(found, outputs(layer(case, "reference"), features(T, 1), **options))
+
+
+@pytest.mark.parametrize("case", ["h5-s2-r1-g5", "h6-s2-r1-norm"])
+def test_rotary_positions_and_padded_queries(case):
+    mask = torch.zeros(B, T, dtype=torch.bool)
+    mask[1, 4:] = True
+    head_dim = CASES[case]["head_dim"]
+    options = {"rotary": rotary_table(T, head_dim, 100.0, dtype=torch.float64), "query_padding_mask": mask}
+    found = outputs(layer(case), features(T, 1), **options)
+    assert_same(found, outputs(layer(case, "reference"), features(T, 1), **options))
+    assert not found[0][1, 4:].any()
+
+
+def test_a_head_that_nobody_chooses_and_one_that_everybody_does():
+    module, reference = layer("h5-s2-r1-g5"), layer("h5-s2-r1-g5", "reference")
+    for made in (module, reference):
+        with torch.no_grad():
+            made.router.routed_proj.weight.zero_()
+    # equal logits: everybody's choice is the same head
+    assert_same(outputs(module, features(T, 1)), outputs(reference, features(T, 1)))
+
+
+@pytest.mark.parametrize("length", [1, 7])
+@pytest.mark.parametrize("case", CASES)
+def test_packing_for_a_device_with_variable_length_attention(case, length):
+    """The GPU's path with its kernel replaced by a loop over sequences: its packing, order and scatter."""
+
+    def loop(query, key, value, ends, key_ends, most, src_len):
+        sizes = ends.diff().tolist()
+        assert max(sizes) <= most
+        out = []
+        for q, k, v in zip(query.split(sizes), key.split(src_len), value.split(src_len), strict=True):
+            q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+            out.append(F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1))
+        return torch.cat(out)
+
+    module, reference = layer(case), layer(case, "reference")
+    x = features(length, 3)
+    key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
+    found = ragged._packed_on_device(module, x, key, value, None, None, varlen=loop)
+    torch.testing.assert_close(found, reference(x), rtol=1e-10, atol=1e-12)
+
+
+def test_the_packed_rows_of_a_device_are_read_back_nowhere():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        names = set()
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names.add(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    module = layer("h6-s0-r2-g3")
+    x = features(T, 3)
+    key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
+    with Seen():
+        ragged._packed_on_device(module, x, key, value, None, None, varlen=lambda q, *rest: q)
+    assert not Seen.names & {"_local_scalar_dense", "nonzero", "bincount", "item"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"causal": True}, {"key_padding_mask": torch.zeros(B, T, dtype=torch.bool)}], ids=["causal", "padded"]
+)
+def test_what_packed_heads_have_no_form_of_is_refused(options):
+    with pytest.raises(ConfigError, match="^ragged takes no causal mask, padding or dropout; choose fused$"):
+        layer("h5-s2-r1-g5")(features(T, 1), **options)
+
+
+def test_a_sparse_layer_has_one_path():
+    config = make_config(dict(attention="moh", d_model=13, implementation="sparse", **CASES["h5-s2-r1-g5"]))
+    with pytest.raises(ConfigError, match="unknown implementation 'ragged' of moh; choose from reference, auto"):
+        build(config, implementation="ragged")
+
+
+def test_auto_is_fused():
+    module = layer("h5-s2-r1-g5", "auto")
+    module(features(T, 1))
+    assert module.implementation_used == "fused"
