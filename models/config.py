@@ -95,7 +95,11 @@ def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     Raises ConfigError for an unknown or missing field and for sizes that cannot be built.
     """
     values = dict(values)
-    model, attention = values.pop("model", None), values.pop("attention")
+    model, attention = values.pop("model", None), values.pop("attention", None)
+    if attention not in ATTENTIONS:
+        raise ConfigError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
+    if model is not None and model not in MODELS:
+        raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
     known = field_types(model, attention)
     for name in values:
         if name not in known:
@@ -130,4 +134,8 @@ def _construct(cls, values):
     required = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
     if required:
         raise ConfigError(f"{cls.__name__} needs {', '.join(required)}")
-    return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+    chosen = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+    for f in fields(cls):
+        if f.type in (int, int | None) and type(chosen.get(f.name, 0)) not in (int, type(None)):
+            raise ConfigError(f"{f.name} must be a whole number, not {chosen[f.name]!r}")
+    return cls(**chosen)

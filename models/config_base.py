@@ -13,7 +13,8 @@ class ConfigError(ValueError):
 def at_least(least: int, **values: int | float) -> None:
     """ConfigError naming the first of ``values`` below ``least``."""
     for name, value in values.items():
-        if value < least:
+        # written so that a NaN fails too
+        if not value >= least:
             raise ConfigError(f"{name} must be at least {least}, not {value}")
 
 
@@ -29,6 +30,13 @@ def one_of(choices: tuple[str, ...], **values: str) -> None:
     for name, value in values.items():
         if value not in choices:
             raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def same_width(d_model: int, *layers: "Lettered") -> None:
+    """ConfigError where an attention layer is of another width than its model."""
+    for layer in layers:
+        if layer.d_model != d_model:
+            raise ConfigError(f"d_model of the attention must be the model's {d_model}, not {layer.d_model}")
 
 
 class Input(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from models.config_attention import AttentionConfig
-from models.config_base import ConfigError, Input, Lettered, at_least, one_of, probability
+from models.config_base import ConfigError, Input, Lettered, at_least, one_of, probability, same_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class EncoderDecoderConfig(Lettered):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
         at_least(1, num_encoder_layers=self.num_encoder_layers, num_decoder_layers=self.num_decoder_layers)
         probability(dropout=self.dropout, ffn_dropout=self.ffn_dropout)
+        same_width(self.d_model, self.attention)
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters: S source and T target tokens."""
@@ -77,6 +78,7 @@ class MaskedLanguageModelConfig(Lettered):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
         at_least(1, num_layers=self.num_layers, max_positions=self.max_positions)
         probability(dropout=self.dropout, ffn_dropout=self.ffn_dropout)
+        same_width(self.d_model, self.attention)
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters: T tokens; two positions are reserved, as in RoBERTa."""
@@ -125,8 +127,14 @@ class ConvolutionConfig(Lettered):
     def __post_init__(self):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
         at_least(1, num_weight_heads=self.num_weight_heads)
-        for size in self.encoder_kernel_sizes + self.decoder_kernel_sizes:
-            at_least(1, kernel_sizes=size)
+        for name in ("encoder_kernel_sizes", "decoder_kernel_sizes"):
+            at_least(1, **{f"the number of {name}": len(getattr(self, name))})
+            at_least(1, **{name: min(getattr(self, name))})
+        if self.d_model % self.num_weight_heads:
+            raise ConfigError(
+                f"num_weight_heads must divide d_model, and {self.num_weight_heads} does not divide {self.d_model}"
+            )
+        same_width(self.d_model, self.attention)
         one_of(("light", "dynamic"), convolution=self.convolution)
 
     @property
@@ -148,9 +156,10 @@ class Layered(Lettered):
         return self.layers[0]
 
     def check_layers(self, variants: tuple[str, ...]) -> None:
-        """ConfigError where an attention is none of ``variants``."""
+        """ConfigError where an attention is none of ``variants`` or of another width."""
         for layer in self.layers:
             one_of(variants, attention=layer.variant)
+        same_width(self.d_model, *self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)

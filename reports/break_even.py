@@ -8,8 +8,8 @@ from bench.table import Column
 from reports import latency, markdown
 
 ABOUT = (
-    "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed by "
-    "fused attention. Break-even: where the ratio crosses 1, linear between the two measured shares."
+    "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed "
+    "by fused attention. Break-even: where the ratio crosses 1, linear between the two measured shares."
 )
 
 

@@ -1,5 +1,6 @@
 """A configuration that cannot be built is refused in one line that names the valid choices."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -57,8 +58,8 @@ REFUSED = [
     (MHA, {"num_kv_heads": 2}, "num_kv_heads must divide num_heads, and 2 does not divide 3"),
     (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15"),
     (CONVOLUTION, {"convolution": "heavy"}, "convolution must be one of light, dynamic, not 'heavy'"),
-    (CONVOLUTION, {"encoder_kernel_sizes": (3, 0)}, "kernel_sizes must be at least 1, not 0"),
-    (CONVOLUTION, {"decoder_kernel_sizes": (0,)}, "kernel_sizes must be at least 1, not 0"),
+    (CONVOLUTION, {"encoder_kernel_sizes": (3, 0)}, "encoder_kernel_sizes must be at least 1, not 0"),
+    (CONVOLUTION, {"decoder_kernel_sizes": (0,)}, "decoder_kernel_sizes must be at least 1, not 0"),
     (
         MHA,
         {"top_k": 3},
@@ -197,3 +198,34 @@ def test_unknown_override_is_answered_with_the_fields():
 def test_configs_and_presets_do_not_import_torch():
     code = "import sys, models.config, models.presets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+LIGHT = PRESETS["lightconv"]
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (dict(d_model=12), "attention must be one of mha, moa, mae, moh, not None"),
+        (MOA | dict(attention="mqa"), "attention must be one of mha, moa, mae, moh, not 'mqa'"),
+        (
+            MOA | dict(model="gpt"),
+            "model must be one of encoder_decoder, masked_lm, convolution, llama, dit, not 'gpt'",
+        ),
+        (MOA | dict(top_k=2.5), "top_k must be a whole number, not 2.5"),
+        (MOA | dict(top_k=True), "top_k must be a whole number, not True"),
+        (MOA | dict(z_loss_weight=float("nan")), "z_loss_weight must be at least 0, not nan"),
+        (LIGHT | dict(num_weight_heads=7), "num_weight_heads must divide d_model, and 7 does not divide 1024"),
+        (LIGHT | dict(encoder_kernel_sizes=()), "the number of encoder_kernel_sizes must be at least 1, not 0"),
+        (LIGHT | dict(decoder_kernel_sizes=(3, 0)), "decoder_kernel_sizes must be at least 1, not 0"),
+    ],
+)
+def test_what_make_config_refuses(values, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        make_config(values)
+
+
+def test_an_attention_of_another_width_than_its_model_is_refused():
+    config = preset("transformer-base")
+    with pytest.raises(ConfigError, match="^d_model of the attention must be the model's 512, not 1024$"):
+        dataclasses.replace(config, attention=preset("transformer-big").attention)
