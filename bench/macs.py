@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
-    counters = (CLOSED_FORM, *registry.NAMES, "all")
+    counters = (CLOSED_FORM, *registry.CHOICES, "all")
     out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
     out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
     for name in LENGTHS:
@@ -130,7 +130,7 @@ def _listing() -> str:
         [
             "tables    " + ", ".join(tables.NAMES),
             "presets   " + ", ".join(presets.PRESETS),
-            "counters  " + ", ".join((CLOSED_FORM, *registry.NAMES, "all")),
+            "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
             "grids     K, E, D (MoA) or h, d_h, g (MHA), with d_m, T, S, B",

@@ -140,7 +140,7 @@ def check_device(device: str | None) -> None:
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:
-    """Counters for command-line words: none or ``all`` for every one, ``closed-form`` for no counting at all."""
+    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all."""
     if not names or "all" in names:
         return list(registry.NAMES)
-    return [name for name in registry.NAMES if name in names]
+    return [name for name in registry.CHOICES if name in names]

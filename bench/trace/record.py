@@ -1,0 +1,88 @@
+"""``record``: run a module once and have the run as events."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from bench.trace.events import Trace
+from bench.trace.recorder import Recorder, tensors_of
+
+TOOLS = ("torch", "ptflops", "fvcore")
+
+
+def record(
+    model: nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    names: Sequence[str] = (),
+    backward: bool = False,
+    training: bool = False,
+    seed: int = 0,
+) -> Trace:
+    """One call of ``model``, on whichever device its tensors are, as a Trace.
+
+    ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
+    floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
+    left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
+    from ``seed``. Afterwards training flags, random state, torch's functions and modes are as they were.
+    Whatever the model raises passes through.
+    """
+    kwargs = dict(kwargs or {})
+    recorder = Recorder(model)
+    with _mode(model, training), torch.random.fork_rng(), torch.set_grad_enabled(backward):
+        torch.random.default_generator.manual_seed(seed)
+        if backward:
+            args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
+        with recorder.recording(names):
+            out = model(*args, **kwargs)
+            if backward:
+                _differentiate(model, (args, kwargs), out)
+    trace = recorder.trace
+    trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
+    trace.out = recorder.describe(tuple(tensors_of(out)))
+    trace.versions = versions()
+    return trace
+
+
+def versions() -> dict[str, str]:
+    """The installed version of each tool whose behaviour the rules describe."""
+    found = {}
+    for name in TOOLS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+    before = {module: module.training for module in model.modules()}
+    try:
+        if not training:
+            model.eval()
+        yield
+    finally:
+        for module, flag in before.items():
+            module.training = flag
+
+
+def _differentiable(tensor: Tensor) -> Tensor:
+    """A leaf of its own, so that the caller's tensor keeps its flag."""
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
+
+def _differentiate(model: nn.Module, inputs: Any, out: Any) -> None:
+    outputs = [tensor for tensor in tensors_of(out) if tensor.requires_grad]
+    leaves = [p for p in model.parameters() if p.requires_grad]
+    leaves += [tensor for tensor in tensors_of(inputs) if tensor.requires_grad]
+    if outputs and leaves:
+        # Contiguous gradients: a grouped product refuses the stride 0 that sum() sends back.
+        gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+        torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
