@@ -4,6 +4,7 @@
     python -m bench.macs --preset moa-8K8E128D --seq-len 512     one model's ledger and counters
     python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
+    python -m bench.macs --audit                                 every spelling of a layer under every counter
 
 Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check)
 or a counter fails; 2 wrong usage; 3 the device is not there.
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
+    out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
     out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
     out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
     for name in LENGTHS:
@@ -62,7 +64,7 @@ def _main(args: argparse.Namespace) -> int:
         failures = emit(sections, args.format, stream)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{time.perf_counter() - started:.1f} s, peak memory {peak:.2f} GiB", file=sys.stderr)
-    if args.check:
+    if args.check or args.audit:
         for failure in failures:
             print(f"{PROG}: {failure}", file=sys.stderr)
         verdict = f"{len(failures)} disagree" if failures else "every verdict and every count is as stated"
@@ -82,6 +84,10 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
         given += ["--set"] if args.set else []
         if given:
             raise UsageError(f"{', '.join(given)} go with --preset; a table has its paper's sizes, a grid its own")
+    if args.audit:
+        from bench import audit
+
+        return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else list(tables.NAMES))
     parts = [_tables(names, counters, args.device)]
     if args.preset:

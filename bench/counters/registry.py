@@ -1,5 +1,6 @@
 """The counters by name; an adapter, and with it torch and its tool, is imported when it is asked for."""
 
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -19,6 +20,7 @@ CHOICES = (*NAMES, "right")
 """All counters: the tools, and our own count, which is right on every device and in every spelling."""
 
 
+@cache
 def counter(name: str) -> ModuleType:
     """The adapter called ``name``; ValueError with the valid names where there is none."""
     if name not in COUNTERS:

@@ -84,6 +84,16 @@ def overridden(values: Any) -> bool:
     )
 
 
+def overridden_or_in(modes: type) -> Callable[[Any], bool]:
+    """``torch.overrides.has_torch_function`` as it answers where the function modes of type ``modes`` are not on."""
+
+    def has_torch_function(values: Any) -> bool:
+        stack = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
+        return overridden(values) or any(not isinstance(mode, modes) for mode in stack)
+
+    return has_torch_function
+
+
 GUARDS = {
     "has_torch_function": overridden,
     "has_torch_function_unary": lambda value: overridden((value,)),

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from bench.trace.events import Trace
-from bench.trace.recorder import Recorder, tensors_of
+from bench.trace.modes import tensors_of
+from bench.trace.recorder import Recorder
 
 TOOLS = ("torch", "ptflops", "fvcore")
 
@@ -23,6 +24,7 @@ def record(
     names: Sequence[str] = (),
     backward: bool = False,
     training: bool = False,
+    hooked: bool = False,
     seed: int = 0,
 ) -> Trace:
     """One call of ``model``, on whichever device its tensors are, as a Trace.
@@ -30,12 +32,13 @@ def record(
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
-    from ``seed``. Afterwards training flags, random state, torch's functions and modes are as they were.
+    from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets some: torch's encoder layer
+    then leaves its fast path. Afterwards training flags, random state, torch's functions and modes are as they were.
     Whatever the model raises passes through.
     """
     kwargs = dict(kwargs or {})
     recorder = Recorder(model)
-    with _mode(model, training), torch.random.fork_rng(), torch.set_grad_enabled(backward):
+    with _mode(model, training), _hooks(model, hooked), torch.random.fork_rng(), torch.set_grad_enabled(backward):
         torch.random.default_generator.manual_seed(seed)
         if backward:
             args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
@@ -71,6 +74,16 @@ def _mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, flag in before.items():
             module.training = flag
+
+
+@contextmanager
+def _hooks(model: nn.Module, wanted: bool) -> Iterator[None]:
+    handles = [module.register_forward_hook(lambda *_: None) for module in model.modules()] if wanted else []
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _differentiable(tensor: Tensor) -> Tensor:
