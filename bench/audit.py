@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from bench.counters.undisturbed import one_thread
-from bench.readings import Explained, Readings, read
+from bench.readings import Explained, Readings, as_record, read
 from bench.sections import Row, Section
 from bench.spellings import catalog
 from bench.spellings.catalog import SPELLINGS, Spelling
@@ -88,24 +88,6 @@ def _read(spelling: Spelling, device: str, counters: Sequence[str]) -> Readings:
     module, inputs = spelling.build(device)
     with one_thread():
         return read(module, tuple(inputs.values()), counters=counters, label=spelling.name, exact=spelling.exact.macs)
-
-
-def as_record(cell: Explained) -> dict[str, Any]:
-    """One counter's reading as JSON: raw integers, and its causes."""
-    explanation = cell.explanation
-    return {
-        "counter": cell.counter,
-        "macs": cell.macs,
-        "difference": cell.difference,
-        "failed": cell.failed,
-        "explained": cell.explained,
-        "predicted_macs": explanation and explanation.predicted_macs,
-        "unverified": list(explanation.unverified) if explanation else [],
-        "causes": [
-            {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}
-            for c in (explanation.causes if explanation else ())
-        ],
-    }
 
 
 def _causes_table() -> Table:

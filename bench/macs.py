@@ -5,6 +5,7 @@
     python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
     python -m bench.macs --audit                                 every spelling of a layer under every counter
+    python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
 
 Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check)
 or a counter fails; 2 wrong usage; 3 the device is not there.
@@ -38,6 +39,9 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
+    out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
+    out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
+    out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
     out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
     out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
     for name in LENGTHS:
@@ -62,7 +66,8 @@ def _main(args: argparse.Namespace) -> int:
     sections = plan(args)
     with open_output(args.out) as stream:
         failures = emit(sections, args.format, stream)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    # The module of --module is counted in a process of its own.
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 2**20
     print(f"{time.perf_counter() - started:.1f} s, peak memory {peak:.2f} GiB", file=sys.stderr)
     if args.check or args.audit:
         for failure in failures:
@@ -79,6 +84,8 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
     if counters:
         check_device(args.device)
     lengths = {name: getattr(args, name) for name in LENGTHS}
+    if args.module:
+        return _module(args, counters)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
@@ -123,6 +130,15 @@ def _presets(args, counters, lengths) -> Iterator[Section]:
             yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
 
     return sections()
+
+
+def _module(args, counters) -> Iterator[Section]:
+    from bench import module
+
+    tools = [name for name in counters if name in registry.NAMES]
+    given = module.settings(args.set)
+    answer = module.count(args.module, given, tools, device=args.device, allow_uncounted=args.allow_uncounted)
+    return module.sections(args.module, answer, args.depth)
 
 
 def _grid(text, counters, device) -> list[Section]:

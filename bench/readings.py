@@ -89,6 +89,24 @@ def read(
     return Readings(right, tuple(out))
 
 
+def as_record(cell: Explained) -> dict[str, Any]:
+    """One counter's reading as JSON: raw integers, and its causes."""
+    explanation = cell.explanation
+    return {
+        "counter": cell.counter,
+        "macs": cell.macs,
+        "difference": cell.difference,
+        "failed": cell.failed,
+        "explained": cell.explained,
+        "predicted_macs": explanation and explanation.predicted_macs,
+        "unverified": list(explanation.unverified) if explanation else [],
+        "causes": [
+            {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}
+            for c in (explanation.causes if explanation else ())
+        ],
+    }
+
+
 def _reading(name: str, positional: "Positional", label: str) -> tuple[int | None, str | None]:
     try:
         with torch.random.fork_rng():

@@ -1,12 +1,11 @@
 """The difference between a reading and the right count, as causes that sum to it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
 from bench.right.count import RightCount
 from bench.rules.bills import PRODUCT, Bill, unverified
-from bench.trace.events import Trace
+from bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
 
@@ -47,12 +46,7 @@ def explain(rules: ModuleType, trace: Trace, right: RightCount) -> Explanation:
     for bill in bills:
         found.of_bill(bill)
     found.of_missing(rules)
-    found.add(DIFFERS, "module sums divided by the batch", "pytorch_engine.py:199", predicted - sum(_amounts(bills)))
     return Explanation(predicted, tuple(found.merged()), tuple(unverified(rules.VERIFIED, trace.versions)))
-
-
-def _amounts(bills: Iterable[Bill]) -> list[int]:
-    return [bill.amount for bill in bills]
 
 
 class _Causes:
@@ -66,21 +60,23 @@ class _Causes:
             for event in (trace.events[index], *trace.around(trace.events[index])):
                 self._within.setdefault(event.index, []).append(index)
         self._covered: set[int] = set()
-        self._causes: dict[tuple[str, str, str], list[int]] = {}
+        self._causes: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
 
-    def add(self, what: str, name: str, place: str, amount: int) -> None:
-        """One more call of a cause; nothing where it changes nothing."""
+    def add(self, what: str, name: str, place: str, amount: int, call: int = -1) -> None:
+        """One more event of a cause, inside the call of that index; nothing where it changes nothing."""
         if amount:
-            self._causes.setdefault((what, name, place), []).append(amount)
+            self._causes.setdefault((what, name, place), []).append((amount, call))
 
     def of_bill(self, bill: Bill) -> None:
         """What a bill adds to the products that it stands for."""
         for part, amount in bill.parts.items():
             if part != PRODUCT:
-                self.add(ADDED, f"{part} by {bill.rule}", bill.place, amount)
+                self.add(ADDED, f"{part} by {bill.rule}", bill.place, amount, bill.event)
         if bill.times != 1:
             again = bill.amount - sum(bill.parts.values())
-            self.add(TWICE, f"{bill.rule}, registered {bill.times} times", "pytorch_engine.py:96-103", again)
+            self.add(
+                TWICE, f"{bill.rule}, registered {bill.times} times", "pytorch_engine.py:96-103", again, bill.event
+            )
         product = bill.parts.get(PRODUCT)
         if product is None:
             return
@@ -89,24 +85,27 @@ class _Causes:
         if new:
             self._covered.update(new)
             exact = sum(self._macs[index] for index in new)
-            self.add(DIFFERS, f"{bill.rule}: {bill.differs}", bill.place, product - exact)
+            self.add(DIFFERS, f"{bill.rule}: {bill.differs}", bill.place, product - exact, bill.event)
         elif within or self._in_contraction(bill):
-            self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product)
+            self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product, bill.event)
         else:
-            self.add(ADDED, f"{bill.rule}, which sums over nothing", bill.place, product)
+            self.add(ADDED, f"{bill.rule}, which sums over nothing", bill.place, product, bill.event)
 
     def of_missing(self, rules: ModuleType) -> None:
         """What no bill stands for."""
         for index, macs in self._macs.items():
             if index not in self._covered:
-                name, place = rules.missed(self._trace, self._trace.events[index])
-                self.add(MISSED, name, place, -macs)
+                event = self._trace.events[index]
+                name, place = rules.missed(self._trace, event)
+                # A call may hold several products: fused attention on meta is two.
+                call = next((outer.index for outer in self._trace.around(event) if outer.what == FUNCTION), index)
+                self.add(MISSED, name, place, -macs, call)
 
     def merged(self) -> list[Cause]:
         """Causes of the same name and place as one."""
         return [
-            Cause(what, name, place, len(amounts), sum(amounts))
-            for (what, name, place), amounts in self._causes.items()
+            Cause(what, name, place, len({call for _, call in parts}), sum(amount for amount, _ in parts))
+            for (what, name, place), parts in self._causes.items()
         ]
 
     def _in_contraction(self, bill: Bill) -> bool:
@@ -115,8 +114,8 @@ class _Causes:
     def _place_of(self, bill: Bill) -> str:
         """The innermost call around a bill that another bill already stands for."""
         for outer in self._trace.around(self._trace.events[bill.event]):
-            if outer.what == "operation":
+            if outer.what == OPERATION:
                 return f"torch's Python for aten.{outer.name}"
-            if outer.what == "module":
+            if outer.what == MODULE:
                 return outer.name
         return "the model"
