@@ -7,7 +7,7 @@ from bench.right.kinds import Kinds
 from bench.right.no_contraction import holds_none
 from bench.right.products import Product, products
 from bench.trace.events import Event, TensorFact, Trace, tensors_in
-from formulas.ledger import Entry, Ledger
+from formulas.ledger import MAC_KINDS, Entry, Ledger
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 
@@ -98,6 +98,8 @@ def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> 
     times: dict[tuple, int] = {}
     for index, parts in by_event.items():
         for kind, product in parts:
+            if kind not in MAC_KINDS:
+                raise ValueError(f"{kind!r} is no kind of product")
             key = (trace.events[index].path, kind, tuple(product.dims.items()))
             times[key] = times.get(key, 0) + 1
     return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))

@@ -6,6 +6,7 @@ from math import prod
 from bench.right.no_contraction import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base
 from bench.right.products import Product
 from bench.trace.events import AUTOGRAD, FUNCTION, MODULE, Event, TensorFact, Trace
+from formulas.ledger import BACKWARD_KINDS
 
 WHOLE, PART, GATHERED = "whole", "part", "gathered"
 _PASSES = FREE | ELEMENTWISE | {"native_dropout"}
@@ -56,7 +57,9 @@ class Kinds:
         if first is None or first.source == fact.source:
             return None
         if name in GATHERS:
-            return GATHERED if self.weight(first) else None
+            # Rows of a matrix are an embedding: values, not weights.
+            known = self._trace.parameters.get(first.storage)
+            return GATHERED if known and len(known[1]) > 2 else None
         return self.weight(first) if name in FREE else None
 
     # Attention
@@ -100,11 +103,15 @@ class Kinds:
         """Whether a product is part of a gradient, not of a forward pass that runs again in backward."""
         if event.forward is None:
             return False
-        called = any(outer.what in (FUNCTION, MODULE) for outer in self._trace.around(event))
-        return not called or self._trace.events[event.forward].what == AUTOGRAD
+        around = {outer.what for outer in self._trace.around(event)}
+        source = self._trace.events[event.forward]
+        # A Function's backward calls torch's functions; a checkpoint calls the block's modules once more.
+        again = MODULE in around or source.name == "CheckpointFunction"
+        return not again and (FUNCTION not in around or source.what == AUTOGRAD)
 
     def _backward(self, event: Event, parts: list[Product]) -> list[str]:
-        return [part.kind or self._gradient(event, part) for part in parts]
+        # A grouped product is one in both directions; fused kernels name their gradients.
+        return [part.kind if part.kind in BACKWARD_KINDS else self._gradient(event, part) for part in parts]
 
     def _gradient(self, event: Event, product: Product) -> str:
         """The forward product with the same size that shares an operand: the gradient is the other operand's."""

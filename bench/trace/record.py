@@ -45,7 +45,7 @@ def record(
         with recorder.recording(names):
             out = model(*args, **kwargs)
             if backward:
-                _differentiate(model, (args, kwargs), out)
+                _differentiate(model, out)
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(tensors_of(out)))
@@ -91,11 +91,18 @@ def _differentiable(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
 
-def _differentiate(model: nn.Module, inputs: Any, out: Any) -> None:
+def _differentiate(model: nn.Module, out: Any) -> None:
+    """Backward from every output; ``grad`` is afterwards what it was."""
     outputs = [tensor for tensor in tensors_of(out) if tensor.requires_grad]
-    leaves = [p for p in model.parameters() if p.requires_grad]
-    leaves += [tensor for tensor in tensors_of(inputs) if tensor.requires_grad]
-    if outputs and leaves:
-        # Contiguous gradients: a grouped product refuses the stride 0 that sum() sends back.
-        gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
-        torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
+    # Contiguous gradients: a grouped product refuses the stride 0 that sum() sends back.
+    gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+    before = {parameter: parameter.grad for parameter in model.parameters()}
+    try:
+        for parameter in before:
+            parameter.grad = None
+        if outputs:
+            # Not autograd.grad: reentrant checkpoints refuse it.
+            torch.autograd.backward(outputs, gradients)
+    finally:
+        for parameter, gradient in before.items():
+            parameter.grad = gradient
