@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from bench.counters.undisturbed import one_thread
-from bench.readings import Explained, Readings, as_record, read
+from bench.counters.undisturbed import one_line, one_thread
+from bench.readings import LONGEST, Explained, Readings, as_record, read
 from bench.sections import Row, Section
 from bench.spellings import catalog
 from bench.spellings.catalog import SPELLINGS, Spelling
@@ -54,11 +54,13 @@ def _row(spelling: Spelling, device: str, counters: Sequence[str], cells: list) 
     try:
         found = _read(spelling, device, counters)
     except Exception as error:
-        reason = f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        reason = f"failed: {one_line(type(error).__name__, str(error))[:LONGEST]}"
         record = {"spelling": spelling.name, "device": device, "exact": exact, "failed": reason}
         columns = dict.fromkeys(("right", *counters), "failed")
         records = [{**record, "counter": name} for name in ("right", *counters)]
-        return Row({**values, **columns}, notes=[reason], records=records)
+        # A layer that runs without us is our failure, not the device's.
+        failures = [f"{spelling.name} on {device}: {reason}"] if _runs(spelling, device) else []
+        return Row({**values, **columns}, notes=[reason], records=records, failures=failures)
     failures, notes, records = [], [], []
     if found.right.macs != exact:
         failures.append(f"{spelling.name} on {device}: the right count is {found.right.macs:,}, exact {exact:,}")
@@ -73,7 +75,7 @@ def _row(spelling: Spelling, device: str, counters: Sequence[str], cells: list) 
         )
         if cell.failed:
             values[cell.counter] = "failed"
-            notes.append(f"{cell.counter} failed: {cell.failed}")
+            notes.append(f"{cell.counter} failed: {cell.failed[:LONGEST]}")
         else:
             values[cell.counter] = f"{cell.difference:+,}" if cell.difference else "0"
         if not cell.explained:
@@ -88,6 +90,16 @@ def _read(spelling: Spelling, device: str, counters: Sequence[str]) -> Readings:
     module, inputs = spelling.build(device)
     with one_thread():
         return read(module, tuple(inputs.values()), counters=counters, label=spelling.name, exact=spelling.exact.macs)
+
+
+def _runs(spelling: Spelling, device: str) -> bool:
+    try:
+        module, inputs = spelling.build(device)
+        with torch.no_grad():
+            module(*inputs.values())
+    except Exception:
+        return False
+    return True
 
 
 def _causes_table() -> Table:

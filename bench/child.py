@@ -50,6 +50,15 @@ def main() -> int:
     return 0
 
 
+def start() -> int:
+    """:func:`main`, and 70 with our traceback for an error of ours (bench.module.BROKEN)."""
+    try:
+        return main()
+    except Exception:
+        traceback.print_exc()
+        return 70
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     spec = request["spec"]
     function = load(spec, Path(request["here"]))
@@ -113,7 +122,19 @@ def _where_it_runs(
     except UncountedError:
         raise
     except Exception as error:
+        if _runs(module, args, kwargs):
+            # The module is fine, so this program is not: its own traceback is wanted.
+            raise
         raise called(f"the module's forward pass on {place}", error) from error
+
+
+def _runs(module: nn.Module, args: tuple, kwargs: dict) -> bool:
+    try:
+        with torch.no_grad():
+            module.eval()(*args, **kwargs)
+    except Exception:
+        return False
+    return True
 
 
 def _on_meta(module: nn.Module) -> nn.Module:
@@ -136,11 +157,3 @@ def _params(module: nn.Module) -> list[dict[str, Any]]:
         {"path": name.rpartition(".")[0], "name": name.rpartition(".")[2], "params": parameter.numel()}
         for name, parameter in module.named_parameters()
     ]
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception:
-        traceback.print_exc()
-        sys.exit(70)

@@ -7,8 +7,8 @@
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
 
-Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check)
-or a counter fails; 2 wrong usage; 3 the device is not there.
+Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check), a
+cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device is not there.
 """
 
 import argparse
@@ -86,6 +86,8 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.module:
         return _module(args, counters)
+    if args.depth is not None or args.allow_uncounted:
+        raise UsageError("--depth and --allow-uncounted go with --module")
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []

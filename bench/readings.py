@@ -39,6 +39,10 @@ class Explained:
         return self.explanation is not None and self.explanation.explains(self.macs, self.exact)
 
 
+LONGEST = 160
+"""Characters of a tool's message that a table shows; JSON has it all."""
+
+
 @dataclass(frozen=True)
 class Readings:
     """The right count of a module and every counter's reading."""

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.trace.events import FUNCTION, OPERATION, Event
-from bench.trace.names import ORIGINAL, Replaced, open_guards
+from bench.trace.names import ORIGINAL, Guards
 
 _DIFFERENTIATES = "headcount: index of the event that this node differentiates"
 _LAYOUT_QUESTIONS = {
@@ -32,10 +32,10 @@ class Recorder(Protocol):
 class Called(TorchFunctionMode):
     """Sees every call from Python into torch's C++."""
 
-    def __init__(self, recorder: Recorder, replaced: Replaced) -> None:
+    def __init__(self, recorder: Recorder, guards: Guards) -> None:
         super().__init__()
         self._recorder = recorder
-        self._replaced = replaced
+        self._guards = guards
         self._passing: list[Any] = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -55,7 +55,7 @@ class Called(TorchFunctionMode):
         """Run the body of a Python function under this mode, unless that would come back here for ever."""
         if function in self._passing:
             return function(*args, **kwargs)
-        open_guards(function.__globals__, self._replaced)
+        self._guards.open(function.__globals__)
         self._passing.append(function)
         try:
             with self:

@@ -74,43 +74,40 @@ def _wrapped(original: Callable, around: Callable) -> Callable:
     return wrapper
 
 
-def overridden(values: Any) -> bool:
-    """``has_torch_function`` as it answers where no mode is active: whether a tensor subclass has its own."""
-    return any(
-        type(value) not in (Tensor, nn.Parameter)
-        and getattr(type(value), "__torch_function__", _PLAIN) is not _PLAIN
-        and not isinstance(value, type)
-        for value in values
-    )
+class Guards:
+    """The questions with which torch's Python functions decide whether to hand a whole call to a function mode.
 
-
-def overridden_or_in(modes: type) -> Callable[[Any], bool]:
-    """``torch.overrides.has_torch_function`` as it answers where the function modes of type ``modes`` are not on."""
-
-    def has_torch_function(values: Any) -> bool:
-        stack = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
-        return overridden(values) or any(not isinstance(mode, modes) for mode in stack)
-
-    return has_torch_function
-
-
-GUARDS = {
-    "has_torch_function": overridden,
-    "has_torch_function_unary": lambda value: overridden((value,)),
-    "has_torch_function_variadic": lambda *values: overridden(values),
-}
-
-
-def open_guards(namespace: dict[str, Any], replaced: Replaced) -> bool:
-    """Let the Python functions of a module run their bodies under our mode; False where it has no guards.
-
-    Torch's Python functions ask these guards whether to hand the whole call to a mode; under the recorder they
-    are to run as they would without it, so that the calls that they make are recorded.
+    Answered as they would be without modes of type ``modes``, and without those that were on before, so that the
+    functions run their bodies and the calls they make are seen. A mode that the model enters itself still counts.
     """
-    module = sys.modules.get(namespace.get("__name__", ""))
-    found = [name for name in GUARDS if name in namespace and namespace[name] is not GUARDS[name]]
-    if module is None or vars(module) is not namespace:
-        return False
-    for name in found:
-        replaced.set(module, name, GUARDS[name])
-    return bool(found)
+
+    def __init__(self, modes: type, replaced: Replaced) -> None:
+        self._modes = modes
+        self._replaced = replaced
+        self._before = torch._C._len_torch_function_stack()
+        self._answers = {
+            "has_torch_function": self.has_torch_function,
+            "has_torch_function_unary": lambda value: self.has_torch_function((value,)),
+            "has_torch_function_variadic": lambda *values: self.has_torch_function(values),
+        }
+
+    def has_torch_function(self, values: Any) -> bool:
+        """Whether a tensor subclass or a mode of the model's own wants the call."""
+        stack = range(self._before, torch._C._len_torch_function_stack())
+        if any(not isinstance(torch._C._get_function_stack_at(i), self._modes) for i in stack):
+            return True
+        return any(
+            type(value) not in (Tensor, nn.Parameter)
+            and getattr(type(value), "__torch_function__", _PLAIN) is not _PLAIN
+            and not isinstance(value, type)
+            for value in values
+        )
+
+    def open(self, namespace: dict[str, Any]) -> None:
+        """Answer these questions for the functions of a module, given by its globals."""
+        module = sys.modules.get(namespace.get("__name__", ""))
+        if module is None or vars(module) is not namespace:
+            return
+        for name, answer in self._answers.items():
+            if name in namespace and namespace[name] != answer:
+                self._replaced.set(module, name, answer)

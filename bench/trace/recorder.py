@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
-from bench.trace.names import open_guards, overridden_or_in, replacing, watch
+from bench.trace.names import Guards, replacing, watch
 
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
@@ -63,17 +63,17 @@ class Recorder:
         """See every call until the block ends; ``names`` are the Python names whose calls are events."""
         with ExitStack() as stack:
             replaced = stack.enter_context(replacing())
-            for module in (F, torch.functional, torch._tensor):
-                open_guards(vars(module), replaced)
-            # The fast paths of nn.MultiheadAttention ask here, and take another way under any mode.
-            replaced.set(torch.overrides, "has_torch_function", overridden_or_in(Called))
+            guards = Guards(Called, replaced)
+            # nn.MultiheadAttention asks torch.overrides before it takes its fast path.
+            for module in (F, torch.functional, torch._tensor, torch.overrides):
+                guards.open(vars(module))
             replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
             replaced.set(_SingleLevelFunction, "apply", classmethod(self._autograd_call()))
             # Eager FlexAttention compiles itself otherwise, which no dispatch mode can follow.
             replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
             watch(names, replaced, self._named_call)
             stack.enter_context(Dispatched(self))
-            stack.enter_context(Called(self, replaced))
+            stack.enter_context(Called(self, guards))
             yield
 
     # Events

@@ -6,6 +6,7 @@ import pytest
 
 from bench.counters import registry
 from bench.macs import main
+from bench.right import no_contraction
 from bench.rules import ptflops_aten
 from bench.spellings.catalog import SPELLINGS
 
@@ -73,3 +74,9 @@ def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch
     out, err = capsys.readouterr()
     assert "mha-baddbmm on meta: ptflops-aten reads" in err and "its rules predict" in err
     assert "audit: the calls that make each difference" in out
+
+
+def test_an_operation_that_nobody_knows_makes_the_audit_fail(capsys, monkeypatch):
+    monkeypatch.setattr(no_contraction, "KNOWN", no_contraction.KNOWN - {"topk"})
+    assert main(["--audit", "--device", "meta", "--counter", "torch"]) == 1
+    assert "moa-matmul on meta: failed: UncountedError: operations that may hold" in capsys.readouterr().err

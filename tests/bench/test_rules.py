@@ -55,6 +55,12 @@ def checkpointed(m, x):
     return torch.utils.checkpoint.checkpoint(m.a, x, use_reentrant=False)
 
 
+def under_a_mode(m, x):
+    # torch.device is a function mode: operators and kept references then arrive by their patched names.
+    with torch.device(x.device):
+        return F.softmax(x @ x.T + F.relu(m.a(x)), -1)
+
+
 def inferred(m, x):
     with torch.inference_mode():
         return m.a(x)
@@ -95,6 +101,7 @@ CASES = {
     "cells": (lambda: Calls(lambda m, x: m.b(m.a(x)[0]), a=nn.LSTMCell(6, 7), b=nn.GRUCell(7, 8)), [X]),
     "subclass": (lambda: type("Mine", (nn.Linear,), {})(6, 7), [X]),
     "non-contiguous": (lambda: Calls(lambda m, x: m.a(x.transpose(0, 1)), a=nn.Linear(6, 7)), [SEQ]),
+    "a mode of its own": (lambda: Calls(under_a_mode, a=nn.Linear(6, 5)), [X]),
     "inference mode": (lambda: Calls(inferred, a=nn.Linear(6, 7)), [X]),
     "checkpoint": (lambda: Calls(checkpointed, a=nn.Linear(6, 7)), [X]),
     "forward called directly": (lambda: Calls(lambda m, x: m.a.forward(x), a=nn.Linear(6, 7)), [X]),
