@@ -200,9 +200,9 @@ def test_eight_billion_parameters_take_seconds(tmp_path, counters, seconds, figu
     (tmp_path / "llama.py").write_text(LLAMA)
     argv = ["--module", str(tmp_path / "llama.py:llama"), "--set", "T=8192", "--format", "json", "--counter", *counters]
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.macs", *argv], capture_output=True, text=True, cwd=ROOT, check=True
-    )
+    # Through a shell that stays: a process keeps the peak memory of the one that it was forked from, here pytest.
+    command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "bench.macs", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     wall = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
