@@ -42,6 +42,10 @@ LEGEND = (
     Symbol("d_t", "d_t", "frequency_width", "sines and cosines of a time step"),
     Symbol("N_y", "N_y", "num_labels", "class labels, none included"),
     Symbol("d_out", "d_{out}", "d_model", "output width of a square projection"),
+    Symbol("b", "b", "batch", "of a measured product: matrices multiplied side by side"),
+    Symbol("m", "m", "rows", "of a measured product: rows of the first matrix"),
+    Symbol("i", "i", "inner", "of a measured product: the index that is summed over"),
+    Symbol("j", "j", "columns", "of a measured product: columns of the second matrix"),
     Symbol("2", "2", "", "the constant two: scale and shift, both halves of a gated unit, both groups of heads"),
     Symbol("6", "6", "", "the constant six: shift, scale and gate for attention and for feed-forward"),
 )

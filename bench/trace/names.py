@@ -1,0 +1,113 @@
+"""Replacing names for the length of a block, so that calls through them are seen; all are put back."""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_MISSING = object()
+_PLAIN = torch._C._disabled_torch_function_impl
+ORIGINAL = "_headcount_original"
+"""The attribute of a replaced function that holds the function itself."""
+
+
+class Replaced:
+    """Attributes set on modules and classes, and what was there before."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Set ``owner.name``, remembering whether it had one of its own."""
+        self._before.append((owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, value)
+
+    def restore(self) -> None:
+        """Everything as it was, in reverse order."""
+        while self._before:
+            owner, name, value = self._before.pop()
+            if value is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+@contextmanager
+def replacing() -> Iterator[Replaced]:
+    """A Replaced that is restored on leaving."""
+    out = Replaced()
+    try:
+        yield out
+    finally:
+        out.restore()
+
+
+def watch(names: Sequence[str], replaced: Replaced, around: Callable[[str], Any]) -> None:
+    """Make every call through one of ``names`` ("torch.Tensor.matmul") pass through ``around(name)(call)``.
+
+    A name that this torch does not have is left out.
+    """
+    for name in names:
+        owner, attribute = _owner(name)
+        original = getattr(owner, attribute, None)
+        if original is not None:
+            replaced.set(owner, attribute, _wrapped(original, around(name)))
+
+
+def _owner(name: str) -> tuple[Any, str]:
+    path, attribute = name.rsplit(".", 1)
+    owner = Tensor if path == "torch.Tensor" else importlib.import_module(path)
+    return owner, attribute
+
+
+def _wrapped(original: Callable, around: Callable) -> Callable:
+    @functools.wraps(original)
+    def wrapper(*args, **kwargs):
+        return around(original, args, kwargs)
+
+    setattr(wrapper, ORIGINAL, original)
+    return wrapper
+
+
+class Guards:
+    """The questions with which torch's Python functions decide whether to hand a whole call to a function mode.
+
+    Answered as they would be without modes of type ``modes``, and without those that were on before, so that the
+    functions run their bodies and the calls they make are seen. A mode that the model enters itself still counts.
+    """
+
+    def __init__(self, modes: type, replaced: Replaced) -> None:
+        self._modes = modes
+        self._replaced = replaced
+        self._before = torch._C._len_torch_function_stack()
+        self._answers = {
+            "has_torch_function": self.has_torch_function,
+            "has_torch_function_unary": lambda value: self.has_torch_function((value,)),
+            "has_torch_function_variadic": lambda *values: self.has_torch_function(values),
+        }
+
+    def has_torch_function(self, values: Any) -> bool:
+        """Whether a tensor subclass or a mode of the model's own wants the call."""
+        stack = range(self._before, torch._C._len_torch_function_stack())
+        if any(not isinstance(torch._C._get_function_stack_at(i), self._modes) for i in stack):
+            return True
+        return any(
+            type(value) not in (Tensor, nn.Parameter)
+            and getattr(type(value), "__torch_function__", _PLAIN) is not _PLAIN
+            and not isinstance(value, type)
+            for value in values
+        )
+
+    def open(self, namespace: dict[str, Any]) -> None:
+        """Answer these questions for the functions of a module, given by its globals."""
+        module = sys.modules.get(namespace.get("__name__", ""))
+        if module is None or vars(module) is not namespace:
+            return
+        for name, answer in self._answers.items():
+            if name in namespace and namespace[name] != answer:
+                self._replaced.set(module, name, answer)
