@@ -1,8 +1,10 @@
 """The report: one markdown file whose every number is computed when it is written."""
 
+from functools import partial
+
 from bench.table import Column
 from formulas.published import tables as published
-from reports import break_even, equations, latency, markdown, results, tables
+from reports import audit, break_even, equations, latency, markdown, results, tables
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -22,6 +24,8 @@ GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_
 
 def text() -> str:
     """The whole report."""
+    audits = (partial(results.audit, device) for device in audit.DEVICES)
+    results.prefetch(results.macs, *audits, *(partial(results.grid, grid) for grid in GRIDS))
     parts = ["# headcount: what the closed forms, the counters and the clock say"]
     parts.append("Written by `python -m reports`; `python -m reports --check` tells whether it is stale.")
     parts.append(markdown.section("Glossary", _glossary(), equations.legend()))
@@ -32,7 +36,10 @@ def text() -> str:
         table = results.published(name)
         heading = f"{table['place']}: {published.load(name).title}"
         parts.append(markdown.section(heading, tables.counted(name), tables.parameters(name), level=3))
+    parts.append(markdown.section("MoH: where its MACs come from", tables.moh()))
     parts.append(markdown.section("Formula consistency", _consistency()))
+    parts.append(markdown.section("What each counter misses and adds", audit.matrix()))
+    parts.append(markdown.section("The calls that make each difference", audit.causes(), level=3))
     parts.append(markdown.section("Time per layer", latency.tables("layer")))
     parts.append(markdown.section("Time per model", latency.tables("model")))
     parts.append(markdown.section("The authors' wall-clock sentence", latency.sentence()))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from bench.table import Column
-from reports import latency, markdown, results, tables
+from reports import audit, latency, markdown, results, tables
 
 
 def blocks() -> Mapping[str, Callable[[], str]]:
@@ -13,6 +13,7 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "verdicts": tables.verdicts,
         "speed": speed,
         "clock": clock,
+        "audit": audit.matrix,
     }
 
 

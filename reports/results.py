@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bench import records
+from formulas.published.tables import MOA_NAMES, NAMES
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "reports" / "records"
@@ -27,6 +30,13 @@ def command(*argv: str) -> str:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise CommandFailed(f"python -m {' '.join(argv)} exited {done.returncode}: {last}")
     return done.stdout
+
+
+def prefetch(*calls: Callable[[], Any]) -> None:
+    """Make several cached results side by side; what fails fails again, and is told, where it is used."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for made in [pool.submit(call) for call in calls]:
+            made.exception()
 
 
 @cache
@@ -50,6 +60,19 @@ def command_times() -> dict[str, Any] | None:
 def grid(spec: str) -> dict[str, Any]:
     """A grid counted now by every counter."""
     return json.loads(command("bench.macs", "--check", "--grid", spec, "--format", "json"))["tables"][0]
+
+
+@cache
+def moh_tables() -> str:
+    """The tables of the MoH paper and the dense anchors in closed form, as markdown."""
+    names = [name for name in NAMES if name not in MOA_NAMES]
+    return command("bench.macs", "--check", "--table", *names, "--counter", "closed-form", "--format", "md")
+
+
+@cache
+def audit(device: str) -> str:
+    """Every spelling under every counter on one device, as markdown."""
+    return command("bench.macs", "--audit", "--device", device, "--format", "md")
 
 
 def stored(kind: str) -> list[dict[str, Any]]:

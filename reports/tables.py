@@ -50,3 +50,8 @@ def parameters(name: str) -> str:
         ]
     rows = [{**r, **by_row[r["row"]]} for r in table["rows"] if r["counter"] == "closed-form"]
     return markdown.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied["below"])
+
+
+def moh() -> str:
+    """Every table of the MoH paper: printed parameters and activated heads, MACs as released and as they could be."""
+    return results.moh_tables().strip().replace("## ", "### ")

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -60,8 +61,8 @@ def one_thread() -> Iterator[None]:
 
 
 def one_line(kind: str, message: str) -> str:
-    """An exception's type and the first line of its message."""
-    lines = message.strip().splitlines()
+    """An exception's type and the first line of its message, without addresses of objects."""
+    lines = re.sub(r" at 0x[0-9a-f]+", "", message.strip()).splitlines()
     return f"{kind}: {lines[0].strip()}" if lines else kind
 
 
