@@ -5,11 +5,12 @@ Importable without torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bench.ledgers import ledger_of, resolve_lengths
 from formulas.ledger import Ledger, Size
 from models.config import ATTENTIONS, AttentionConfig, ModelConfig
-from models.presets import PRESETS, parse_overrides, preset
+from models.presets import parse_overrides, preset
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def assignments(text: str) -> list[str]:
     return found
 
 
-def spelled(name: str, overrides: Mapping[str, int]) -> str:
-    """A preset with changed fields, as :func:`parse` reads it."""
-    changed = {field: value for field, value in overrides.items() if PRESETS[name].get(field) != value}
-    return ",".join((name, *(f"{field}={value}" for field, value in changed.items())))
+def spelled(name: str, overrides: Mapping[str, Any]) -> list[str]:
+    """The ``FIELD=VALUE`` texts that change preset ``name`` to the sizes of ``overrides``."""
+    plain = preset(name)
+    changed = {f: v for f, v in overrides.items() if getattr(plain, f, getattr(plain.attention, f, None)) != v}
+    return [f"{field}={str(value).lower() if isinstance(value, bool) else value}" for field, value in changed.items()]
