@@ -5,6 +5,8 @@
     python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
     python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
+    python -m bench.macs --audit                                 every spelling of a layer under every counter
+    python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
 
 Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check)
 or a counter fails; 2 wrong usage; 3 the device is not there.
@@ -37,7 +39,11 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
     out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
-    counters = (CLOSED_FORM, *registry.NAMES, "all")
+    counters = (CLOSED_FORM, *registry.CHOICES, "all")
+    out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
+    out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
+    out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
+    out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
     out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
     out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
     for name in LENGTHS:
@@ -62,9 +68,10 @@ def _main(args: argparse.Namespace) -> int:
     sections = plan(args)
     with open_output(args.out) as stream:
         failures = emit(sections, args.format, stream)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    # The module of --module is counted in a process of its own.
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 2**20
     print(f"{time.perf_counter() - started:.1f} s, peak memory {peak:.2f} GiB", file=sys.stderr)
-    if args.check:
+    if args.check or args.audit:
         for failure in failures:
             print(f"{PROG}: {failure}", file=sys.stderr)
         verdict = f"{len(failures)} disagree" if failures else "every verdict and every count is as stated"
@@ -81,6 +88,8 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
     counters = parse_counters(args.counter)
     if counters:
         check_device(args.device)
+    if args.module:
+        return _module(args, counters)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
@@ -88,6 +97,10 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
             raise UsageError(
                 f"{', '.join(given)} go with --preset or --compare; a table has its paper's sizes, a grid its own"
             )
+    if args.audit:
+        from bench import audit
+
+        return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else list(tables.NAMES))
     parts = [_tables(names, counters, args.device)]
     if args.preset:
@@ -138,6 +151,15 @@ def _comparison(args, lengths) -> Iterator[Section]:
     return waterfall.sections(a, b, counters, args.device)
 
 
+def _module(args, counters) -> Iterator[Section]:
+    from bench import module
+
+    tools = [name for name in counters if name in registry.NAMES]
+    given = module.settings(args.set)
+    answer = module.count(args.module, given, tools, device=args.device, allow_uncounted=args.allow_uncounted)
+    return module.sections(args.module, answer, args.depth)
+
+
 def _grid(text, counters, device) -> list[Section]:
     from bench import grids
 
@@ -149,7 +171,7 @@ def _listing() -> str:
         [
             "tables    " + ", ".join(tables.NAMES),
             "presets   " + ", ".join(presets.PRESETS),
-            "counters  " + ", ".join((CLOSED_FORM, *registry.NAMES, "all")),
+            "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
             "grids     K, E, D (MoA) or h, d_h, g (MHA), with d_m, T, S, B",

@@ -90,15 +90,10 @@ def measure(
         return Measurement(config, lengths, ledger, None, tuple(counts))
     check_device(device)
 
-    import torch
+    from bench.counters.undisturbed import one_thread
 
-    threads = torch.get_num_threads()
-    # Many small products one after the other: a second thread mostly waits, and on a busy machine very long.
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _counted(config, lengths, ledger, counters, device, label)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _counted(config, lengths, ledger, counters, device, label) -> Measurement:
@@ -140,7 +135,7 @@ def check_device(device: str | None) -> None:
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:
-    """Counters for command-line words: none or ``all`` for every one, ``closed-form`` for no counting at all."""
+    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all."""
     if not names or "all" in names:
         return list(registry.NAMES)
-    return [name for name in registry.NAMES if name in names]
+    return [name for name in registry.CHOICES if name in names]

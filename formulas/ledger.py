@@ -13,7 +13,13 @@ from typing import Any
 Size = Any
 """An int or a sympy expression."""
 
-MAC_KINDS = ("linear", "expert_linear", "scores", "values", "conv")
+FORWARD_KINDS = ("linear", "expert_linear", "scores", "values", "conv", "contraction")
+"""Kinds of a forward pass with multiply-accumulates; ``contraction`` is any other product that sums over an index."""
+
+BACKWARD_KINDS = tuple(f"{kind}_{part}" for kind in FORWARD_KINDS for part in ("dx", "dw", "recompute"))
+"""The gradient of the first operand, that of the second (the weight, where there is one), and the forward again."""
+
+MAC_KINDS = FORWARD_KINDS + BACKWARD_KINDS
 """Kinds whose size is a number of multiply-accumulates."""
 
 OTHER_KINDS = ("bias", "expert_bias", "softmax", "norm", "activation", "elementwise", "embedding")

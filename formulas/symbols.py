@@ -30,6 +30,10 @@ LEGEND = (
     Symbol("h_w", "h_w", "num_weight_heads", "groups of channels that share a convolution kernel"),
     Symbol("w", "w", "kernel_size", "width of a convolution kernel"),
     Symbol("d_out", "d_{out}", "d_model", "output width of a square projection"),
+    Symbol("b", "b", "batch", "of a measured product: matrices multiplied side by side"),
+    Symbol("m", "m", "rows", "of a measured product: rows of the first matrix"),
+    Symbol("k", "k", "inner", "of a measured product: the index that is summed over"),
+    Symbol("n", "n", "columns", "of a measured product: columns of the second matrix"),
     Symbol("2", "2", "", "the constant two: scale and shift of a norm, both halves of a gated linear unit"),
 )
 

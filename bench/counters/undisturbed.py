@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
@@ -23,8 +24,13 @@ def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
         module: (module.training, set(module._forward_hooks), set(module._forward_pre_hooks))
         for module in model.modules()
     }
+    flex = sys.modules.get("torch.nn.attention.flex_attention")
+    compiles = flex and flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
     try:
         model.eval()
+        if flex:
+            # Eager FlexAttention compiles itself otherwise: what a counter sees then depends on earlier runs.
+            flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
         # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
         with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
             yield printed
@@ -33,11 +39,24 @@ def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     except Exception as error:
         raise CounterError(counter, label, one_line(type(error).__name__, str(error))) from error
     finally:
+        if flex:
+            flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = compiles
         for module, (training, hooks, pre_hooks) in before.items():
             module.training = training
             for now, then in ((module._forward_hooks, hooks), (module._forward_pre_hooks, pre_hooks)):
                 for key in set(now) - then:
                     del now[key]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: in many small products a second one mostly waits, and on a busy machine very long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def one_line(kind: str, message: str) -> str:
@@ -47,12 +66,16 @@ def one_line(kind: str, message: str) -> str:
 
 
 def arguments(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """The inputs in the order of the model's forward; TypeError where the names do not fit.
+    """The inputs in the order of the model's forward; TypeError where the names do not fit. A forward that takes
+    any number of tensors gets them as they come.
 
     All counters call the model by position: fvcore traces nothing else, and ptflops' hook on a nn.Linear
     fails where the input came by keyword.
     """
-    bound = inspect.signature(model.forward).bind(**inputs)
+    signature = inspect.signature(model.forward)
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values()):
+        return tuple(inputs.values())
+    bound = signature.bind(**inputs)
     if bound.kwargs:
         raise TypeError(f"{', '.join(bound.kwargs)} cannot be passed by position")
     return bound.args

@@ -1,0 +1,66 @@
+"""The right count as a library, for tests of your own models.
+
+from bench.count import assert_macs, count_macs
+
+def test_my_attention_costs_what_the_paper_says():
+    assert_macs(MyMoA(...), (x,), "T*d*E + 2*K*T*d*D + 2*T*d*D + 2*K*T*T*D", T=128, d=512, E=32, K=8, D=64)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from bench.expressions import evaluate
+from bench.right.count import Formula, RightCount, right_count
+from bench.right.rows import merged
+from bench.trace.record import record
+
+
+def count_macs(
+    module: nn.Module,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    backward: bool = False,
+    training: bool = False,
+    allow_uncounted: bool = False,
+    formulas: Mapping[str, Formula] | None = None,
+) -> RightCount:
+    """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
+
+    The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta.
+    ``backward`` adds the gradients of all trainable parameters and floating-point inputs. The module runs in eval
+    mode unless ``training``, and is left as it was. ``formulas`` give the MACs of operations that this software
+    does not know, by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
+
+    Raises UncountedError (operation, shapes, module path) for operations that may hold products nobody counts;
+    ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
+    """
+    trace = record(module, inputs, kwargs, backward=backward, training=training)
+    return right_count(trace, allow_uncounted=allow_uncounted, formulas=formulas)
+
+
+def assert_macs(
+    module: nn.Module,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    expected: str | int,
+    *,
+    backward: bool = False,
+    formulas: Mapping[str, Formula] | None = None,
+    **sizes: int,
+) -> None:
+    """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
+
+    ``inputs`` are a tuple, or a dict of keywords; ``expected`` is a number or an expression in the names of
+    ``sizes``. Raises ValueError for an expression that cannot be evaluated, and what count_macs raises.
+    """
+    args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    wanted = expected if isinstance(expected, int) else evaluate(expected, sizes)
+    counted = count_macs(module, *args, kwargs=kwargs, backward=backward, formulas=formulas)
+    if counted.macs != wanted:
+        less = f"{counted.macs - wanted:+,}"
+        lines = [f"{counted.macs:,} multiply-accumulates, expected {wanted:,} = {expected} ({less})"]
+        for entry in merged(counted.ledger, None):
+            sizes_text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
+            lines.append(f"  {entry.macs:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
+        raise AssertionError("\n".join(lines))

@@ -1,0 +1,130 @@
+"""Operations known to hold no contraction: nothing in them multiplies and sums over an index of two operands.
+
+Interpolation, pooling and norms sum with fixed or elementwise weights; by the field's convention they have no
+multiply-accumulates. Names are aten's, without the trailing underscore of in-place forms and the ``_copy`` of
+view copies. What is in neither this list nor products.py is unknown.
+"""
+
+_VIEWS = """
+    _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand lift lift_fresh narrow
+    permute reshape select slice slice_inverse split split_with_sizes squeeze t transpose unbind unfold
+    unsafe_split unsafe_split_with_sizes unsqueeze view view_as_complex view_as_real
+"""
+_COPIES_AND_LAYOUT = """
+    _copy_from _copy_from_and_resize _lazy_clone _pack_padded_sequence _pad_packed_sequence _pin_memory _resize_output
+    _stack _to _to_copy _to_dense as_strided_scatter block_diag cat channel_shuffle clone col2im constant_pad_nd
+    contiguous copy diag_embed diagonal_backward diagonal_scatter flip im2col is_pinned is_same_size masked_select
+    native_channel_shuffle pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad1d_backward reflection_pad2d
+    reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward repeat repeat_interleave
+    replication_pad1d replication_pad1d_backward replication_pad2d replication_pad2d_backward replication_pad3d
+    replication_pad3d_backward resize resize_as roll rot90 select_backward select_scatter set set_data slice_backward
+    slice_scatter stack tril triu unfold_backward
+"""
+_INDEXING = """
+    _index_put_impl _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate
+    embedding embedding_dense_backward embedding_renorm gather index index_add index_copy index_fill index_put
+    index_reduce index_select masked_fill masked_scatter masked_scatter_backward nonzero nonzero_static put scatter
+    scatter_add scatter_reduce take where
+"""
+_CREATION_AND_RANDOM = """
+    _efficientzerotensor arange bartlett_window bernoulli binomial blackman_window cauchy complex empty empty_like
+    empty_permuted empty_strided exponential eye fill full full_like geometric hamming_window hann_window kaiser_window
+    linspace log_normal logspace multinomial new_empty new_empty_strided new_full new_ones new_zeros normal
+    normal_functional ones ones_like poisson polar rand rand_like randint randint_like randn randn_like random
+    randperm range scalar_tensor tril_indices triu_indices uniform zero zeros zeros_like
+"""
+_POINTWISE = """
+    _add_relu _conj_physical _masked_scale _prelu_kernel _prelu_kernel_backward abs acos acosh add addcdiv addcmul
+    angle asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+    bitwise_xor ceil celu clamp clamp_max clamp_min clip conj_physical copysign cos cosh deg2rad digamma div elu
+    elu_backward eq erf erfc erfinv exp exp2 expm1 float_power floor floor_divide fmax fmin fmod frac frexp gcd ge gelu
+    gelu_backward glu glu_backward gt hardshrink hardshrink_backward hardsigmoid hardsigmoid_backward hardswish
+    hardswish_backward hardtanh hardtanh_backward heaviside hypot i0 igamma igammac isfinite isin isinf isnan isneginf
+    isposinf lcm ldexp le leaky_relu leaky_relu_backward lerp lgamma log log10 log1p log2 log_sigmoid_backward
+    log_sigmoid_forward logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit logit_backward lt
+    maximum minimum mish mish_backward mul mvlgamma nan_to_num native_dropout native_dropout_backward ne neg nextafter
+    polygamma positive pow rad2deg reciprocal relu relu6 remainder round rrelu rrelu_with_noise
+    rrelu_with_noise_backward rsqrt rsub selu sgn sigmoid sigmoid_backward sign signbit silu silu_backward sin sinc
+    sinh softplus softplus_backward softshrink softshrink_backward special_entr special_erfcx special_i0e special_i1
+    special_i1e special_log_ndtr special_ndtri special_xlog1py special_zeta sqrt square sub tan tanh tanh_backward
+    threshold threshold_backward true_divide trunc xlogy
+"""
+_REDUCTIONS_AND_ORDER = """
+    _aminmax _cummax_helper _cummin_helper _is_all_true _is_any_true _local_scalar_dense _logcumsumexp _unique _unique2
+    all allclose amax amin aminmax any argmax argmin argsort bincount bucketize count_nonzero cummax cummin cumprod
+    cumsum dist equal hash_tensor histc item kthvalue logcumsumexp logsumexp max mean median min mode
+    nanmedian nansum norm linalg_vector_norm prod searchsorted sort std std_mean sum topk trace unique_consecutive
+    unique_dim var var_mean
+"""
+_NORMS_AND_SOFTMAX = """
+    _batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _fused_rms_norm
+    _fused_rms_norm_backward _log_softmax _log_softmax_backward_data _masked_softmax _masked_softmax_backward
+    _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _safe_softmax
+    _softmax _softmax_backward_data _weight_norm_interface _weight_norm_interface_backward batch_norm_backward
+    cudnn_batch_norm cudnn_batch_norm_backward native_batch_norm native_batch_norm_backward native_group_norm
+    native_group_norm_backward native_layer_norm native_layer_norm_backward renorm
+"""
+_POOLING_AND_INTERPOLATION = """
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+    _grid_sampler_2d_cpu_fallback _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa
+    _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool2d_backward
+    adaptive_max_pool3d adaptive_max_pool3d_backward avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d
+    avg_pool3d_backward fractional_max_pool2d fractional_max_pool3d grid_sampler_2d grid_sampler_2d_backward
+    grid_sampler_3d grid_sampler_3d_backward max_pool2d_with_indices max_pool2d_with_indices_backward
+    max_pool3d_with_indices max_pool3d_with_indices_backward max_unpool2d max_unpool3d upsample_bicubic2d
+    upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d
+    upsample_linear1d_backward upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d
+    upsample_nearest2d_backward upsample_nearest3d upsample_nearest3d_backward upsample_trilinear3d
+    upsample_trilinear3d_backward
+"""
+_LOSSES = """
+    _ctc_loss _ctc_loss_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
+    huber_loss huber_loss_backward mse_loss mse_loss_backward nll_loss2d_backward nll_loss2d_forward nll_loss_backward
+    nll_loss_forward smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward
+"""
+_QUESTIONS_AND_FUSED_GATES = """
+    _assert_async _assert_scalar _assert_tensor_metadata _functional_assert_async _has_same_storage_numel _print
+    _thnn_fused_gru_cell _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl
+    is_coalesced is_set_to prim.device record_stream sym_constrain_range sym_constrain_range_for_size
+"""
+
+KNOWN = frozenset(
+    " ".join(
+        (
+            _VIEWS,
+            _COPIES_AND_LAYOUT,
+            _INDEXING,
+            _CREATION_AND_RANDOM,
+            _POINTWISE,
+            _REDUCTIONS_AND_ORDER,
+            _NORMS_AND_SOFTMAX,
+            _POOLING_AND_INTERPOLATION,
+            _LOSSES,
+            _QUESTIONS_AND_FUSED_GATES,
+        )
+    ).split()
+)
+"""Names of operations without a contraction."""
+
+FREE = frozenset(f"{_VIEWS} {_COPIES_AND_LAYOUT}".split())
+"""Operations that move values and change none."""
+
+GATHERS = frozenset("embedding gather index index_select take _unsafe_index masked_select".split())
+"""Operations that pick values by an index that was computed."""
+
+ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy"}
+"""Operations that change values one by one."""
+
+SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
+
+
+def base(name: str) -> str:
+    """An operation's name without the marks of its in-place and view-copy forms."""
+    stem = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    return stem.removesuffix("_copy") if stem.endswith("_copy") and stem != "_to_copy" else stem
+
+
+def holds_none(name: str) -> bool:
+    """Whether the operation is known to hold no contraction."""
+    return base(name) in KNOWN

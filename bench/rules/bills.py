@@ -1,0 +1,47 @@
+"""What a tool's rules make of a trace: bills, each on one call."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+PRODUCT = "product"
+"""The part of a bill that stands for multiply-accumulates; the others are additions by name."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a tool adds to its total for one call: ``parts`` by name, ``times`` over.
+
+    ``event`` is the call's index, ``rule`` and ``place`` say why, and where in the tool's source. ``differs`` is
+    the reason where the product is not the number of multiply-accumulates.
+    """
+
+    event: int
+    parts: Mapping[str, int]
+    rule: str
+    place: str
+    times: int = 1
+    differs: str = "its formula"
+
+    @property
+    def amount(self) -> int:
+        """What reaches the total."""
+        return self.times * sum(self.parts.values())
+
+
+def unverified(verified: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
+    """The installed versions that rules were not verified for, as "fvcore 0.1.6"."""
+    return [
+        f"{tool} {versions.get(tool, 'of no known version')}"
+        for tool, known in verified.items()
+        if not _is_version(versions.get(tool, ""), known)
+    ]
+
+
+def _is_version(installed: str, known: str) -> bool:
+    public = installed.split("+")[0]
+    return public == known or public.startswith(f"{known}.")
+
+
+def total(bills: Iterable[Bill]) -> int:
+    """The reading that the bills add up to."""
+    return sum(bill.amount for bill in bills)

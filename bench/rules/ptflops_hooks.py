@@ -1,0 +1,130 @@
+"""ptflops' module hooks (pytorch_ops.py, 0.7.5): exact module type to what one call adds."""
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from torch import nn
+
+from bench.rules.bills import PRODUCT
+from bench.trace.events import Event, ModuleFact
+
+Parts = Mapping[str, int]
+
+
+def _linear(module: ModuleFact, event: Event) -> Parts:
+    rows = prod(event.args[0].shape[:-1])
+    columns = event.out.shape[-1]
+    return {PRODUCT: rows * event.args[0].shape[-1] * columns, "bias": rows * columns * _has(module, "bias")}
+
+
+def _of_output(name: str) -> Callable[[ModuleFact, Event], Parts]:
+    return lambda module, event: {name: event.out.numel}
+
+
+def _upsample(module: ModuleFact, event: Event) -> Parts:
+    """The first sample of the output."""
+    return {"interpolation": prod(event.out.shape[1:])}
+
+
+def _of_input(name: str) -> Callable[[ModuleFact, Event], Parts]:
+    return lambda module, event: {name: event.args[0].numel}
+
+
+def _norm(module: ModuleFact, event: Event) -> Parts:
+    return {"norm": event.args[0].numel * (2 if module.attributes.get("affine") else 1)}
+
+
+def _convolution(transposed: bool) -> Callable[[ModuleFact, Event], Parts]:
+    def rule(module: ModuleFact, event: Event) -> Parts:
+        x, a = event.args[0], module.attributes
+        window = prod(a["kernel_size"]) * a["in_channels"] * (a["out_channels"] // a["groups"])
+        positions = x.shape[0] * prod((x if transposed else event.out).shape[2:])
+        return {PRODUCT: window * positions, "bias": event.out.numel * _has(module, "bias")}
+
+    return rule
+
+
+def _recurrent(rows_of: Callable, extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
+    """Both matrices of each layer for every row; ``extra_per_unit`` gate operations per hidden unit."""
+
+    def rule(module: ModuleFact, event: Event) -> Parts:
+        weights = [s for n, s in module.parameters.items() if s and n.startswith("weight_") and "reverse" not in n]
+        biases = [s for n, s in module.parameters.items() if s and n.startswith("bias_") and "reverse" not in n]
+        layers = module.attributes.get("num_layers", 1)
+        rows = rows_of(event.args[0].shape) * (2 if module.attributes.get("bidirectional") else 1)
+        gates = layers * extra_per_unit * module.attributes["hidden_size"]
+        return {PRODUCT: rows * sum(map(prod, weights)), "gates": rows * gates, "bias": rows * sum(map(prod, biases))}
+
+    return rule
+
+
+def _multihead(module: ModuleFact, event: Event) -> Parts:
+    q, k, v = (fact.shape for fact in event.args)
+    batch, length = (q[0], 1) if module.attributes["batch_first"] else (q[1], 0)
+    queries, keys, values = q[length], k[length], v[length]
+    width, k_width, v_width, heads = q[2], k[2], v[2], module.attributes["num_heads"]
+    projections = queries * width**2 + keys * k_width**2 + values * v_width**2 + queries * v_width**2
+    attention = heads * queries * keys * (width // heads + v_width // heads)
+    in_bias = (queries + keys + values) * width * _has(module, "in_proj_bias")
+    return {
+        PRODUCT: batch * (projections + attention),
+        "query scaling": batch * queries * width,
+        "bias": batch * (in_bias + queries * v_width),
+        "softmax": batch * heads * queries * keys,
+    }
+
+
+def _has(module: ModuleFact, parameter: str) -> bool:
+    return module.parameters.get(parameter) is not None
+
+
+def _sequence(shape: tuple[int, ...]) -> int:
+    return shape[0] * shape[1]
+
+
+def _cell(shape: tuple[int, ...]) -> int:
+    return shape[0]
+
+
+_POOLS = (
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.MaxPool3d,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+    nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d,
+    nn.AdaptiveMaxPool3d,
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+)
+_NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    nn.GroupNorm,
+    nn.LayerNorm,
+)
+
+HOOKS: Mapping[type, tuple[Callable[[ModuleFact, Event], Parts], str]] = {
+    nn.Linear: (_linear, "35-43"),
+    **dict.fromkeys((nn.ReLU, nn.PReLU, nn.ELU, nn.LeakyReLU, nn.ReLU6, nn.GELU), (_of_output("activation"), "30-32")),
+    **dict.fromkeys(_POOLS, (_of_input("pooling"), "46-48")),
+    **dict.fromkeys(_NORMS, (_norm, "51-57")),
+    nn.Upsample: (_upsample, "21-27"),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), (_convolution(False), "60-92")),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), (_convolution(True), "60-92")),
+    nn.RNN: (_recurrent(_sequence, 1), "105-160"),
+    nn.GRU: (_recurrent(_sequence, 7), "105-160"),
+    nn.LSTM: (_recurrent(_sequence, 10), "105-160"),
+    nn.RNNCell: (_recurrent(_cell, 1), "105-127, 163-177"),
+    nn.GRUCell: (_recurrent(_cell, 7), "105-127, 163-177"),
+    nn.LSTMCell: (_recurrent(_cell, 10), "105-127, 163-177"),
+    nn.MultiheadAttention: (_multihead, "180-243"),
+}
+"""Types with a hook: the rule, and its lines in pytorch_ops.py (the table itself is :271-336)."""

@@ -1,0 +1,139 @@
+"""The rules of ptflops' backend ``pytorch``: hooks by exact module type, functions patched by name.
+
+    a module call          what the hook of its exact type adds, once for every parent that it is registered
+                           under; a module with a hook hides the hooks of its children
+                           (pytorch_engine.py:96-103, 231-245, 311-314)
+    a call by a patched    what that name's handler adds; not calls of operators (``@``, ``+``), of kept references
+    name                   or of other names (pytorch_engine.py:348-390, 434-474)
+    module sums            are divided by the length of the model's first positional argument, functional ones
+                           are not (pytorch_engine.py:70-71, 199, 267-277)
+
+On meta some of torch's operations are Python that calls patched names (addmm calls torch.mm): such calls are in
+the trace, inside the operation.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+from bench.rules.bills import PRODUCT, Bill, total
+from bench.rules.ptflops_hooks import HOOKS
+from bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
+
+NAME = "ptflops-pytorch"
+VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}
+
+_PATCHES = "pytorch_engine.py:348-390, 434-474"
+
+
+def _matmul(event: Event) -> dict[str, int]:
+    a, b = event.argument(0, "input"), event.argument(1, "other")
+    return {PRODUCT: a.numel * b.shape[-1]}
+
+
+def _addmm(event: Event) -> dict[str, int]:
+    added, a, b = event.argument(0, "input"), event.argument(1, "mat1"), event.argument(2, "mat2")
+    return {PRODUCT: a.numel * b.shape[-1], "added matrix": added.numel if event.kwargs.get("beta", 1) != 0 else 0}
+
+
+def _numel(name: str) -> Callable[[Event], dict[str, int]]:
+    return lambda event: {name: event.argument(0, "input").numel}
+
+
+def _elementwise(event: Event) -> dict[str, int]:
+    """Shapes are compared from the left, which is not how torch broadcasts them."""
+    shapes = [x.shape for x in (event.argument(0, "input"), event.argument(1, "other")) if isinstance(x, TensorFact)]
+    rank = max((len(shape) for shape in shapes), default=0)
+    padded = [shape + (1,) * (rank - len(shape)) for shape in shapes]
+    return {"elementwise": prod(max(sizes) for sizes in zip(*padded, strict=True)) if padded else 1}
+
+
+def _interpolate(event: Event) -> dict[str, int]:
+    x, size, scale = event.argument(0, "input"), event.argument(1, "size"), event.argument(2, "scale_factor")
+    window = len(x.shape) - 2
+    if size is not None:
+        return {"interpolation": (prod(size) if isinstance(size, tuple) else int(size) ** window) * prod(x.shape[:2])}
+    if isinstance(scale, tuple) and len(scale) == window:
+        return {"interpolation": x.numel * prod(int(s) for s in scale)}
+    return {"interpolation": int(x.numel * scale**window)}
+
+
+_ACTIVATIONS = ("relu", "prelu", "elu", "relu6", "gelu", "silu")
+_POOLS = tuple(
+    f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)
+)  # fmt: skip
+
+HANDLERS: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
+    **{
+        f"{owner}.{name}": (_matmul, "pytorch_ops.py:385-387")
+        for owner in ("torch", "torch.Tensor")
+        for name in ("matmul", "mm", "bmm")
+    },
+    **dict.fromkeys(("torch.addmm", "torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "pytorch_ops.py:390-394")),
+    **{
+        f"{owner}.{name}": (_elementwise, "pytorch_ops.py:397-419")
+        for owner in ("torch", "torch.Tensor")
+        for name in ("mul", "add")
+    },
+    **{f"torch.nn.functional.{n}": (_numel("activation"), "pytorch_ops.py:347-348") for n in _ACTIVATIONS},
+    **{f"torch.nn.functional.{n}": (_numel("pooling"), "pytorch_ops.py:347-348") for n in _POOLS},
+    "torch.nn.functional.softmax": (_numel("softmax"), "pytorch_ops.py:347-348"),
+    **{
+        f"torch.nn.functional.{n}": (_interpolate, "pytorch_ops.py:351-382")
+        for n in ("upsample", "interpolate")
+    },
+}  # fmt: skip
+NAMES = tuple(HANDLERS)
+"""The names whose calls the trace must hold."""
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a forward pass, in the order of the calls."""
+    reached = _reached(trace)
+    out = []
+    for event in trace.events:
+        if event.what == MODULE and event.module is not None and reached[event.module]:
+            module = trace.modules[event.module]
+            rule, lines = HOOKS[module.kind]
+            parts = rule(module, event)
+            label = f"hook of nn.{module.kind.__name__}"
+            out.append(Bill(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
+        elif event.what == NAMED and event.name in HANDLERS:
+            rule, place = HANDLERS[event.name]
+            short = event.name.replace("torch.nn.functional.", "F.")
+            differs = "one operand is broadcast"
+            out.append(Bill(event.index, rule(event), f"patched {short}", place, differs=differs))
+    return out
+
+
+def _reached(trace: Trace) -> list[int]:
+    """How often the sum over the tree of modules comes by each module with a hook."""
+    times = [0] * len(trace.modules)
+    waiting = [0]
+    while waiting:
+        number = waiting.pop()
+        module = trace.modules[number]
+        if module.kind in HOOKS:
+            times[number] += 1
+        else:
+            waiting += module.children
+    return times
+
+
+def reading(trace: Trace, bills: list[Bill], batch: int = 1) -> int:
+    """The reading; ``batch`` is the length by which module sums are divided, 1 where inputs go by keyword."""
+    hooks = total(bill for bill in bills if trace.events[bill.event].what == MODULE)
+    return int(hooks / batch + (total(bills) - hooks))
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in ptflops that is decided."""
+    for outer in trace.around(event):
+        if outer.what == MODULE and outer.module is not None:
+            kind = trace.modules[outer.module].kind
+            base = next((known for known in HOOKS if kind is not known and issubclass(kind, known)), None)
+            if base is not None:
+                return f"{kind.__name__} is not exactly nn.{base.__name__}: no hook", "pytorch_engine.py:311-314"
+    call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
+    patched = any(name.rsplit(".", 1)[1] == call for name in HANDLERS)
+    how = "called as an operator or by a kept reference: not patched" if patched else "is not patched"
+    return f"{call} {how}", _PATCHES

@@ -1,0 +1,108 @@
+"""The rules of torch's FlopCounterMode, in multiply-accumulates (its FLOPs / 2), forward and backward.
+
+Composite operations are taken apart first (torch/utils/flop_counter.py:1050-1055). Its table is :729-751; every
+operation that is not in it is 0 without a warning, fused attention on the CPU and grouped products among them.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+from bench.rules.bills import PRODUCT, Bill, total
+from bench.trace.events import OPERATION, Event, TensorFact, Trace
+
+NAME = "torch"
+VERIFIED = {"torch": "2.13"}
+NAMES = ()
+
+_FILE = "torch/utils/flop_counter.py"
+
+
+def _product(first: int) -> Callable[[Event], int]:
+    return lambda event: event.args[first].numel * event.args[first + 1].shape[-1]
+
+
+def _window(x: tuple, weight: tuple, out: tuple, transposed: bool) -> int:
+    return prod((x if transposed else out)[2:]) * prod(weight) * x[0]
+
+
+def _convolution(event: Event) -> int:
+    x, weight = event.args[:2]
+    return _window(x.shape, weight.shape, event.out.shape, event.args[6])
+
+
+def _convolution_backward(event: Event) -> int:
+    """Both gradients as convolutions; with groups, the weight's is that of the whole channels."""
+    gradient, x, weight = (fact.shape for fact in event.args[:3])
+    transposed, mask, out = event.args[7], event.args[10], event.out
+    macs = 0
+    if mask[0]:
+        macs += _window(gradient, weight, out[0].shape, not transposed)
+    if mask[1]:
+        turned = [(s[1], s[0], *s[2:]) for s in (x, gradient, out[1].shape)]
+        macs += _window(turned[1], turned[0], turned[2], False) if transposed else _window(*turned, False)
+    return macs
+
+
+def _attention(event: Event) -> int:
+    return _forward(*(fact.shape for fact in event.args[:3]))
+
+
+def _forward(q: tuple, k: tuple, v: tuple) -> int:
+    return q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
+
+
+def _attention_backward(event: Event) -> int:
+    """Five products, the scores computed anew."""
+    q, k, v = (fact.shape for fact in event.args[1:4])
+    return q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
+
+
+def _flash(event: Event) -> int | None:
+    """The raw kernel's formula reads (B, T, h, d) as (B, h, T, d)."""
+    if isinstance(event.args[3], TensorFact):
+        return None
+    return _forward(*(fact.shape for fact in event.args[:3]))
+
+
+TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
+    "mm": (_product(0), "76-86"),
+    "addmm": (_product(1), "88-91"),
+    "bmm": (_product(0), "93-105"),
+    "baddbmm": (_product(1), "108-112"),
+    "_scaled_mm": (_product(0), "114-128"),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "cudnn_convolution", "_slow_conv2d_forward", "convolution_overrideable"),
+        (_convolution, "131-177"),
+    ),
+    "convolution_backward": (_convolution_backward, "181-282"),
+    **{
+        f"_scaled_dot_product_{kernel}_attention": (_attention, "285-319") for kernel in ("efficient", "flash", "cudnn")
+    },
+    **{
+        f"_scaled_dot_product_{kernel}_attention_backward": (_attention_backward, "505-546")
+        for kernel in ("efficient", "flash", "cudnn")
+    },
+    "_flash_attention_forward": (_flash, "442-470"),
+}
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a run, in the order of the operations."""
+    out = []
+    for event in trace.operations():
+        if event.what == OPERATION and event.name in TABLE:
+            rule, lines = TABLE[event.name]
+            macs = rule(event)
+            if macs is not None:
+                out.append(Bill(event.index, {PRODUCT: macs}, f"aten.{event.name}", f"{_FILE}:{lines}"))
+    return out
+
+
+def reading(trace: Trace, bills: list[Bill]) -> int:
+    """The reading, in multiply-accumulates."""
+    return total(bills)
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in torch that is decided."""
+    return f"aten.{event.name} is not in its table", f"{_FILE}:729-751"

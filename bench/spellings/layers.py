@@ -1,0 +1,91 @@
+"""Whole layers around a core, an expert projection or a vocabulary projection."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.spellings.experts import Experts
+
+Core = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class SpelledMHA(nn.Module):
+    """Multi-head attention from ``query`` (B, T, d) to ``key`` (B, S, d), with biases."""
+
+    def __init__(
+        self, core: Core, d_model: int, num_heads: int, num_kv_heads: int, linear: Callable[[int, int], nn.Module]
+    ) -> None:
+        super().__init__()
+        self.core, self.head_dim = core, d_model // num_heads
+        self.q_proj = linear(d_model, d_model)
+        self.k_proj = linear(d_model, num_kv_heads * self.head_dim)
+        self.v_proj = linear(d_model, num_kv_heads * self.head_dim)
+        self.out_proj = linear(d_model, d_model)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        q, k, v = (self._heads(x) for x in (self.q_proj(query), self.k_proj(key), self.v_proj(key)))
+        return self.out_proj(self.core(q, k, v).transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+
+class TorchMHA(nn.Module):
+    """nn.MultiheadAttention; from a sequence to itself it takes torch's fast path where there is one."""
+
+    def __init__(self, d_model: int, num_heads: int, need_weights: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+        self.need_weights = need_weights
+
+    def forward(self, query: Tensor, key: Tensor | None = None) -> Tensor:
+        key = query if key is None else key
+        return self.attention(query, key, key, need_weights=self.need_weights)[0]
+
+
+class SpelledMoA(nn.Module):
+    """Mixture of attention heads: K of E experts for each token of ``query``, keys and values shared."""
+
+    def __init__(
+        self, core: Core, experts: type[Experts], d_model: int, num_experts: int, top_k: int, head_dim: int
+    ) -> None:
+        super().__init__()
+        self.core, self.top_k = core, top_k
+        self.router = nn.Linear(d_model, num_experts, bias=False)
+        self.q_proj = experts(num_experts, d_model, head_dim)
+        self.k_proj = nn.Linear(d_model, head_dim, bias=False)
+        self.v_proj = nn.Linear(d_model, head_dim, bias=False)
+        self.out_proj = experts(num_experts, head_dim, d_model)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        weights, indices = torch.softmax(self.router(query), dim=-1).topk(self.top_k)
+        q = self.q_proj(query[:, :, None].expand(-1, -1, self.top_k, -1), indices)
+        k, v = self.k_proj(key)[:, None], self.v_proj(key)[:, None]
+        out = self.core(q.transpose(1, 2), k, v).transpose(1, 2)
+        return (self.out_proj(out, indices) * weights[..., None]).sum(2)
+
+
+class VocabularyModule(nn.Module):
+    """The vocabulary projection as a nn.Linear that shares the embedding's weight."""
+
+    def __init__(self, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.projection = nn.Linear(d_model, vocab_size, bias=False)
+        self.projection.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.projection(self.embedding(tokens))
+
+
+class VocabularyTied(nn.Module):
+    """The vocabulary projection as F.linear on the embedding's weight."""
+
+    def __init__(self, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, d_model)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.linear(self.embedding(tokens), self.embedding.weight)

@@ -1,0 +1,120 @@
+"""A recorded run: events that contain one another, and what is known of each tensor. Plain data, no torch."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MODULE, NAMED, FUNCTION, AUTOGRAD, OPERATION = "module", "named", "function", "autograd", "operation"
+"""What an event is: a module's ``__call__``; a call through a Python name that somebody may patch
+(``torch.matmul``); a call from Python into torch's C++ (operators such as ``@`` too); a ``torch.autograd.Function``;
+an operation that reached the dispatcher below autograd."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFact:
+    """A tensor at one moment: ``storage`` numbers its memory (views share it), ``source`` is the index of the
+    operation that last wrote there, None for parameters, buffers and inputs."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    contiguous: bool
+    storage: int
+    source: int | None
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        out = 1
+        for size in self.shape:
+            out *= size
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFact:
+    """A module of the model: its first path, exact type, children and registered parameters by index or shape.
+
+    ``attributes`` holds its plain attributes: numbers, strings, None and tuples of these.
+    """
+
+    path: str
+    kind: type
+    children: tuple[int, ...]
+    parameters: Mapping[str, tuple[int, ...] | None]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Event:
+    """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
+
+    ``parent`` is the index of the event around it. ``composite`` marks an operation that was taken apart: its
+    parts are events inside it. In ``backward``, ``forward`` is the index of the event being differentiated.
+    ``writes`` says that an operation writes to an argument. ``module`` indexes :attr:`Trace.modules`.
+    """
+
+    index: int
+    parent: int | None
+    what: str
+    name: str
+    path: str
+    args: tuple
+    kwargs: Mapping[str, Any]
+    out: Any = None
+    backward: bool = False
+    forward: int | None = None
+    composite: bool = False
+    writes: tuple[int, ...] = ()
+    module: int | None = None
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument by position or name."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
+
+    def tensors(self) -> Iterator[TensorFact]:
+        """All tensors among the arguments, in order."""
+        yield from tensors_in((self.args, tuple(self.kwargs.values())))
+
+
+@dataclass(slots=True)
+class Trace:
+    """All events in order of their beginning, the model's modules, and where its weights lie.
+
+    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    modules: list[ModuleFact] = field(default_factory=list)
+    parameters: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    buffers: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    args: tuple = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    out: Any = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def around(self, event: Event) -> Iterator[Event]:
+        """The events that contain ``event``, innermost first."""
+        while event.parent is not None:
+            event = self.events[event.parent]
+            yield event
+
+    def inside(self, event: Event, what: str) -> bool:
+        """Whether an event of this sort contains ``event``."""
+        return any(outer.what == what for outer in self.around(event))
+
+    def operations(self) -> Iterator[Event]:
+        """Operations that ran as one: composite ones are represented by their parts."""
+        return (event for event in self.events if event.what == OPERATION and not event.composite)
+
+
+def tensors_in(value: Any) -> Iterator[TensorFact]:
+    """All tensors in a recorded value."""
+    if isinstance(value, TensorFact):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_in(part)

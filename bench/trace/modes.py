@@ -1,0 +1,138 @@
+"""The two modes of a recorder: calls from Python into torch, and operations below autograd."""
+
+from types import FunctionType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch._ops import HigherOrderOperator
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench.trace.events import FUNCTION, OPERATION, Event
+from bench.trace.names import ORIGINAL, Replaced, open_guards
+
+_DIFFERENTIATES = "headcount: index of the event that this node differentiates"
+_LAYOUT_QUESTIONS = {
+    "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
+    "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
+}  # fmt: skip
+
+
+class Recorder(Protocol):
+    """What the modes need of bench.trace.recorder.Recorder."""
+
+    def begin(self, what: str, name: str, args: tuple, kwargs: dict) -> Event: ...
+
+    def call(self, event: Event, function: Any, args: tuple, kwargs: dict) -> Any: ...
+
+    def wrote(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None: ...
+
+
+class Called(TorchFunctionMode):
+    """Sees every call from Python into torch's C++."""
+
+    def __init__(self, recorder: Recorder, replaced: Replaced) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._replaced = replaced
+        self._passing: list[Any] = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        function = getattr(function, ORIGINAL, function)
+        if isinstance(function, FunctionType):
+            return self._through(function, args, kwargs)
+        name = getattr(function, "__name__", str(function))
+        if name in ("__get__", "__set__", "__delete__"):
+            return function(*args, **kwargs)
+        event = self._recorder.begin(FUNCTION, name, args, kwargs)
+        out = self._recorder.call(event, function, args, kwargs)
+        mark_nodes(out, event.index)
+        return out
+
+    def _through(self, function, args, kwargs):
+        """Run the body of a Python function under this mode, unless that would come back here for ever."""
+        if function in self._passing:
+            return function(*args, **kwargs)
+        open_guards(function.__globals__, self._replaced)
+        self._passing.append(function)
+        try:
+            with self:
+                return function(*args, **kwargs)
+        finally:
+            self._passing.pop()
+
+
+class Dispatched(TorchDispatchMode):
+    """Sees every operation below autograd, higher-order ones too; composite ones are taken apart."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if isinstance(operation, HigherOrderOperator):
+            event = self._recorder.begin(OPERATION, operation.name(), args, kwargs)
+            out = self._recorder.call(event, operation, args, kwargs)
+            self._recorder.wrote(event, (), out)
+            return out
+        packet = operation._overloadpacket
+        if packet.__name__ in _LAYOUT_QUESTIONS:
+            return NotImplemented
+        namespace = operation.namespace
+        name = packet.__name__ if namespace == "aten" else f"{namespace}.{packet.__name__}"
+        event = self._recorder.begin(OPERATION, name, args, kwargs)
+        out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
+        self._recorder.wrote(event, _written(operation, args, kwargs), out)
+        return out
+
+    def _run(self, event, operation, args, kwargs):
+        # In backward the function mode is on here, and would see each operation once more.
+        with torch._C.DisableTorchFunction():
+            if operation is not torch.ops.prim.device.default:
+                with self:
+                    out = operation.decompose(*args, **kwargs)
+                if out is not NotImplemented:
+                    event.composite = True
+                    return out
+            return operation(*args, **kwargs)
+
+
+def mark_nodes(out: Any, index: int) -> None:
+    """Write ``index`` on every autograd node that led to ``out`` and has no mark yet."""
+    nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
+    while nodes:
+        node = nodes.pop()
+        if _DIFFERENTIATES not in node.metadata:
+            node.metadata[_DIFFERENTIATES] = index
+            nodes += [following for following, _ in node.next_functions if following is not None]
+
+
+def differentiated() -> tuple[bool, int | None]:
+    if torch._C._current_graph_task_id() == -1:
+        return False, None
+    node = torch._C._current_autograd_node()
+    return True, None if node is None else node.metadata.get(_DIFFERENTIATES)
+
+
+def _written(operation, args, kwargs) -> tuple[Tensor, ...]:
+    out = []
+    for position, argument in enumerate(operation._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            out += tensors_of(value)
+    return tuple(out)
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [tensor for part in value for tensor in tensors_of(part)]
+    if isinstance(value, dict):
+        return [tensor for part in value.values() for tensor in tensors_of(part)]
+    return []

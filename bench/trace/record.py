@@ -1,0 +1,108 @@
+"""``record``: run a module once and have the run as events."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from bench.trace.events import Trace
+from bench.trace.modes import tensors_of
+from bench.trace.recorder import Recorder
+
+TOOLS = ("torch", "ptflops", "fvcore")
+
+
+def record(
+    model: nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    names: Sequence[str] = (),
+    backward: bool = False,
+    training: bool = False,
+    hooked: bool = False,
+    seed: int = 0,
+) -> Trace:
+    """One call of ``model``, on whichever device its tensors are, as a Trace.
+
+    ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
+    floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
+    left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
+    from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets some: torch's encoder layer
+    then leaves its fast path. Afterwards training flags, random state, torch's functions and modes are as they were.
+    Whatever the model raises passes through.
+    """
+    kwargs = dict(kwargs or {})
+    recorder = Recorder(model)
+    with _mode(model, training), _hooks(model, hooked), torch.random.fork_rng(), torch.set_grad_enabled(backward):
+        torch.random.default_generator.manual_seed(seed)
+        if backward:
+            args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
+        with recorder.recording(names):
+            out = model(*args, **kwargs)
+            if backward:
+                _differentiate(model, out)
+    trace = recorder.trace
+    trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
+    trace.out = recorder.describe(tuple(tensors_of(out)))
+    trace.versions = versions()
+    return trace
+
+
+def versions() -> dict[str, str]:
+    """The installed version of each tool whose behaviour the rules describe."""
+    found = {}
+    for name in TOOLS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@contextmanager
+def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+    before = {module: module.training for module in model.modules()}
+    try:
+        if not training:
+            model.eval()
+        yield
+    finally:
+        for module, flag in before.items():
+            module.training = flag
+
+
+@contextmanager
+def _hooks(model: nn.Module, wanted: bool) -> Iterator[None]:
+    handles = [module.register_forward_hook(lambda *_: None) for module in model.modules()] if wanted else []
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _differentiable(tensor: Tensor) -> Tensor:
+    """A leaf of its own, so that the caller's tensor keeps its flag."""
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
+
+def _differentiate(model: nn.Module, out: Any) -> None:
+    """Backward from every output; ``grad`` is afterwards what it was."""
+    outputs = [tensor for tensor in tensors_of(out) if tensor.requires_grad]
+    # Contiguous gradients: a grouped product refuses the stride 0 that sum() sends back.
+    gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+    before = {parameter: parameter.grad for parameter in model.parameters()}
+    try:
+        for parameter in before:
+            parameter.grad = None
+        if outputs:
+            # Not autograd.grad: reentrant checkpoints refuse it.
+            torch.autograd.backward(outputs, gradients)
+    finally:
+        for parameter, gradient in before.items():
+            parameter.grad = gradient

@@ -1,0 +1,214 @@
+"""The recorder: a function mode, a dispatch mode and replaced names that all append to one list of events."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+# Imported before any name is replaced: a lazy import of it among replaced names fails for good.
+import torch._dynamo  # noqa: F401
+import torch._tensor
+import torch.functional
+import torch.nn.attention.flex_attention as flex
+import torch.nn.functional as F
+import torch.overrides
+from torch import Tensor, nn
+from torch.autograd.function import _SingleLevelFunction
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
+from bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
+from bench.trace.names import open_guards, overridden_or_in, replacing, watch
+
+_PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
+
+
+class Recorder:
+    """Appends events to ``trace``; :meth:`recording` is the block in which it sees calls."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.trace = Trace()
+        self._open: list[Event] = []
+        self._sources: dict[int, int] = {}
+        # A weak reference keeps a storage's address from being used again, not its memory.
+        self._storages: dict[int, tuple[int, Any]] = {}
+        self._anonymous = 0
+        self._numbers = {module: number for number, module in enumerate(model.modules())}
+        self._learn(model)
+
+    def _learn(self, model: nn.Module) -> None:
+        paths = {module: path for path, module in model.named_modules()}
+        for module in self._numbers:
+            attributes = {name: value for name, value in vars(module).items() if _is_plain(value)}
+            attributes["training"] = module.training
+            self.trace.modules.append(
+                ModuleFact(
+                    path=paths[module],
+                    kind=type(module),
+                    children=tuple(self._numbers[child] for child in module.children()),
+                    parameters={n: None if p is None else _shape(p) for n, p in module._parameters.items()},
+                    attributes=attributes,
+                )
+            )
+        for named, into in (
+            (model.named_parameters(), self.trace.parameters),
+            (model.named_buffers(), self.trace.buffers),
+        ):
+            for name, tensor in named:
+                into.setdefault(self._storage(tensor), (name, _shape(tensor)))
+
+    @contextmanager
+    def recording(self, names: Sequence[str] = ()):
+        """See every call until the block ends; ``names`` are the Python names whose calls are events."""
+        with ExitStack() as stack:
+            replaced = stack.enter_context(replacing())
+            for module in (F, torch.functional, torch._tensor):
+                open_guards(vars(module), replaced)
+            # The fast paths of nn.MultiheadAttention ask here, and take another way under any mode.
+            replaced.set(torch.overrides, "has_torch_function", overridden_or_in(Called))
+            replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
+            replaced.set(_SingleLevelFunction, "apply", classmethod(self._autograd_call()))
+            # Eager FlexAttention compiles itself otherwise, which no dispatch mode can follow.
+            replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+            watch(names, replaced, self._named_call)
+            stack.enter_context(Dispatched(self))
+            stack.enter_context(Called(self, replaced))
+            yield
+
+    # Events
+
+    def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
+        """Open an event inside the innermost open one."""
+        outer = self._open[-1] if self._open else None
+        backward, forward = differentiated()
+        if path is None:
+            source = outer or (None if forward is None else self.trace.events[forward])
+            path = source.path if source else ""
+        event = Event(
+            index=len(self.trace.events),
+            parent=outer.index if outer else None,
+            what=what,
+            name=name,
+            path=path,
+            args=self.describe(args),
+            kwargs=self.describe(kwargs),
+            backward=backward,
+            forward=forward,
+        )
+        self.trace.events.append(event)
+        self._open.append(event)
+        return event
+
+    def call(self, event: Event, function: Callable, args: tuple, kwargs: dict) -> Any:
+        """Call ``function`` as the open ``event`` and close it."""
+        try:
+            out = function(*args, **kwargs)
+        finally:
+            while self._open.pop() is not event:
+                pass
+        if event.what != OPERATION:
+            event.out = self.describe(out)
+        return out
+
+    # Tensors
+
+    def describe(self, value: Any) -> Any:
+        """A value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
+        if isinstance(value, Tensor):
+            # Our own questions to a tensor are no events.
+            with torch._C.DisableTorchFunction():
+                return self._fact(value)
+        if isinstance(value, tuple | list):
+            return tuple(self.describe(part) for part in value)
+        if isinstance(value, dict):
+            return {key: self.describe(part) for key, part in value.items()}
+        if isinstance(value, _PLAIN_TYPES):
+            return value
+        fields = getattr(value, "__dict__", None)
+        if fields and not callable(value):
+            tensors = {name: self.describe(part) for name, part in fields.items() if isinstance(part, Tensor)}
+            return tensors or type(value).__name__
+        return str(value) if isinstance(value, torch.dtype | torch.device) else type(value).__name__
+
+    def _fact(self, tensor: Tensor) -> TensorFact:
+        storage = self._storage(tensor)
+        try:
+            contiguous = tensor.is_contiguous()
+        except RuntimeError:
+            contiguous = False
+        return TensorFact(
+            _shape(tensor),
+            str(tensor.dtype).removeprefix("torch."),
+            tensor.device.type,
+            contiguous,
+            storage,
+            self._sources.get(storage),
+        )
+
+    def _storage(self, tensor: Tensor) -> int:
+        try:
+            storage = tensor.untyped_storage()
+        except (RuntimeError, NotImplementedError):
+            # Sparse and nested tensors have no single storage; nothing is known of their origin.
+            self._anonymous -= 1
+            return self._anonymous
+        known = self._storages.get(storage._cdata)
+        if known is None:
+            known = self._storages[storage._cdata] = (len(self._storages), StorageWeakRef(storage))
+        return known[0]
+
+    def wrote(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None:
+        """Take note that an operation wrote to arguments and made new tensors; views of old ones stay old."""
+        before = {fact.storage for fact in event.tensors()}
+        with torch._C.DisableTorchFunction():
+            event.writes = tuple(self._storage(tensor) for tensor in written)
+            made = {self._storage(tensor) for tensor in tensors_of(out)} - before
+        for storage in event.writes:
+            self._sources[storage] = event.index
+        for storage in made:
+            if storage not in self._sources and not self._is_weight(storage):
+                self._sources[storage] = event.index
+        event.out = self.describe(out)
+
+    def _is_weight(self, storage: int) -> bool:
+        return storage in self.trace.parameters or storage in self.trace.buffers
+
+    # Ways in which a call is seen
+
+    def _module_call(self, original: Callable) -> Callable:
+        def __call__(module, *args, **kwargs):
+            number = self._numbers.get(module)
+            outer = self._open[-1].path if self._open else ""
+            if number is None:
+                path = f"{outer}.({type(module).__name__})".lstrip(".")
+            else:
+                path = self.trace.modules[number].path
+            event = self.begin(MODULE, type(module).__name__, args, kwargs, path)
+            event.module = number
+            return self.call(event, lambda *a, **k: original(module, *a, **k), args, kwargs)
+
+        return __call__
+
+    def _autograd_call(self) -> Callable:
+        def apply(cls, *args, **kwargs):
+            event = self.begin(AUTOGRAD, cls.__name__, args, kwargs)
+            out = self.call(event, super(_SingleLevelFunction, cls).apply, args, kwargs)
+            mark_nodes(out, event.index)
+            return out
+
+        return apply
+
+    def _named_call(self, name: str) -> Callable:
+        def around(original: Callable, args: tuple, kwargs: dict) -> Any:
+            return self.call(self.begin(NAMED, name, args, kwargs), original, args, kwargs)
+
+        return around
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(int(size) for size in tensor.shape)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN_TYPES) or isinstance(value, tuple) and all(_is_plain(part) for part in value)

@@ -1,0 +1,36 @@
+"""The backward pass as a projection of a forward ledger."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from formulas.ledger import FORWARD_KINDS, Entry, Ledger
+
+
+def nothing(entry: Entry) -> bool:
+    """No entry."""
+    return False
+
+
+def backward(
+    forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing, from_input: Callable[[Entry], bool] = nothing
+) -> Ledger:
+    """What differentiating ``forward`` multiplies: for y = x W the products dx = dy W^T and dW = x^T dy.
+
+    Each contraction has two operands, and the gradient of each sums over another of its sizes: the products are
+    as large as the forward one. For scores = Q K^T and values = A V the second operand is K and V.
+    ``from_input`` marks entries whose first operand needs no gradient, the inputs of the model; an entry that is
+    not ``trainable`` has no dW. ``recompute`` marks entries whose forward product runs again: fused attention
+    keeps no scores. MACs without either: twice the forward's.
+    """
+    out = []
+    for entry in forward:
+        if entry.kind in FORWARD_KINDS:
+            parts = ["recompute"] * bool(recompute(entry))
+            parts += ["dx"] * (not from_input(entry)) + ["dw"] * entry.trainable
+            out += [replace(entry, kind=f"{entry.kind}_{part}", weight={}) for part in parts]
+    return Ledger(tuple(out))
+
+
+def scores(entry: Entry) -> bool:
+    """The entries that fused attention computes anew."""
+    return entry.kind == "scores"

@@ -1,0 +1,34 @@
+"""The backward pass follows from the forward ledger."""
+
+from formulas.backward import backward, scores
+from formulas.ledger import BACKWARD_KINDS, FORWARD_KINDS, MAC_KINDS, Entry, Ledger
+from formulas.mha import layer
+
+MHA = layer("", B=2, T=7, S=17, d_m=35, h=5, d_h=7, g=5)
+PROJECTIONS, ATTENTION = 2 * 35 * 35 * (7 + 17 + 17 + 7), 2 * 5 * 7 * 17 * 7
+"""By hand: four projections, and one of the two products of attention."""
+
+
+def test_backward_is_twice_the_forward():
+    assert MHA.macs == PROJECTIONS + 2 * ATTENTION
+    assert backward(MHA).macs == 2 * MHA.macs
+    assert backward(MHA).params == 0
+
+
+def test_fused_attention_computes_its_scores_anew():
+    again = backward(MHA, recompute=scores)
+    assert again.macs == 2 * MHA.macs + ATTENTION
+    assert again.group(lambda e: e.kind)["scores_recompute"] == ATTENTION
+
+
+def test_what_needs_no_gradient_costs_none():
+    frozen = Ledger((Entry("a", "linear", {"T": 7, "d_m": 5, "F": 3}, trainable=False),))
+    assert backward(frozen).macs == 7 * 5 * 3
+    assert backward(frozen, from_input=lambda e: e.path == "a").macs == 0
+
+
+def test_biases_and_softmax_have_no_products():
+    assert {entry.kind for entry in backward(MHA)} == {
+        f"{k}_{p}" for k in ("linear", "scores", "values") for p in ("dx", "dw")
+    }
+    assert MAC_KINDS == FORWARD_KINDS + BACKWARD_KINDS
