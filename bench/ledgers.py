@@ -9,27 +9,38 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from formulas.ledger import Ledger
+from formulas.ledger import Ledger, Size
 from models.config import MODELS, AttentionConfig, ConfigError, Layered, ModelConfig
 
 
-def attention_form(config: AttentionConfig):
+def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
     """The closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
-    return partial(import_module(f"formulas.{config.variant}").layer, **config.letters())
+    return partial(import_module(f"formulas.{config.variant}").layer, **_replaced(config.letters(), sizes))
 
 
-def ledger_of(config: AttentionConfig | ModelConfig, lengths: Mapping[str, int]) -> Ledger:
-    """The exact ledger of a layer or a model for inputs of these lengths (see :func:`resolve_lengths`)."""
+def ledger_of(
+    config: AttentionConfig | ModelConfig, lengths: Mapping[str, int], sizes: Mapping[str, Size] | None = None
+) -> Ledger:
+    """The exact ledger of a layer or a model for inputs of these lengths (see :func:`resolve_lengths`).
+
+    ``sizes`` replaces letters of the closed form, by symbols or arrays too; nothing checks that they can be built.
+    """
     if config.variant not in MODELS:
-        return attention_form(config)("", B=lengths["batch_size"], T=lengths["tgt_len"], S=lengths["src_len"])
+        letters = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
+        return attention_form(config, sizes)("", **_replaced(letters, sizes))
     form = import_module(f"formulas.{config.variant}").model
     if isinstance(config, Layered):
         # one form for all layers that are configured alike: the model's form writes their entries once
-        forms = {layer: attention_form(layer) for layer in config.layers}
+        forms = {layer: attention_form(layer, sizes) for layer in config.layers}
         attention = [forms[layer] for layer in config.layers]
     else:
-        attention = attention_form(config.attention)
-    return form(attention, **config.letters(), **config.length_letters(lengths))
+        attention = attention_form(config.attention, sizes)
+    letters = {**config.letters(), **config.length_letters(lengths)}
+    return form(attention, **_replaced(letters, sizes))
+
+
+def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> dict[str, Any]:
+    return {letter: (sizes or {}).get(letter, value) for letter, value in letters.items()}
 
 
 def sparse_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:

@@ -4,6 +4,7 @@
     python -m bench.macs --table moh-llm moh-llama3 moh-dit      the models of arXiv 2410.11842
     python -m bench.macs --preset moa-8K8E128D --seq-len 512     one model's ledger and counters
     python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
+    python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
+    out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
@@ -81,10 +83,12 @@ def _main(args: argparse.Namespace) -> int:
 
 def plan(args: argparse.Namespace) -> Iterator[Section]:
     """The sections that ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    if args.compare:
+        return _comparison(args, lengths)
     counters = parse_counters(args.counter)
     if counters:
         check_device(args.device)
-    lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.module:
         return _module(args, counters)
     if args.depth is not None or args.allow_uncounted:
@@ -93,7 +97,9 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
         if given:
-            raise UsageError(f"{', '.join(given)} go with --preset; a table has its paper's sizes, a grid its own")
+            raise UsageError(
+                f"{', '.join(given)} go with --preset or --compare; a table has its paper's sizes, a grid its own"
+            )
     if args.audit:
         from bench import audit
 
@@ -133,6 +139,19 @@ def _presets(args, counters, lengths) -> Iterator[Section]:
             yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
 
     return sections()
+
+
+def _comparison(args, lengths) -> Iterator[Section]:
+    from bench import subjects, waterfall
+
+    if args.table or args.preset or args.grid:
+        raise UsageError("--compare goes without --table, --preset and --grid")
+    a, b = (subjects.parse(text, args.set, lengths) for text in args.compare)
+    # One counter confirms a turning point, unless others are asked for.
+    counters = parse_counters(args.counter or ["torch"])
+    if counters:
+        check_device(args.device)
+    return waterfall.sections(a, b, counters, args.device)
 
 
 def _module(args, counters) -> Iterator[Section]:

@@ -63,7 +63,7 @@ def count(
         }
         # -P: nothing but what the child itself puts there comes first on the path of imports.
         command = [sys.executable, "-P", "-c", _START.format(root=str(ROOT))]
-        done = subprocess.run(command, input=json.dumps(request), text=True, env=_environment())
+        done = subprocess.run(command, input=json.dumps(request), text=True, env=environment())
         if not out.exists():
             if done.returncode == BROKEN:
                 raise CounterError("right", spec, "this program failed, with the traceback above")
@@ -77,7 +77,7 @@ def count(
     return answer
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The same without our own checkout on PYTHONPATH, where a user's packages would be ours."""
     paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

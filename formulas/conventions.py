@@ -33,6 +33,11 @@ def vocabulary_projection(entry: Entry) -> int:
     return int(entry.kind == "linear" and "V" in entry.dims)
 
 
+def vocabulary(entry: Entry) -> int:
+    """The embedding of tokens and the output projection to the vocabulary."""
+    return int("V" in entry.dims or "V" in entry.weight or entry.path == "embedding")
+
+
 def router(entry: Entry) -> int:
     """The routers' linear layers."""
     return int(entry.kind == "linear" and "router" in entry.path.split("."))

@@ -87,6 +87,20 @@ def right_count(
     return replace(out, ledger=_ledger(trace, out.by_event))
 
 
+def right_parts(trace: Trace) -> list[tuple[str, Product]]:
+    """Each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
+    found, unknown = {}, []
+    for event in trace.operations():
+        parts = products(event)
+        if parts is not None:
+            found[event.index] = parts
+        elif not holds_none(event.name):
+            unknown.append(AuditLine(event.name, UNKNOWN, event.path, 1, _shapes(event)))
+    if unknown:
+        raise UncountedError(tuple(unknown))
+    return [pair for pairs in Kinds(trace, found).found.values() for pair in pairs]
+
+
 def _products(event: Event, formulas: Mapping[str, Formula]) -> list[Product] | None:
     if event.name in formulas:
         return [Product({"i": formulas[event.name](event)}, tuple(event.tensors()), "contraction")]

@@ -207,7 +207,8 @@ class Recorder:
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
-    return tuple(int(size) for size in tensor.shape)
+    # Symbolic sizes (bench.symbolic) stay symbols.
+    return tuple(size if isinstance(size, torch.SymInt) else int(size) for size in tensor.shape)
 
 
 def _is_plain(value: Any) -> bool:

@@ -222,7 +222,7 @@ WRONG = {
     "not a number": (["--preset", "transformer-base", "--seq-len", "x"], "invalid int value: 'x'"),
     "length of another model": (["--preset", "mlm-transformer", "--src-len", "7"], "choose from batch_size, seq_len"),
     "length with a table": (["--table", "moa-table1", "--seq-len", "7"], "--seq-len go with --preset"),
-    "set without preset": (["--set", "top_k=2"], "--set go with --preset"),
+    "set without preset": (["--set", "top_k=2"], "--set go with --preset or --compare"),
     "out": (["--out", "/nonexistent/x.md", *CLOSED], "cannot write /nonexistent/x.md: No such file or directory"),
     "grid word": (["--grid", "K=1,x E=8"], "malformed grid word 'K=1,x'"),
     "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from K, E, D or h, d_h, g"),

@@ -1,0 +1,208 @@
+"""``python -m bench.budget``: attention sizes that fit a budget, on the Pareto front of what they cost.
+
+    python -m bench.budget --macs 1.2G --attention moa                    K, E, D within 1.2 G multiply-accumulates
+    python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki      several budgets at once
+    python -m bench.budget --like transformer-big --attention moa         MAC-matched to a model within 2 %
+    python -m bench.budget --macs 700M --any --range K=1:16 E=1:64        any integers, in these ranges
+
+Everything else about the model is the preset's. More parameters and more active parameters are better unless
+--maximise says otherwise, less of everything else is. Answers come from closed forms; each is a preset with
+changed fields, which bench.macs counts to the same integers. Exit codes: 0 fine; 2 wrong usage, or a budget that
+nothing meets.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from bench.bounds import NAMES, Bound, around, parse
+from bench.candidates import METRICS, costs
+from bench.cli import Parser, run
+from bench.errors import UsageError
+from bench.families import FAMILIES, Family, family, parse_range
+from bench.ledgers import describe_input, ledger_of, resolve_lengths
+from bench.recorded_times import RECORDS
+from bench.search import Answer, Surroundings, base_for, check, layer_fields, search
+from bench.sections import FORMATS, Row, Section, emit
+from bench.table import Column, Table, open_output
+from models.presets import parse_overrides, preset
+
+PROG = "python -m bench.budget"
+LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
+MAXIMISED = ("params", "active-params")
+WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of bench.budget."""
+    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for word, metric in WORDS.items():
+        out.add_argument(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
+    out.add_argument("--attention", choices=FAMILIES, help="what is searched; the preset's unless given, else moa")
+    out.add_argument("--preset", metavar="NAME", help="the model around the attention")
+    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of that model")
+    out.add_argument("--d-model", type=int, metavar="N")
+    out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
+    out.add_argument("--like", metavar="PRESET", help="match this model; the rest of the model is as its")
+    out.add_argument("--match", nargs="+", choices=WORDS, default=["macs"], help="what --like matches")
+    out.add_argument("--tolerance", metavar="SHARE", type=_share, default="0.02", help="how near --like is matched")
+    out.add_argument("--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes of one letter")
+    out.add_argument("--any", action="store_true", help="any integers instead of hardware-friendly multiples")
+    out.add_argument("--maximise", nargs="*", choices=WORDS, default=MAXIMISED, help="of what more is better")
+    out.add_argument("--sort", choices=WORDS, help="what rows are ordered by")
+    out.add_argument("--limit", type=int, default=20, metavar="N", help="rows; 0 for all")
+    out.add_argument("--apart", metavar="SHARE", type=_share, default="0.05", help="leave out what is so near a row")
+    for name in LENGTHS:
+        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="whose latency records count")
+    out.add_argument("--records", metavar="DIR", type=Path, default=RECORDS, help="where latency records are")
+    out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
+    out.add_argument("--format", choices=FORMATS, default="text")
+    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    return out
+
+
+def _share(text: str) -> Fraction:
+    share = Fraction(text)
+    if not 0 <= share < 1:
+        raise ValueError(text)
+    return share
+
+
+_share.__name__ = "share between 0 and 1"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    chosen, surroundings, like = _surroundings(args)
+    bounds = _bounds(args, like)
+    answer = search(
+        surroundings,
+        _ranges(args, chosen),
+        bounds,
+        maximise=[WORDS[word] for word in args.maximise],
+        first=WORDS.get(args.sort),
+        apart=float(args.apart),
+        limit=args.limit,
+        device=args.device,
+        records=args.records,
+    )
+    section = _section(args, chosen, answer, bounds, like)
+    if args.plot:
+        from bench.budget_plot import draw
+
+        draw(args.plot, section.table.title, answer)
+    with open_output(args.out) as stream:
+        emit([section], args.format, stream)
+    print(f"{time.perf_counter() - started:.1f} s, {answer.searched:,} candidates", file=sys.stderr)
+    return 0
+
+
+def _surroundings(args) -> tuple[Family, Surroundings, dict[str, int] | None]:
+    """The family, the model around it, and the costs of the model to match."""
+    if args.like and args.preset:
+        raise UsageError("--like brings its own model; --preset goes without it")
+    given = {name: getattr(args, name) for name in LENGTHS}
+    like = preset(args.like) if args.like else None
+    shown = like or (preset(args.preset) if args.preset else None)
+    variant = args.attention or (shown.attention.variant if shown else "moa")
+    chosen = family(variant)
+    name, overrides = args.like or args.preset or chosen.preset, {}
+    if shown and shown.attention.variant != variant:
+        name, overrides = base_for(variant, shown)
+    overrides |= parse_overrides(name, args.set)
+    for letter, field in type(preset(name).attention).fields_by_letter.items():
+        if letter in chosen.letters and field in overrides:
+            raise UsageError(f"{field} is what is searched; --range {letter}={overrides[field]} keeps it")
+    if args.d_model:
+        overrides["d_model"] = args.d_model
+    if args.layers:
+        overrides |= layer_fields(name, args.layers)
+    config = preset(name, {**overrides, **_example(name, chosen)})
+    lengths = resolve_lengths(config, given)
+    if like:
+        like = costs(ledger_of(like, resolve_lengths(like, given)))
+    return chosen, Surroundings(chosen, name, overrides, lengths), like
+
+
+def _example(name: str, chosen: Family) -> dict[str, int]:
+    by_letter = type(preset(name).attention).fields_by_letter
+    return {by_letter[letter]: size for letter, size in chosen.example.items()}
+
+
+def _bounds(args, like: dict[str, int] | None) -> dict[str, Bound]:
+    bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
+    if like:
+        bounds |= {WORDS[word]: around(like[WORDS[word]], args.tolerance) for word in args.match}
+    if not bounds:
+        raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --like")
+    return bounds
+
+
+def _ranges(args, chosen: Family) -> dict[str, Sequence[int]]:
+    given = dict(parse_range(text, chosen) for text in args.range)
+    return {
+        letter: given.get(letter, known.any_size if args.any else known.friendly)
+        for letter, known in chosen.letters.items()
+    }
+
+
+def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], like) -> Section:
+    around = answer.surroundings
+    timed = any(answer.times[i] == answer.times[i] for i in answer.listed)
+    layout = Table(
+        "budget",
+        "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
+        [
+            *(Column(letter, letter, kind="int", width=4) for letter in chosen.letters),
+            Column("macs", "MACs", kind="int", width=13),
+            Column("params", "params", kind="int", width=11),
+            Column("active_params", "params\nactive", kind="int", width=11),
+            Column("kv_bytes", "cache\nbytes", kind="int", width=11),
+            *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
+            Column("preset", "as a preset", width=40),
+        ],
+        notes_above=_notes(args, chosen, answer, timed, like),
+    )
+    rows = []
+    for index in answer.listed:
+        check(answer, index)
+        sizes = answer.found.at(index)
+        changed = around.assignments(sizes)
+        values: dict[str, object] = {**sizes, **{m: int(v[index]) for m, v in answer.found.costs.items()}}
+        values["ms"] = float(answer.times[index]) if answer.times[index] == answer.times[index] else None
+        record = {**values, "base": around.preset, "set": changed, "input": dict(around.lengths)}
+        values["preset"] = f"--preset {around.preset}" + (f" --set {' '.join(changed)}" if changed else "")
+        rows.append(Row(values, records=[{**record, "preset": values["preset"]}]))
+    return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
+
+
+def _notes(args, chosen: Family, answer: Answer, timed: bool, like: dict[str, int] | None) -> list[str]:
+    around, given = answer.surroundings, {text.partition("=")[0] for text in args.range}
+    multiples = "; ".join(f"{n} {x.statement}" for n, x in chosen.letters.items() if n not in given)
+    sizes = "any integers" if args.any or not multiples else f"hardware-friendly sizes ({multiples}; --any for others)"
+    more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
+    near = f", rows at least {float(args.apart):.0%} apart in one cost (--apart 0 for all)" if args.apart else ""
+    notes = [
+        f"Around {around.preset}, input: {describe_input(around.lengths)}. Candidates: {answer.searched:,}, {sizes}, "
+        f"{chosen.condition}; within the budget: {len(answer.found):,}.",
+        f"On the front, where more is better of {more}, less of the rest{near}. Cache: keys and values of one "
+        "context of every attention that decodes, two bytes each. python -m bench.macs takes each row as printed.",
+    ]
+    if like:
+        notes.insert(0, f"{args.like}: " + ", ".join(f"{like[metric]:,} {NAMES[metric]}" for metric in METRICS) + ".")
+    if not timed:
+        notes.append(f"No latency record of the {args.device} here has one of these layers at this length: no times.")
+    return notes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The closed form of a module, found by running it: with symbols in one run, else from counts on a grid."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from bench.counters.undisturbed import one_thread
+from bench.interpolate import Grid, NoPolynomial, at, confirm, interpolate
+from bench.right.count import UncountedError, right_parts
+from bench.symbolic import Build, NotSymbolic, SymbolicCount, no_initialisation, quiet, run
+from bench.trace.record import record
+from bench.turning import symbol
+
+PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
+"""Where counting starts, one for each size that is given no start of its own."""
+STARTS = {"T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2}
+"""Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
+
+
+class CannotBuild(Exception):
+    """A module cannot be built or run at a point; the message names it."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """MACs by kind as polynomials in the sizes; how they were found; where that holds, or why there is none.
+
+    ``by_kind`` is empty where the count is no polynomial, and ``witness`` says so with the point that breaks it.
+    """
+
+    by_kind: Mapping[str, sympy.Expr]
+    method: str
+    domain: tuple[str, ...] = ()
+    witness: str | None = None
+
+    @property
+    def total(self) -> sympy.Expr:
+        """All kinds together."""
+        return sympy.expand(sum(self.by_kind.values(), sympy.Integer(0)))
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain texts, which :func:`from_record` reads."""
+        by_kind = {kind: str(polynomial) for kind, polynomial in self.by_kind.items()}
+        return {"by_kind": by_kind, "method": self.method, "domain": list(self.domain), "witness": self.witness}
+
+
+def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:
+    """The derivation that ``as_record`` wrote."""
+    symbols = {name: symbol(name) for name in names}
+    by_kind = {kind: sympy.sympify(text, locals=symbols) for kind, text in found["by_kind"].items()}
+    return Derivation(by_kind, found["method"], tuple(found["domain"]), found["witness"])
+
+
+def derive(build: Build, grid: Grid) -> Derivation:
+    """The closed form of what ``build`` makes, in the sizes of ``grid``.
+
+    Raises CannotBuild for a point where it cannot be built, and UncountedError for unknown operations.
+    """
+    with one_thread():
+        try:
+            found = run(build, grid.base)
+            return _symbolic(build, grid, found)
+        except NotSymbolic as error:
+            reason = str(error)
+        try:
+            result = interpolate(lambda point: counted(build, point), grid)
+        except NoPolynomial as error:
+            return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
+    start = ", ".join(f"{name} = {grid.base[name]} + {grid.step[name]}n" for name in grid.base)
+    method = (
+        f"an interpolation, because {reason}: exact through {result.points} counted points ({start}), confirmed by "
+        f"counting at {'; '.join(at(point) for point in result.confirmed_at)}"
+    )
+    return Derivation(result.by_kind, method)
+
+
+def _symbolic(build: Build, grid: Grid, found: SymbolicCount) -> Derivation:
+    symbols = [symbol(name) for name in grid.base]
+    uneven = [kind for kind, e in found.by_kind.items() if not e.is_polynomial(*symbols)]
+    if uneven:
+        raise NotSymbolic(f"with symbols its {uneven[0]} is {found.by_kind[uneven[0]]}, no polynomial")
+    points = tuple(point for point in _beyond(grid) if found.holds_at(point))[:2]
+    try:
+        confirm(lambda point: counted(build, point), found.by_kind, points)
+    except NoPolynomial as error:
+        raise NotSymbolic(f"the run with symbols and counting differ ({error})") from error
+    where = "; ".join(at(point) for point in points)
+    method = "one run with symbols for the sizes" + (f", confirmed by counting at {where}" if points else "")
+    return Derivation(found.by_kind, method, tuple(_text(guard) for guard in found.guards))
+
+
+def _text(guard: sympy.Basic) -> str:
+    return f"{guard.lhs} {guard.rel_op} {guard.rhs}" if isinstance(guard, sympy.Rel) else str(guard)
+
+
+def _beyond(grid: Grid) -> list[dict[str, int]]:
+    """Points outside the grid; the last ones are multiples of the base, which divide one another as it does."""
+    return grid.outside() + [{name: start * factor for name, start in grid.base.items()} for factor in (3, 5, 4)]
+
+
+def counted(build: Build, point: Mapping[str, int]) -> dict[str, int]:
+    """MACs by kind at one point, on tensors without values, or with values where the module asks for them."""
+    try:
+        try:
+            with quiet(), FakeTensorMode(), no_initialisation():
+                parts = _parts(build, point)
+        except UncountedError:
+            raise
+        except Exception:
+            parts = _parts(build, point)
+    except UncountedError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CannotBuild(f"cannot be built at {at(point)}: {reason}; --base gives another start and step") from error
+    totals: dict[str, int] = {}
+    for kind, product in parts:
+        totals[kind] = totals.get(kind, 0) + int(product.macs)
+    return totals
+
+
+def _parts(build: Build, point: Mapping[str, int]):
+    module, args, kwargs = build(**point)
+    return right_parts(record(module, args, kwargs))

@@ -1,0 +1,55 @@
+"""Times of layers from stored latency records, for a search to compare. Importable without torch."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench import records
+from bench.arms import layer_config
+from models.config import ATTENTIONS
+
+RECORDS = Path(__file__).parents[1] / "reports" / "records"
+
+
+def layer_times(
+    root: Path, device: str, variant: str, d_model: int, seq_len: int, letters: tuple[str, ...]
+) -> Mapping[tuple[int, ...], float]:
+    """Milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest implementation's median.
+
+    Of a layer recorded with several batch sizes, types or routings the newest run's first is taken. Lines that
+    are no records are named on stderr.
+    """
+    fields = ATTENTIONS[variant].fields_by_letter
+    newest: dict[tuple[int, ...], dict] = {}
+    fastest: dict[tuple[int, ...], float] = {}
+    for record in _records(root / records.slug(device)):
+        config = layer_config(record["name"])
+        if (config.variant, config.d_model, record["seq_len"]) != (variant, d_model, seq_len):
+            continue
+        key = tuple(getattr(config, fields[letter]) for letter in letters)
+        first = newest.setdefault(key, record)
+        if (first["cell"], first["environment"]["time"]) == (record["cell"], record["environment"]["time"]):
+            fastest[key] = min(fastest.get(key, float("inf")), _median(record["gpu_ms"] or record["wall_ms"]))
+    return fastest
+
+
+def _records(folder: Path) -> list[dict]:
+    """Timed forward passes of layers that a document may quote, newest first."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        rows, problems = records.read(path)
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        found += [
+            row
+            for row in rows
+            if row.get("kind") == "latency"
+            and (row["subject"], row["pass"], row["role"], row["status"]) == ("layer", "forward", "subject", "timed")
+            and not row["smoke"]
+        ]
+    return sorted(found, key=lambda row: row["environment"]["time"], reverse=True)
+
+
+def _median(samples: list[float]) -> float:
+    ordered = sorted(samples)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -1,0 +1,80 @@
+"""What can be compared: a preset with some of its fields changed, written ``NAME,FIELD=VALUE,FIELD=VALUE``.
+
+Importable without torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.ledgers import ledger_of, resolve_lengths
+from formulas.ledger import Ledger, Size
+from models.config import ATTENTIONS, AttentionConfig, ModelConfig
+from models.presets import parse_overrides, preset
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A configuration under the name that the user gave it; ``preset`` is the name that it is a change of."""
+
+    name: str
+    preset: str
+    config: AttentionConfig | ModelConfig
+    lengths: Mapping[str, int]
+
+    @property
+    def ledger(self) -> Ledger:
+        """The exact ledger at the subject's lengths."""
+        return ledger_of(self.config, self.lengths)
+
+    def ledger_in(self, letter: str, size: Size) -> Ledger:
+        """The ledger with ``letter`` replaced; T stands for every input length."""
+        sizes = {"T": size, "S": size} if letter == "T" else {letter: size}
+        return ledger_of(self.config, self.lengths, sizes)
+
+    def at(self, letter: str, size: int) -> "Subject":
+        """The subject with ``letter`` set to an integer, ready to be built. ConfigError where it cannot be."""
+        if letter == "T":
+            lengths = {name: self.lengths[name] if name == "batch_size" else size for name in self.lengths}
+            ledger_of(self.config, lengths)
+            return Subject(self.name, self.preset, self.config, lengths)
+        field = self.config.attention.fields_by_letter[letter]
+        overrides = parse_overrides(self.preset, assignments(self.name)) | {field: size}
+        return Subject(self.name, self.preset, preset(self.preset, overrides), self.lengths)
+
+    def letters(self) -> tuple[str, ...]:
+        """The letters whose turning points are sought: T, and K and E where the attention has experts."""
+        own = ATTENTIONS[self.config.attention.variant].fields_by_letter
+        return ("T", *(letter for letter in ("K", "E") if letter in own))
+
+
+def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Subject:
+    """The subject that ``NAME,FIELD=VALUE,…`` names, with the assignments of ``extra`` too.
+
+    Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist.
+    """
+    name = text.partition(",")[0]
+    full = ",".join((text, *extra))
+    config = preset(name, parse_overrides(name, assignments(full)))
+    resolved = resolve_lengths(config, lengths)
+    # A length that the model has no positions for is refused before anything is printed.
+    ledger_of(config, resolved)
+    return Subject(full, name, config, resolved)
+
+
+def assignments(text: str) -> list[str]:
+    """The ``FIELD=VALUE`` parts of a subject's text; a value may hold commas of its own."""
+    found: list[str] = []
+    for part in text.split(",")[1:]:
+        if "=" in part or not found:
+            found.append(part)
+        else:
+            found[-1] += f",{part}"
+    return found
+
+
+def spelled(name: str, overrides: Mapping[str, Any]) -> list[str]:
+    """The ``FIELD=VALUE`` texts that change preset ``name`` to the sizes of ``overrides``."""
+    plain = preset(name)
+    changed = {f: v for f, v in overrides.items() if getattr(plain, f, getattr(plain.attention, f, None)) != v}
+    return [f"{field}={str(value).lower() if isinstance(value, bool) else value}" for field, value in changed.items()]

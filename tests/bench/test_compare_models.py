@@ -1,0 +1,129 @@
+"""python -m bench.macs --compare: where a difference comes from, and where the ranking turns."""
+
+import json
+
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import subjects
+from bench.macs import main
+from bench.turning import symbol, turns
+
+CLOSED = ["--counter", "closed-form"]
+BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
+
+
+def run(capsys, *argv):
+    try:
+        code = main(argv)
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def tables_of(capsys, *argv):
+    code, out, err = run(capsys, *argv, "--format", "json")
+    assert code == 0, err
+    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
+
+
+def by(rows, key):
+    return {row[key]: row for row in rows}
+
+
+def test_moa_big_pays_for_attention_and_saves_in_feed_forward_and_vocabulary(capsys):
+    blocks = by(tables_of(capsys, *BIG, *CLOSED)["compare-block"], "block")
+    # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
+    attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
+    assert attention == 50_135_040
+    assert blocks["attention"]["difference_rule"] == attention
+    assert blocks["feed-forward"]["difference_rule"] == 12 * 10 * 2 * (512 * 2048 - 1024 * 4096)
+    assert blocks["vocabulary"]["difference_rule"] == 10 * 32000 * (512 - 1024)
+    assert blocks.keys() == {"attention", "feed-forward", "vocabulary", "total"}
+    assert blocks["total"]["a_rule"] == 1_220_608_000 and blocks["total"]["b_rule"] == 2_089_287_680
+
+
+@pytest.mark.parametrize(
+    "pair", [BIG[1:], ["mlm-transformer", "mlm-moa-8K64E256D"], ["lightconv", "mae-7"]], ids="-".join
+)
+@pytest.mark.parametrize("what", ["block", "kind"])
+def test_a_waterfall_runs_from_the_second_total_to_the_first(what, pair, capsys):
+    rows = tables_of(capsys, "--compare", *pair, *CLOSED)[f"compare-{what}"]
+    total = rows[-1]
+    for account in ("rule", "exact") if "sum_rule" in total else ("exact",):
+        sums = total[f"b_{account}"]
+        for row in rows[:-1]:
+            sums += row[f"difference_{account}"]
+            assert row[f"difference_{account}"] == row[f"a_{account}"] - row[f"b_{account}"]
+            assert row[f"sum_{account}"] == sums
+        assert sums == total[f"a_{account}"]
+
+
+def test_as_executed_the_big_models_change_places_between_785_and_786_tokens(capsys):
+    rows = tables_of(capsys, *BIG, "--counter", "torch")["compare-turns"]
+    (row,) = [r for r in rows if (r["account"], r["letter"], r["counted"]) == ("exact", "T", "torch")]
+    assert (row["below"], row["above"]) == (785, 786)
+    assert row["at_below"] < 0 < row["at_above"]
+
+
+def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypatch):
+    from bench.counters import registry
+
+    counted = registry.counter("torch").count
+
+    def off_by_one(model, inputs, *, label):
+        reading = counted(model, inputs, label=label)
+        return type(reading)(**{**vars(reading), "macs": reading.macs + label.startswith("moa")})
+
+    monkeypatch.setattr(registry.counter("torch"), "count", off_by_one)
+    code, out, err = run(capsys, *BIG, "--counter", "torch", "--check")
+    assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err
+
+
+def test_both_sides_take_fields_of_their_own(capsys):
+    data = tables_of(capsys, "--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
+    attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
+    # K = 4 not 8: two projections and two products; E = 16 not 8: the router
+    assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
+    assert {r["letter"] for r in data["compare-turns"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
+
+
+def test_a_changed_field_may_hold_commas():
+    text = "lightconv,encoder_kernel_sizes=3,7,decoder_kernel_sizes=5,d_ff=7"
+    assert subjects.assignments(text) == ["encoder_kernel_sizes=3,7", "decoder_kernel_sizes=5", "d_ff=7"]
+    config = subjects.parse(text, [], {}).config
+    assert (config.encoder_kernel_sizes, config.decoder_kernel_sizes, config.d_ff) == ((3, 7), (5,), 7)
+
+
+def test_a_point_that_cannot_be_built_says_why(capsys):
+    out = run(capsys, *BIG, *CLOSED)[1]
+    assert "cannot be built" in out and "top_k must lie in 1..num_experts = 1..32, not 33" in out
+
+
+@given(st.lists(st.integers(-60, 60), min_size=1, max_size=3), st.integers(-5, 5).filter(bool))
+def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
+    x = symbol("x")
+    polynomial = sympy.expand(scale * sympy.prod([2 * x - root for root in roots]))
+    values = {n: int(polynomial.subs(x, n)) for n in range(1, 40)}
+    sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
+    assert [turn.below for turn in turns(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
+
+
+WRONG = {
+    "one": (["--compare", "transformer-big"], "expected 2 arguments"),
+    "preset": (["--compare", "transformer-big", "moa"], "unknown preset 'moa'; choose from transformer-base"),
+    "field": (["--compare", "transformer-big,top_k=3", "transformer-base"], "unknown field 'top_k' of transformer-big"),
+    "value": (["--compare", "moa-8K8E128D,top_k=9", "transformer-base"], "top_k must lie in 1..num_experts = 1..8"),
+    "with a table": ([*BIG, "--table", "moa-table1"], "--compare goes without --table, --preset and --grid"),
+    "length": ([*BIG, "--seq-len", "0"], "must be at least 1, not 0"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys):
+    argv, message = WRONG[case]
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and message in err

@@ -1,0 +1,229 @@
+"""python -m bench.derive: the closed form of a module, found by running it."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sympy
+
+from bench.derive import main
+from bench.interpolate import Grid, NoPolynomial, interpolate
+from bench.turning import symbol
+
+ROOT = Path(__file__).parents[2]
+USER = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Mixed(nn.Module):
+    def __init__(self, D, h, E):
+        super().__init__()
+        self.qkv = nn.Linear(D, 3 * D)
+        self.up = nn.Parameter(torch.empty(E, D, 4 * D))
+        self.h = h
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.h, D // self.h).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, T, D)
+        every = torch.einsum("btd,edf->betf", y, self.up)
+        rows = y.reshape(-1, D).to(torch.bfloat16)
+        ends = torch.full((self.up.shape[0],), rows.shape[0], dtype=torch.int32, device=x.device)
+        return every, torch._grouped_mm(rows, self.up.to(torch.bfloat16), offs=ends)
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.w(F.pad(x, (0, 0, 0, -x.shape[0] % 8)))
+
+
+def mixed(T, D, h, E):
+    return Mixed(D, h, E), (torch.empty(2, T, D),)
+
+
+def padded(T):
+    return Padded(), (torch.empty(T, 8),)
+
+
+def pinned(T, D):
+    return nn.Linear(int(D), int(D)), {"input": torch.empty(T * T, D)}
+
+
+def small(T):
+    if int(T) > 13:
+        raise ValueError("at most 13")
+    return nn.Linear(2, 2), (torch.empty(int(T), 2),)
+"""
+
+
+@pytest.fixture
+def user(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(USER)
+    return str(path)
+
+
+def run(capsys, *argv):
+    try:
+        code = main(argv)
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def derived_outside(names, *argv):
+    """The same from a process of its own: the test run checks types, and a symbol is no int."""
+    command = [sys.executable, "-m", "bench.derive", *argv, "--vars", names, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return polynomials(done.stdout, names)
+
+
+def polynomials(out, names):
+    table = json.loads(out)["tables"][0]
+    symbols = {name: symbol(name) for name in names.split(",")}
+    rows = {row["kind"]: sympy.sympify(row["text"].replace("^", "**"), locals=symbols) for row in table["rows"]}
+    return rows, table
+
+
+def derived(capsys, names, *argv):
+    """Polynomials by kind, and the facts beside them."""
+    code, out, err = run(capsys, *argv, "--vars", names, "--format", "json")
+    assert code == 0, err
+    return polynomials(out, names)
+
+
+def test_moa_is_derived_in_one_run_and_is_the_closed_form(figure):
+    started = time.perf_counter()
+    rows, table = derived_outside("T,S,K,E,D,d_model", "--preset", "moa-8K8E128D")
+    T, S, K, E, D, d = map(symbol, "T S K E D d_model".split())
+    assert sympy.expand(rows["total"] - (T * d * E + 2 * K * T * d * D + 2 * S * d * D + 2 * K * T * S * D)) == 0
+    assert sympy.expand(rows["linear"] - (T * d * E + 2 * S * d * D)) == 0
+    assert table["method"].startswith("one run with symbols") and "K <= E" in table["domain"]
+    assert table["equals_closed_form"] is True
+    taken = time.perf_counter() - started
+    figure(f"bench.derive, MoA in six sizes: {taken:.1f} s")
+    assert taken < 20
+
+
+def test_without_symbols_the_same_comes_from_a_grid(capsys):
+    rows, table = derived(capsys, "T,K,E", "--preset", "moa-8K8E128D")
+    assert table["method"].startswith("an interpolation, because with symbols it raises TypeCheckError")
+    assert table["equals_closed_form"] is True
+
+
+def test_self_attention_has_its_keys_from_its_queries():
+    rows, table = derived_outside("T,h,d_h,d_m", "--preset", "transformer-base")
+    T, h, d_h, d = map(symbol, "T h d_h d_m".split())
+    assert sympy.expand(rows["total"] - (4 * T * d * h * d_h + 2 * h * T**2 * d_h)) == 0
+    assert table["equals_closed_form"] is True
+
+
+def test_feed_forward_is_the_closed_form(capsys):
+    rows, table = derived(capsys, "batch_size,T,d_model,d_ff", "--preset", "transformer-big", "--part", "feed-forward")
+    assert rows["total"] == 2 * sympy.prod(map(symbol, ("batch_size", "T", "d_model", "d_ff")))
+    assert table["equals_closed_form"] is True
+
+
+def test_a_closed_form_that_differs_is_said_to(capsys, monkeypatch):
+    from formulas import transformer
+    from formulas.linear import linear
+
+    wrong = linear("fc1", {"T": symbol("T")}, {"d_m": 512}, {"F": 2048}, False)
+    monkeypatch.setattr(transformer, "feed_forward", lambda path, **sizes: wrong)
+    code, _, err = run(capsys, "--preset", "transformer-base", "--part", "feed-forward", "--vars", "T")
+    assert code == 1 and "linear is the closed form and 1048576*T" in err
+
+
+def test_a_users_module_with_einsum_fused_attention_and_grouped_products(capsys, user):
+    rows, table = derived(capsys, "T,D,h,E", "--module", f"{user}:mixed", "--base", "D=32:8", "h=2:2")
+    T, D, E = map(symbol, "TDE")
+    assert rows["scores"] == rows["values"] == 2 * D * T**2
+    assert sympy.expand(rows["total"] - (6 * T * D**2 + 4 * D * T**2 + 8 * E * T * D**2 + 8 * T * D**2)) == 0
+    assert "Mod(D, h) == 0" in table["domain"]
+
+
+def test_a_module_that_pins_a_size_is_interpolated_and_says_so(capsys, user):
+    rows, table = derived(capsys, "T,D", "--module", f"{user}:pinned")
+    assert rows["total"] == symbol("T") ** 2 * symbol("D") ** 2
+    assert table["method"].startswith("an interpolation, because it pins D = 5: exact through")
+    assert "T=37 D=17" in table["method"]
+
+
+def test_a_count_that_is_no_polynomial_names_the_point_that_breaks_it(capsys, user):
+    code, out, err = run(capsys, "--module", f"{user}:padded", "--vars", "T")
+    assert code == 1
+    assert "no polynomial in T" in out
+    assert "linear at T=17 counts 1,536; the points before it would give 1024" in err
+
+
+def test_formats_hold_text_latex_and_python(capsys):
+    _, out, _ = run(capsys, "--preset", "moa-8K8E128D", "--vars", "T,D,d_model")
+    assert "T*d_model" in out and "T d_m" in out
+    lines = [line for line in out.splitlines() if "def total" in line]
+    scope = {}
+    exec(lines[0].split(maxsplit=1)[1], scope)
+    # E = K = 8, S = T
+    assert scope["total"](10, 3, 7) == 10 * 7 * 8 + 2 * 8 * 10 * 7 * 3 + 2 * 10 * 7 * 3 + 2 * 8 * 10 * 10 * 3
+
+
+POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
+
+
+def test_interpolation_finds_every_coefficient():
+    x, y = symbol("x"), symbol("y")
+    forms = {"a": 7 * x**3 * y + x / 2 * (x + 1) + 3, "b": y**2}
+    found = interpolate(lambda p: {k: int(f.subs({x: p["x"], y: p["y"]})) for k, f in forms.items()}, POINTS)
+    assert all(sympy.expand(found.by_kind[kind] - form) == 0 for kind, form in forms.items())
+    assert all(point["x"] > 20 and point["y"] > 5 for point in found.confirmed_at)
+
+
+@pytest.mark.parametrize(
+    "count, point",
+    [
+        (lambda p: {"a": p["x"] // 7}, {"x": 15, "y": 5}),
+        (lambda p: {"a": 2 ** p["y"]}, {"x": 11, "y": 17}),
+        (lambda p: {"a": p["x"] if p["y"] == 5 or p["x"] < 20 else 0}, None),
+    ],
+    ids=["rounded", "exponential", "outside"],
+)
+def test_what_is_no_polynomial_is_found(count, point):
+    with pytest.raises(NoPolynomial) as caught:
+        interpolate(count, POINTS)
+    assert caught.value.counted == count(caught.value.point)["a"]
+    assert point is None or caught.value.point == point
+
+
+WRONG = {
+    "nothing": ([], "give --preset or --module"),
+    "no variables": (["--preset", "transformer-base"], "--vars names the sizes"),
+    "variable": (["--preset", "moa-8K8E128D", "--vars", "T,q"], "unknown variable 'q'; choose from B (batch_size)"),
+    "twice": (["--preset", "moa-8K8E128D", "--vars", "K,top_k"], "a variable is given twice"),
+    "preset": (["--preset", "moa", "--vars", "T"], "unknown preset 'moa'; choose from"),
+    "closed form only": (["--preset", "mae-7", "--vars", "T"], "mae has a closed form only, no module"),
+    "base": (["--preset", "moa-8K8E128D", "--vars", "T", "--base", "K=3"], "unknown variable 'K' in --base"),
+    "start": (["--preset", "moa-8K8E128D", "--vars", "T", "--base", "T=0"], "malformed 'T=0'"),
+    "point": (
+        ["--module", "USER:small", "--vars", "T"],
+        "cannot be built at T=14: small raised ValueError: at most 13",
+    ),
+    "argument": (["--module", "USER:small", "--vars", "T,X"], "cannot be built at T=11 X=7: small takes T"),
+    "file": (["--module", "nowhere.py:small", "--vars", "T"], "there is no file nowhere.py"),
+    "buildable": (["--preset", "moa-8K8E128D", "--vars", "K"], "cannot be built at K=9: top_k must lie in 1..num"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys, user):
+    argv, message = WRONG[case]
+    code, out, err = run(capsys, *(word.replace("USER", user) for word in argv))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and message in err
