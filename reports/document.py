@@ -2,7 +2,7 @@
 
 from bench.table import Column
 from formulas.published import tables as published
-from reports import equations, latency, markdown, results, tables
+from reports import claims, equations, latency, markdown, printed, results, tables
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -33,6 +33,13 @@ def text() -> str:
         heading = f"{table['place']}: {published.load(name).title}"
         parts.append(markdown.section(heading, tables.counted(name), tables.parameters(name), level=3))
     parts.append(markdown.section("Formula consistency", _consistency()))
+    parts.append(markdown.section("The papers' claims about cost", claims.page(), printed.ratios()))
+    parts.append(markdown.section("Which rows meet the premise k d_h = d_m", printed.premises(), level=3))
+    parts.append(markdown.section("Rows that their table's rule does not print", printed.rows_without_rule(), level=3))
+    parts.append(markdown.section("The convolutions of the footnote", printed.convolutions(), level=3))
+    parts.append(markdown.section("Vocabularies that the printed parameters imply", printed.vocabularies(), level=3))
+    parts.append(markdown.section("Models outside the tables", printed.unlisted(), level=3))
+    parts.append(markdown.section("Where MoA Big saves", printed.savings(), level=3))
     parts.append(markdown.section("Time per layer", latency.tables("layer")))
     parts.append(markdown.section("Time per model", latency.tables("model")))
     parts.append(markdown.section("The authors' wall-clock sentence", latency.sentence()))
