@@ -2,7 +2,7 @@
 
 from bench.table import Column
 from formulas.published import tables as published
-from reports import claims, equations, latency, markdown, printed, results, tables
+from reports import claims, equations, latency, markdown, memory, printed, results, tables
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -40,6 +40,7 @@ def text() -> str:
     parts.append(markdown.section("Vocabularies that the printed parameters imply", printed.vocabularies(), level=3))
     parts.append(markdown.section("Models outside the tables", printed.unlisted(), level=3))
     parts.append(markdown.section("Where MoA Big saves", printed.savings(), level=3))
+    parts.append(markdown.section("Memory and decoding", memory.layers(), memory.models()))
     parts.append(markdown.section("Time per layer", latency.tables("layer")))
     parts.append(markdown.section("Time per model", latency.tables("model")))
     parts.append(markdown.section("The authors' wall-clock sentence", latency.sentence()))
