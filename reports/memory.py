@@ -47,8 +47,8 @@ def layers() -> str:
     rows.sort(key=lambda row: row["T"])
     columns = [Column("layer", "layer"), Column("T", "T", kind="int"), *_columns((*DECODING, *TRAINING))]
     about = (
-        "One layer, d_m = 512, one sequence, 4 bytes per element; T tokens are stored after the decode step, and T is "
-        "the input of forward and training step. Bytes of a step: every weight that is used, every stored key and value "
+        "One layer, d_m = 512, one sequence, 4 bytes per element; T tokens are stored after the decode step; T is "
+        "the input of forward and training step. Bytes of a step: every used weight, every stored key and value "
         "and the new ones, once each. Training: forward and backward, without the optimiser. Peak bytes: what the "
         "reference implementation allocates beside inputs and parameters, without masks; a dash where there is no "
         "schedule. Others: `python -m bench.macs --grid … --columns …`."

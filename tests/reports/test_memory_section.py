@@ -24,7 +24,7 @@ def test_layers_and_models_come_from_the_command(monkeypatch):
     monkeypatch.setattr(results, "command", command)
     memory._asked.cache_clear()
     text = memory.layers()
-    assert text.count("| 17 ") == text.count("| 19 ") == len(memory.LAYERS)
+    assert text.count(" 17 |") == text.count(" 19 |") == len(memory.LAYERS)
     assert "–" in text and "K=8 E=8 D=128 d_m=512 T=128,1024" in asked[3]
     assert "128 source tokens" in memory.models() and "moa-16K32E256D" in asked[-1]
     memory._asked.cache_clear()
