@@ -15,14 +15,14 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveStorage(TorchDispatchMode):
-    """``peak_bytes``: the most bytes that were live at once while the mode was on, ``known`` tensors left out."""
+    """``trace``: bytes that were live after each allocation while the mode was on, ``known`` tensors left out."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         super().__init__()
         # by address of the storage: views share it
         self._counted = {tensor.untyped_storage()._cdata for tensor in known}
         self.live_bytes = 0
-        self.peak_bytes = 0
+        self.trace: list[int] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -37,7 +37,7 @@ class LiveStorage(TorchDispatchMode):
             return
         self._counted.add(address)
         self.live_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        self.trace.append(self.live_bytes)
         weakref.finalize(storage, self._free, address, size)
 
     def _free(self, address: int, size: int) -> None:
@@ -60,4 +60,4 @@ def peak_bytes(call: Callable[[], Any], known: Iterable[Tensor]) -> int:
         return torch.cuda.max_memory_allocated() - before
     with LiveStorage(known) as tally:
         call()
-    return tally.peak_bytes
+    return max(tally.trace, default=0)

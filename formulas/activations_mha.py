@@ -48,7 +48,7 @@ def sizes(*, B: int, T: int, S: int, d_m: int, h: int, d_h: int, g: int, bias: b
         heads_copied=several and h == g,
         queries_copied=several and h == g and B > 1,
         keys_copied=B > 1 and g > 1 and S > 1,
-        key_rows_copied=S > 1 and (g > 1 or d_h > 1),
+        key_rows_copied=B > 1 and S > 1,
         value_rows_copied=S > 1 and g > 1,
     )
 
@@ -122,8 +122,13 @@ def training(*, element_bytes: int, **letters) -> Schedule:
 
 
 def _backward(run: Schedule, n: Sizes, query: str, key: str, value: str, result: str) -> None:
-    run.take(d_heads=n.rows)
-    weight_gradient(run, "out_proj", result, n.query_weight, n.out_bias)
+    if n.out_bias:
+        run.take(d_heads=n.rows)
+        weight_gradient(run, "out_proj", result, n.query_weight, n.out_bias)
+    else:
+        # without a bias the layer is a plain product, whose gradients come in another order
+        run.take(d_out_proj_weight=n.query_weight, d_heads=n.rows)
+        run.drop(result)
     heads = rows_gradient(run, "d_heads", n.rows, n.grouped or n.queries_copied)
     run.take(d_v=n.keys, d_weights=n.pairs)
     run.drop(heads, value)

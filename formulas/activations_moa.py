@@ -1,4 +1,7 @@
-"""Peak activation memory of mixture of attention heads (see formulas/activations.py)."""
+"""Peak activation memory of mixture of attention heads (see formulas/activations.py).
+
+For D > 1: experts of width 1 make other reshapes copy.
+"""
 
 from formulas.activations import INDEX_BYTES, Schedule, rows_gradient, weight_gradient
 
@@ -10,6 +13,11 @@ def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
     """How many rows go together, chunk by chunk, where each gathers a matrix of ``weights`` elements."""
     most = max(1, GATHERED_BYTES // (weights * element_bytes))
     return [min(most, rows - start) for start in range(0, rows, most)]
+
+
+def slots_copied(B: int, T: int, K: int) -> bool:
+    """Whether a token's K equal slots are written out: neither one slot nor one token needs it."""
+    return K > 1 and B * T > 1
 
 
 def _router(run: Schedule, B: int, T: int, E: int, K: int, renormalise: bool, training: bool) -> None:
@@ -51,12 +59,12 @@ def forward(
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B, T, E, K, renormalise, False)
-    if K > 1:
+    if slots_copied(B, T, K):
         run.take(slots=rows * d_m)
     _expert_linear(run, "q", rows, d_m, D, bias, False)
     if bias:
         run.take(q_bias=rows * D, q_biased=rows * D)
-    if K > 1:
+    if slots_copied(B, T, K):
         run.drop("slots")
     if bias:
         run.drop("q", "q_bias")
@@ -94,7 +102,7 @@ def training(
     run = Schedule(element_bytes)
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B, T, E, K, renormalise, True)
-    if K > 1:
+    if slots_copied(B, T, K):
         run.take(slots=rows * d_m)
     _expert_linear(run, "q", rows, d_m, D, False, False)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
@@ -108,10 +116,10 @@ def training(
 
 def _backward(run: Schedule, B, T, S, d_m, E, K, D, renormalise) -> None:
     rows, pairs, matrices = B * T * K, B * K * T * S, E * d_m * D
-    if K > 1:
+    if slots_copied(B, T, K):
         run.take(d_out=rows * d_m)
     run.take(d_out_matrices=rows * D * d_m, d_part=rows * D)
-    run.drop(*(["d_out"] if K > 1 else []), "out_matrices_0", "gated")
+    run.drop(*(["d_out"] if slots_copied(B, T, K) else []), "out_matrices_0", "gated")
     run.take(zeros=matrices, d_out_proj_weight=matrices)
     run.drop("zeros", "d_out_matrices")
     run.derive("d_part", d_gated=rows * D)
@@ -125,7 +133,7 @@ def _backward(run: Schedule, B, T, S, d_m, E, K, D, renormalise) -> None:
     run.drop("d_scores", "k", "scaled")
     run.derive("d_q", d_scaled=rows * D)
     run.take(d_q_matrices=rows * d_m * D)
-    run.drop("d_scaled", *(["slots"] if K > 1 else []))
+    run.drop("d_scaled", *(["slots"] if slots_copied(B, T, K) else []))
     run.take(zeros=matrices, d_q_proj_weight=matrices)
     run.drop("zeros", "d_q_matrices")
     if renormalise:
@@ -136,4 +144,4 @@ def _backward(run: Schedule, B, T, S, d_m, E, K, D, renormalise) -> None:
     run.derive("d_probs", d_logits=B * T * E)
     weight_gradient(run, "router", "d_logits", E * d_m, 0)
     weight_gradient(run, "v_proj", "d_v", d_m * D, 0)
-    weight_gradient(run, "k_proj", rows_gradient(run, "d_k", B * S * D, S > 1 and D > 1), d_m * D, 0)
+    weight_gradient(run, "k_proj", rows_gradient(run, "d_k", B * S * D, B > 1 and S > 1), d_m * D, 0)
