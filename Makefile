@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: macs test lint benchmark reports clean
+.PHONY: macs test lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -18,6 +18,10 @@ lint: $(VENV)/.stamp
 benchmark: $(VENV)/.stamp
 	$(PY) -m pytest bench --benchmark-only
 
+mutate: $(VENV)/.stamp
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[mutate]'
+	$(PY) -m bench.mutate
+
 reports: $(VENV)/.stamp
 	$(PY) -m reports
 
@@ -27,4 +31,4 @@ $(VENV)/.stamp: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) mutants .pytest_cache .ruff_cache .hypothesis .benchmarks
