@@ -127,3 +127,8 @@ def test_every_claim_names_place_and_sentence_and_has_relations():
     for claim in FOUND.claims:
         assert claim.place and claim.sentence.endswith(".") and claim.because.endswith(".")
         claims.parts(claim.as_printed), claims.parts(claim.as_executed)
+
+
+def test_loading_again_gives_the_same_claims():
+    # inside a test, so that a mutant of the loading is seen: the modules' own loading happens before it
+    assert claims.load() == FOUND
