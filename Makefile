@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: macs test lint benchmark reports clean
+.PHONY: macs test lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -19,6 +19,10 @@ lint: $(VENV)/.stamp
 benchmark: $(VENV)/.stamp
 	JAXTYPING_DISABLE=1 $(PY) -m pytest bench --benchmark-only --benchmark-json=reports/records/commands.json -k commands
 
+mutate: $(VENV)/.stamp
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[mutate]'
+	$(PY) -m bench.mutate
+
 reports: $(VENV)/.stamp
 	$(PY) -m reports
 
@@ -28,4 +32,4 @@ $(VENV)/.stamp: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) mutants .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -8,7 +8,7 @@ import numpy as np
 from bench.errors import UsageError
 from bench.families import Family
 from bench.ledgers import ledger_of
-from formulas.cache import kv_values
+from formulas.decoding import kept_elements
 from formulas.ledger import Ledger
 from models.config import ModelConfig
 
@@ -23,7 +23,7 @@ def costs(ledger: Ledger) -> dict[str, object]:
         "macs": ledger.macs,
         "params": ledger.params,
         "active_params": ledger.active_params,
-        "kv_bytes": BYTES_PER_VALUE * kv_values(ledger),
+        "kv_bytes": BYTES_PER_VALUE * kept_elements(ledger),
     }
 
 

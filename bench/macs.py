@@ -8,6 +8,7 @@
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
+    python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
 
 Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check), a
 cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device is not there.
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from bench import memory
 from bench.cli import Parser, run
 from bench.counters import registry
 from bench.errors import UsageError
@@ -51,6 +53,12 @@ def parser() -> argparse.ArgumentParser:
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
     out.add_argument("--format", choices=FORMATS, default="text")
     out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    out.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(memory.ACCOUNTS))
+    out.add_argument("--context", type=int, metavar="N", help="stored tokens after a decode step (--columns)")
+    out.add_argument("--generate", type=int, metavar="N", help="tokens generated one by one (--columns)")
+    out.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element, 4 without it (--columns)")
+    out.add_argument("--peak-macs", type=float, metavar="N", help="the hardware's MACs per second (--columns)")
+    out.add_argument("--bandwidth", type=float, metavar="N", help="its bytes per second (--columns)")
     out.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
     out.add_argument("--list", action="store_true", help="what there is to choose from")
     return out
@@ -84,6 +92,8 @@ def _main(args: argparse.Namespace) -> int:
 def plan(args: argparse.Namespace) -> Iterator[Section]:
     """The sections that ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
     lengths = {name: getattr(args, name) for name in LENGTHS}
+    if args.columns and (args.compare or args.module or args.audit):
+        raise UsageError("--columns goes with --table, --preset and --grid")
     if args.compare:
         return _comparison(args, lengths)
     counters = parse_counters(args.counter)
@@ -93,6 +103,7 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
         return _module(args, counters)
     if args.depth is not None or args.allow_uncounted:
         raise UsageError("--depth and --allow-uncounted go with --module")
+    assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
@@ -105,21 +116,43 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
 
         return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else list(tables.MOA_NAMES))
-    parts = [_tables(names, counters, args.device)]
+    parts = [_tables(names, counters, args.device, args.columns, assumed)]
     if args.preset:
-        parts.append(_presets(args, counters, lengths))
+        parts.append(_presets(args, counters, lengths, assumed))
     if args.grid:
-        parts.append(_grid(args.grid, counters, args.device))
+        parts.append(_grid(args.grid, counters, args.device, args.columns, assumed))
     return (section for part in parts for section in part)
 
 
-def _tables(names, counters, device) -> Iterator[Section]:
+def _assumptions(args) -> memory.Assumptions:
+    """What --columns assumes; UsageError for its options without it, for sizes below 1 and unknown columns."""
+    names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
+    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    flags = {name: f"--{name.replace('_', '-')}" for name in values}
+    if values and not args.columns:
+        raise UsageError(f"{', '.join(flags.values())} go with --columns")
+    for name, value in values.items():
+        if value < 1:
+            raise UsageError(f"{flags[name]} must be at least 1, not {value}")
+    renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
+    given = memory.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
+    memory.check(args.columns, given)
+    return given
+
+
+def _tables(names, counters, device, columns, given) -> Iterator[Section]:
     from bench import regenerate
 
-    return (section for name in names for section in regenerate.sections(name, counters, device))
+    def subject(row):
+        return presets.preset(row.records[0]["preset"]), row.records[0]["input"]
+
+    for name in names:
+        main, *others = regenerate.sections(name, counters, device)
+        yield memory.extended(main, columns, given, subject) if columns else main
+        yield from others
 
 
-def _presets(args, counters, lengths) -> Iterator[Section]:
+def _presets(args, counters, lengths, given) -> Iterator[Section]:
     from bench import breakdown
     from bench.ledgers import ledger_of, resolve_lengths
     from bench.measure import measure
@@ -137,6 +170,8 @@ def _presets(args, counters, lengths) -> Iterator[Section]:
             measured = measure(config, resolved, counters, device=args.device, label=name)
             changed = f" with {', '.join(args.set)}" if args.set else ""
             yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
+            if args.columns:
+                yield memory.section_of(name, f"{name}{changed}", args.columns, memory.Subject(config, resolved, given))
 
     return sections()
 
@@ -163,10 +198,16 @@ def _module(args, counters) -> Iterator[Section]:
     return module.sections(args.module, answer, args.depth)
 
 
-def _grid(text, counters, device) -> list[Section]:
+def _grid(text, counters, device, columns, given) -> list[Section]:
     from bench import grids
 
-    return [grids.section(grids.parse(text), counters, device)]
+    grid = grids.parse(text)
+    section = grids.section(grid, counters, device)
+
+    def subject(row):
+        return grids.config_at(grid.variant, row.records[0]["point"]), row.records[0]["input"]
+
+    return [memory.extended(section, columns, given, subject) if columns else section]
 
 
 def _listing() -> str:
@@ -177,6 +218,7 @@ def _listing() -> str:
             "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
+            "columns   " + ", ".join(memory.ACCOUNTS),
             "grids     K, E, D (MoA), h, d_h, g (MHA) or h, s, r, d_h, g (MoH), with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]

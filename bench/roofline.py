@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from formulas.decoding import reachable_params
 from formulas.ledger import Ledger
 
 ROUNDS = 5
@@ -54,17 +55,9 @@ def pass_macs(ledger: Ledger, which: str) -> int:
 def least_bytes(ledger: Ledger, which: str, activations: int, element_bytes: int) -> int:
     """Bytes that any implementation moves: each weight that is used and each input and output element once;
     backward, their gradients as well. ``activations``: input and output elements together."""
-    weights = sum(_touched(entry) for entry in ledger)
+    weights = sum(reachable_params(entry) for entry in ledger)
     factor = {"forward": 1, "decode": 1, "backward": 2, "both": 3}[which]
     return factor * (weights + activations) * element_bytes
-
-
-def _touched(entry) -> int:
-    """Weights of an entry that the tokens can reach: each row uses at most one expert."""
-    if "E" in entry.weight and "E" not in entry.dims:
-        rows = entry.dims["B"] * entry.dims["T"] * entry.dims["K"]
-        return entry.params * min(entry.weight["E"], rows) // entry.weight["E"]
-    return entry.params
 
 
 def floor_s(macs: int, moved: int, peaks: Peaks) -> float:

@@ -4,7 +4,18 @@ from functools import partial
 
 from bench.table import Column
 from formulas.published import tables as published
-from reports import audit, break_even, equations, latency, markdown, results, tables
+from reports import (
+    audit,
+    break_even,
+    claims,
+    equations,
+    latency,
+    markdown,
+    memory,
+    printed,
+    results,
+    tables,
+)
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -40,6 +51,14 @@ def text() -> str:
     parts.append(markdown.section("Formula consistency", _consistency()))
     parts.append(markdown.section("What each counter misses and adds", audit.matrix()))
     parts.append(markdown.section("The calls that make each difference", audit.causes(), level=3))
+    parts.append(markdown.section("The papers' claims about cost", claims.page(), printed.ratios()))
+    parts.append(markdown.section("Which rows meet the premise k d_h = d_m", printed.premises(), level=3))
+    parts.append(markdown.section("Rows that their table's rule does not print", printed.rows_without_rule(), level=3))
+    parts.append(markdown.section("The convolutions of the footnote", printed.convolutions(), level=3))
+    parts.append(markdown.section("Vocabularies that the printed parameters imply", printed.vocabularies(), level=3))
+    parts.append(markdown.section("Models outside the tables", printed.unlisted(), level=3))
+    parts.append(markdown.section("Where MoA Big saves", printed.savings(), level=3))
+    parts.append(markdown.section("Memory and decoding", memory.layers(), memory.models()))
     parts.append(markdown.section("Time per layer", latency.tables("layer")))
     parts.append(markdown.section("Time per model", latency.tables("model")))
     parts.append(markdown.section("The authors' wall-clock sentence", latency.sentence()))

@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bench import records
+from formulas.ledger import Entry, Ledger
 from formulas.published.tables import MOA_NAMES, NAMES
 
 ROOT = Path(__file__).parents[1]
@@ -84,3 +85,24 @@ def stored(kind: str) -> list[dict[str, Any]]:
         for problem in problems:
             print(problem, file=sys.stderr)
     return found
+
+
+@cache
+def counted_layer(spec: str) -> dict[str, Any]:
+    """One layer of a grid of one point, counted now by PyTorch's counter: the JSON record of the reading."""
+    found = command("bench.macs", "--check", "--grid", spec, "--counter", "torch", "--format", "json")
+    return next(row for row in json.loads(found)["tables"][0]["rows"] if row["counter"] == "torch")
+
+
+@cache
+def ledgers(*presets: str) -> dict[str, Ledger]:
+    """The exact ledgers of presets at their papers' lengths, by name."""
+    found = json.loads(command("bench.macs", "--preset", *presets, "--counter", "closed-form", "--format", "json"))
+    rows = {table["name"]: table["rows"][0] for table in found["tables"] if table["name"] in presets}
+    return {name: ledger_from(row["ledger"]) for name, row in rows.items()}
+
+
+def ledger_from(records: Sequence[dict[str, Any]]) -> Ledger:
+    """The ledger that a JSON record holds."""
+    fields = ("path", "kind", "dims", "times", "weight", "trainable")
+    return Ledger(tuple(Entry(**{name: record[name] for name in fields}) for record in records))

@@ -214,3 +214,16 @@ def test_conventions_are_found_by_name():
         conventions.by_name("guess")
     with pytest.raises(ValueError, match=f"^unknown table 'x'; choose from {', '.join(NAMES)}$"):
         load("x")
+
+
+def test_loading_again_gives_the_same_tables():
+    # inside a test, so that a mutant of the loading is seen: the modules' own loading happens before it
+    for name, table in TABLES.items():
+        assert load(name) == table
+
+
+def test_selections_by_module_path():
+    inside = {path: Entry(path, "linear", {"T": 7}) for path in ("a.self_attn.q_proj", "a.feed_forward.fc1", "a.norm")}
+    assert [conventions.attention(entry) for entry in inside.values()] == [1, 0, 0]
+    assert [conventions.feed_forward(entry) for entry in inside.values()] == [0, 1, 0]
+    assert [conventions.exact(Entry("", kind, {})) for kind in ("scores", "bias")] == [1, 0]

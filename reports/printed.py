@@ -1,0 +1,163 @@
+"""What else the papers print about cost, held against the ledger: ratios, vocabularies, rows, unnamed models."""
+
+from fractions import Fraction
+
+from bench.table import Column
+from formulas import claims, conventions
+from formulas.ledger import Ledger
+from formulas.published import tables
+from reports import markdown, results
+
+BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
+PARTS = {
+    "attention": conventions.attention,
+    "feed-forward": conventions.feed_forward,
+    "vocabulary projection": conventions.vocabulary_projection,
+}
+
+
+def ratios() -> str:
+    """Sentences that one row costs a part of another: printed, under the table's rule, exact, counted."""
+    parts = []
+    for ratio in claims.load().ratios:
+        rows = [r for r in results.published(ratio.table)["rows"] if r["row"] in (ratio.row, ratio.against)]
+        closed = {r["row"]: r for r in rows if r["counter"] == "closed-form"}
+        counted = {r["row"]: r["macs"] for r in rows if r["counter"] == "torch"}
+        bound = Fraction(ratio.at_most)
+        found = {
+            "printed": claims.printed_ratio(ratio, tables.load(ratio.table)),
+            "under the table's rule": _over(ratio, {name: r["macs_under_rule"] for name, r in closed.items()}),
+            "exact": _over(ratio, {name: r["macs"] for name, r in closed.items()}),
+            "counted by torch": _over(ratio, counted),
+        }
+        verdict = "Holds" if all(value <= bound for value in found.values()) else "Fails"
+        figures = ", ".join(f"{name} {float(value):.3f}" for name, value in found.items())
+        parts.append(
+            f"**{ratio.name}** ({ratio.place}): {ratio.sentence} *{verdict}*: {ratio.row} over {ratio.against} is "
+            f"{figures}; the sentence needs at most {float(bound):.3f}."
+        )
+    return "\n\n".join(parts)
+
+
+def _over(ratio: claims.Ratio, macs: dict[str, int]) -> Fraction:
+    return Fraction(macs[ratio.row], macs[ratio.against])
+
+
+def premises() -> str:
+    """K D over d_m in each MoA row of Table 3: which of the paper's own models meet its premise."""
+    rows = tables.load("moa-table3").rows
+    forms = results.ledgers(*dict.fromkeys(row.preset for row in rows))
+    widths = {}
+    for row in rows:
+        dims = next(e.dims for e in forms[row.preset] if e.path.endswith("self_attn.q_proj"))
+        widths[row.name] = Fraction(dims["K"] * dims["D"], dims["d_m"])
+    meet = [name for name, width in widths.items() if width == 1]
+    table = markdown.table(
+        [Column("row", "row"), Column("width", "K D / d_m", align="right")],
+        [{"row": name, "width": str(width)} for name, width in widths.items()],
+    )
+    return f"k d_h equals d_m in {len(meet)} of the {len(rows)} rows of Table 3 ({', '.join(meet)}).\n\n{table}"
+
+
+def unlisted() -> str:
+    """Models that the paper names and no table holds."""
+    parts = []
+    presets = {row.preset for name in tables.NAMES for row in tables.load(name).rows}
+    for model in claims.load().named_models:
+        holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
+        forms = results.ledgers(model.preset, model.nearest)
+        table3 = tables.load("moa-table3")
+        rule, printing = conventions.by_name(table3.convention), table3.macs_printing
+        own, near = (forms[name].billed(rule) for name in (model.preset, model.nearest))
+        parts.append(
+            f"`{model.name}` is named in {model.place}, and {holding}. Under Table 3's rule it would print "
+            f"{printing.text(own)} and {table3.params_printing.text(forms[model.preset].params)} parameters; "
+            f"`{model.nearest}`, the nearest of the tables, {printing.text(near)} and "
+            f"{table3.params_printing.text(forms[model.nearest].params)}."
+        )
+    return "\n\n".join(parts)
+
+
+def rows_without_rule() -> str:
+    """Every row that its table's rule does not print, with the arithmetic of its verdict."""
+    lines = []
+    for name in tables.NAMES:
+        for record in results.published(name)["rows"]:
+            if record["counter"] == "closed-form" and record["verdict"] not in ("reproduced", "nothing printed"):
+                lines.append(
+                    f"- {tables.load(name).place}, {record['row']}, *{record['verdict']}*: {record['because']}."
+                )
+    return "\n".join(line.replace("..", ".") for line in lines)
+
+
+def vocabularies() -> str:
+    """Whether one vocabulary gives a table's parameter figures."""
+    lines = []
+    for name in tables.NAMES:
+        lines += [f"- {tables.load(name).place}, {line}" for line in results.published(f"{name}-vocabulary")["below"]]
+    return "\n".join(lines)
+
+
+def convolutions() -> str:
+    """The footnote that blames uncounted convolutions, against what the convolutions cost."""
+    rows = [row for row in tables.load("moa-table1").rows if row.preset in ("lightconv", "dynamicconv")]
+    forms = results.ledgers(*(row.preset for row in rows))
+    lines = []
+    for row in rows:
+        form = forms[row.preset]
+        rule = conventions.by_name(tables.load("moa-table1").convention)
+        convolved = sum(entry.macs for entry in form if entry.kind == "conv")
+        vocabulary = form.billed(conventions.vocabulary_projection)
+        lines.append(
+            f"- {row.name} prints {row.macs}. All its linear layers are {form.billed(rule):,}; the convolutions, which "
+            f"the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
+            f"without it the row prints {tables.load('moa-table1').macs_printing.text(form.billed(rule) - vocabulary)}."
+        )
+    return "\n".join(lines)
+
+
+def savings() -> str:
+    """Where MoA Big's smaller figure comes from, part by part, and the length at which it stops saving."""
+    forms = results.ledgers(BIG, TRANSFORMER_BIG)
+    table1 = tables.load("moa-table1")
+    rule = conventions.by_name(table1.convention)
+    rows = [
+        {"part": name, **{preset: form.select(part).billed(rule) for preset, form in forms.items()}}
+        for name, part in PARTS.items()
+    ]
+    rows.append({"part": "total", **{preset: form.billed(rule) for preset, form in forms.items()}})
+    columns = [Column("part", "part"), *(Column(preset, preset, kind="int") for preset in forms)]
+    attention = rows[0]
+    dearer = "dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper"
+    length = crossing(forms[BIG], forms[TRANSFORMER_BIG])
+    return (
+        f"{conventions.statement(rule)} By part, at the paper's lengths:\n\n{markdown.table(columns, rows)}\n\n"
+        f"MoA's attention is {dearer} than the Transformer's; the rest is a narrower model: d_m "
+        f"{_size(forms[BIG], 'd_m')} and feed-forward {_size(forms[BIG], 'F')} against "
+        f"{_size(forms[TRANSFORMER_BIG], 'd_m')} and {_size(forms[TRANSFORMER_BIG], 'F')}. Executed, with S = T, MoA "
+        f"Big costs more than Transformer big from T = {length:,} on."
+    )
+
+
+def _size(form: Ledger, letter: str) -> int:
+    return next(entry.dims[letter] for entry in form if letter in entry.dims)
+
+
+def crossing(one: Ledger, other: Ledger, longest: int = 10**6) -> int:
+    """The least length S = T at which ``one`` executes more than ``other``. ValueError where there is none."""
+    # the difference is convex in the length and starts below 0, so it changes sign once
+    low, high = 1, longest
+    if not _exceeds(one, other, high):
+        raise ValueError(f"no length up to {longest:,} makes the first model dearer")
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _exceeds(one, other, middle) else (middle + 1, high)
+    return low
+
+
+def _exceeds(one: Ledger, other: Ledger, length: int) -> bool:
+    return _macs_at(one, length) > _macs_at(other, length)
+
+
+def _macs_at(form: Ledger, length: int) -> int:
+    return sum(entry.with_dims(T=length, S=length).macs for entry in form)

@@ -1,0 +1,83 @@
+"""Schedules: taking and dropping named tensors, and small peaks added up by hand."""
+
+import re
+
+import pytest
+
+from formulas import activations, activations_mha, activations_moa
+
+
+def test_a_schedule_remembers_what_was_live_when_most_was():
+    run = activations.Schedule(4)
+    run.take(a=3, b=5)
+    run.drop("a")
+    run.take_bytes("index", 9)
+    run.derive("b", c=2)
+    assert run.live == {"index": 9, "c": 8}
+    assert run.moments == [{"a": 12}, {"a": 12, "b": 20}, {"b": 20, "index": 9}, {"b": 20, "index": 9, "c": 8}]
+    assert run.peak == {"b": 20, "index": 9, "c": 8} and run.peak_bytes == 37
+
+
+def test_the_first_of_equal_moments_is_the_peak():
+    run = activations.Schedule(1)
+    run.take(a=3)
+    run.drop("a")
+    run.take(b=3)
+    assert run.peak == {"a": 3}
+
+
+def test_a_name_is_live_once():
+    run = activations.Schedule(1)
+    run.take(a=3)
+    with pytest.raises(ValueError, match="^a is live already$"):
+        run.take(a=3)
+    with pytest.raises(KeyError, match="b"):
+        run.drop("b")
+
+
+def test_gradients_of_weights_and_rows():
+    run = activations.Schedule(2)
+    run.take(d_y=3)
+    assert activations.rows_gradient(run, "d_y", 3, False) == "d_y"
+    assert activations.rows_gradient(run, "d_y", 3, True) == "d_y_rows"
+    activations.weight_gradient(run, "proj", "d_y_rows", 7, 0)
+    assert run.live == {"d_proj_weight": 14}
+    run.take(d_z=1)
+    activations.weight_gradient(run, "out", "d_z", 5, 2)
+    assert run.live == {"d_proj_weight": 14, "d_out_weight": 10, "d_out_bias": 4}
+
+
+def test_multi_query_attention_makes_no_copies():
+    run = activations_mha.forward(B=2, T=7, S=5, d_m=13, h=6, d_h=3, g=1, bias=False, element_bytes=4)
+    rows, keys, pairs = 2 * 7 * 18, 2 * 5 * 3, 2 * 6 * 7 * 5
+    assert run.peak_bytes == 4 * (2 * rows + 2 * keys + 2 * pairs + rows)
+    assert list(run.peak) == ["q", "k", "v", "scaled", "scores", "weights", "heads"]
+    assert run.live == {"q": 4 * rows, "k": 4 * keys, "v": 4 * keys, "heads": 4 * rows, "y": 4 * 2 * 7 * 13}
+
+
+@pytest.mark.parametrize("h, names", [(3, {"v_copy"}), (6, {"side_by_side"})], ids=["mha", "gqa"])
+def test_several_key_value_heads_make_copies(h, names):
+    run = activations_mha.forward(B=2, T=7, S=5, d_m=13, h=h, d_h=3, g=3, bias=False, element_bytes=4)
+    assert names <= {name for moment in run.moments for name in moment}
+    single = activations_mha.forward(B=1, T=1, S=1, d_m=13, h=h, d_h=3, g=3, bias=False, element_bytes=4)
+    assert not {"v_copy", "side_by_side", "q_copy"} & {name for moment in single.moments for name in moment}
+
+
+def test_rows_go_in_chunks_whose_matrices_fill_16_mib():
+    limit = 16 * 2**20
+    assert activations_moa.chunks(5, limit // 8, 4) == [2, 2, 1]
+    assert activations_moa.chunks(4, limit // 8, 4) == [2, 2]
+    assert activations_moa.chunks(3, limit, 4) == [1, 1, 1]
+    assert activations_moa.chunks(3, 1, 4) == [3]
+    sizes = dict(B=1, T=5, S=5, d_m=2048, E=3, K=2, D=1024, element_bytes=4)
+    run = activations_moa.forward(**sizes)
+    assert max(moment.get("q_matrices_0", 0) for moment in run.moments) == 2 * 2048 * 1024 * 4
+    assert activations_moa.training(**sizes) is None
+    assert activations_moa.training(**sizes | dict(d_m=7)).peak_bytes > 0
+
+
+def test_indices_are_eight_bytes_each():
+    run = activations_moa.forward(B=2, T=7, S=7, d_m=13, E=11, K=3, D=5, element_bytes=2)
+    assert run.live["indices"] == 2 * 7 * 3 * 8
+    assert run.live["gates"] == 2 * 7 * 3 * 2
+    assert re.fullmatch("[a-z_]+", run.moments[-1].popitem()[0])

@@ -1,0 +1,134 @@
+"""The papers' sentences about cost: relations, searches, verdicts."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import sympy
+
+from formulas import claims
+from formulas.published import tables
+
+FOUND = claims.load()
+BY_NAME = {claim.name: claim for claim in FOUND.claims}
+
+
+def searches(name, largest_sum=12):
+    claim = BY_NAME[name]
+    return [claims.search(claim, relation, largest_sum) for relation in (claim.as_printed, claim.as_executed)]
+
+
+def test_a_value_takes_letters_and_costs_at_other_letters():
+    letters = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
+    assert claims.value("K * D + 1", letters, {}) == 16
+    assert claims.value("moa_macs(E=E + 1) - moa_macs()", letters) == 7 * 13
+    assert claims.value("moa_macs_eq18()", letters) == 3 * 7 * 7 * 5 + 2 * 4 * 7 * 5 * 13
+    assert claims.value("mha_macs_eq19()", letters) == 7 * 7 * 13 + 4 * 7 * 13 * 13
+    assert claims.value("mha_macs()", letters) == 2 * 7 * 7 * 13 + 4 * 7 * 13 * 13
+    router, experts, shared, core = 7 * 13 * 11, 2 * 3 * 7 * 13 * 5, 2 * 7 * 13 * 5, 2 * 3 * 7 * 7 * 5
+    assert claims.value("moa_macs()", letters) == router + experts + shared + core
+    assert claims.value("moa_params_eq20()", letters) == 24 * 5 * 13
+    assert claims.value("moa_params()", letters) == 24 * 5 * 13 + 13 * 11
+    assert claims.value("mha_params_eq20()", letters) == claims.value("mha_params()", letters) == 4 * 13 * 13
+    assert claims.value("moa_macs() < T", letters, {"moa_macs": lambda **_: 1}) is True
+    with pytest.raises(NameError):
+        claims.value("open", letters)
+
+
+def test_a_relation_has_two_sides():
+    assert claims.parts("moa_macs() < 2 * mha_macs()") == ("moa_macs()", "<", "2 * mha_macs()")
+    assert [claims.parts(f"a(E=E + 1) {operator} b")[1] for operator in ("<", "<=", "==")] == ["<", "<=", "=="]
+    for text in ("moa_macs()", "1 < K < 3", "K > 3"):
+        message = f"^{re.escape(repr(text))} is no relation <, <= or == between two sides$"
+        with pytest.raises(ValueError, match=message):
+            claims.parts(text)
+
+
+def test_the_premise_gives_the_other_letters_in_order():
+    claim = replace(BY_NAME["fewer-params"], premise={"K": "E", "d_m": "K * D"})
+    assert claims.complete(claim, {"E": 3, "D": 5}) == {"E": 3, "D": 5, "K": 3, "d_m": 15}
+
+
+def test_fewer_macs_holds_as_printed_and_fails_where_the_router_is_large():
+    printed, executed = searches("fewer-macs")
+    assert printed.counterexample is None
+    # E = 2 D (K - 1) is where both cost the same
+    assert executed == claims.Search({"T": 1, "K": 2, "E": 2, "D": 1, "d_m": 2}, 1)
+    assert claims.verdict(printed, executed) == "holds only as printed"
+
+
+def test_the_search_tries_every_point_once():
+    claim = BY_NAME["fewer-macs"]
+    printed = claims.search(claim, claim.as_printed, 10)
+    sizes = range(1, 8)
+    points = [(t, k, e, d) for t in sizes for k in sizes for e in sizes for d in sizes]
+    assert printed.tried == sum(k > 1 and e >= k and t + k + e + d <= 10 for t, k, e, d in points)
+
+
+def test_the_search_finds_the_smallest_sum_first():
+    claim = replace(BY_NAME["params-without-macs"], letters=("T", "K"), assume=[], as_executed="T + K < 5 or K == 4")
+    found = claims.search(claim, claim.as_executed, 9)
+    assert found.counterexample == {"T": 2, "K": 3}
+    assert found.tried == 1 + 2 + 3 + 2
+    assert claims.search(claim, "T + K < 9", 9).tried == claims.search(claim, "T + K < 9", 10).tried == 29
+    assert claims.search(claim, "T + K < 9", 8) == claims.Search(None, 28)
+
+
+def test_with_one_expert_the_sentence_fails_at_once():
+    printed, executed = searches("fewer-macs-with-one-expert")
+    assert printed.counterexample == executed.counterexample == {"T": 1, "E": 1, "D": 1, "K": 1, "d_m": 1}
+    assert claims.verdict(printed, executed) == "fails"
+
+
+@pytest.mark.parametrize(
+    "name, smallest",
+    [
+        ("fewer-params", {"E": 2, "D": 1, "K": 2, "d_m": 2, "T": 1}),
+        ("params-without-macs", {"T": 1, "K": 1, "E": 1, "D": 1, "d_m": 1}),
+    ],
+)
+def test_smallest_counterexamples(name, smallest):
+    printed, executed = searches(name)
+    assert (printed.counterexample, executed.counterexample) == (None, smallest)
+
+
+def test_verdicts_take_both_searches():
+    none, some = claims.Search(None, 3), claims.Search({"T": 1}, 1)
+    assert claims.verdict(none, none) == "holds"
+    assert claims.verdict(none, some) == "holds only as printed"
+    assert claims.verdict(some, none) == claims.verdict(some, some) == "fails"
+
+
+def test_with_symbols_the_difference_is_the_condition():
+    claim = BY_NAME["fewer-macs"]
+    T, K, E, D = sympy.symbols("T K E D", positive=True)
+    letters = claims.complete(claim, {"T": T, "K": K, "E": E, "D": D})
+    left, right = (claims.value(side, letters) for side in claims.parts(claim.as_executed)[::2])
+    assert sympy.expand(right - left - T * K * D * (2 * D * (K - 1) - E)) == 0
+
+
+def test_the_default_search_covers_sums_up_to_20():
+    claim = replace(BY_NAME["fewer-params"], assume=[])
+    assert claims.search(claim, "T == 1").tried == 20 * 19 // 2
+
+
+def test_the_printed_ratio_is_of_the_printed_cells():
+    (ratio,) = FOUND.ratios
+    table = tables.load(ratio.table)
+    assert claims.printed_ratio(ratio, table) == Fraction(1220, 2090)
+    rows = tuple(replace(row, macs="1.5G") if row.name == ratio.row else row for row in table.rows)
+    assert claims.printed_ratio(ratio, replace(table, rows=rows)) == Fraction(1500, 2090)
+
+
+def test_every_claim_names_place_and_sentence_and_has_relations():
+    assert FOUND.source.endswith("arXiv 2210.05144v1")
+    assert [model.name for model in FOUND.named_models] == ["16K32E512D"]
+    for claim in FOUND.claims:
+        assert claim.place and claim.sentence.endswith(".") and claim.because.endswith(".")
+        claims.parts(claim.as_printed), claims.parts(claim.as_executed)
+
+
+def test_loading_again_gives_the_same_claims():
+    # inside a test, so that a mutant of the loading is seen: the modules' own loading happens before it
+    assert claims.load() == FOUND

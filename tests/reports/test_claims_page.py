@@ -1,0 +1,138 @@
+"""The page that judges the papers' claims: each part follows its data, and a changed number changes it."""
+
+from dataclasses import replace
+
+import pytest
+
+from formulas import claims as data
+from formulas.published import tables
+from reports import claims, printed, results
+
+FOUND = data.load()
+BY_NAME = {claim.name: claim for claim in FOUND.claims}
+
+
+@pytest.fixture
+def small_search(monkeypatch):
+    monkeypatch.setattr(
+        claims, "searches", lambda claim: [data.search(claim, r, 8) for r in (claim.as_printed, claim.as_executed)]
+    )
+
+
+def judged(name, **changes):
+    claim = replace(BY_NAME[name], **changes)
+    return claims.paragraph(claim, *claims.searches(claim))
+
+
+def test_a_claim_is_judged_by_symbols_search_and_count(small_search):
+    text = judged("fewer-macs")
+    assert "*Holds only as printed.*" in text
+    assert "$d_m = D K$" in text and r"$E \ge K$" in text
+    assert "It holds at every point" in text
+    assert r"$D K T \left(2 D K - 2 D - E\right)$" in text
+    assert "T=1 K=2 E=2 D=1 d_m=2" in text
+    # router 4, two expert projections 8, shared ones 4, core 4; MHA: four projections 16, core 4
+    assert "`moa_macs()` is 20 and `mha_macs()` is 20, so the relation fails" in text
+
+
+def test_a_changed_claim_changes_the_page(small_search):
+    assert "*Holds.*" in judged("fewer-macs", as_executed="moa_macs_eq18() < mha_macs()")
+    assert "*Fails.*" in judged("fewer-macs", as_printed="moa_macs_eq18() < mha_macs_eq19() - 4")
+
+
+def test_a_claim_that_counts_otherwise_is_an_error(small_search, monkeypatch):
+    monkeypatch.setattr(results, "counted_layer", lambda spec: {"macs": 7, "counted_params": 7, "ledger": []})
+    with pytest.raises(ArithmeticError, match=r"fewer-macs at T=1 .*: counted \[7, 7\], by the closed form \[20, 20\]"):
+        judged("fewer-macs")
+
+
+@pytest.mark.parametrize(
+    "relation, sure",
+    [
+        ("moa_macs_eq18() < mha_macs_eq19()", True),
+        ("moa_macs() < mha_macs()", False),
+        ("T <= T + K - 2", True),
+        ("T < T + K - 2", False),
+        ("E + K == K + E", True),
+        ("K <= E", True),
+        ("K < E", False),
+        ("1 <= 1", True),
+    ],
+)
+def test_a_proof_takes_the_assumptions(relation, sure):
+    assert claims.proved(BY_NAME["fewer-macs"], relation) == sure
+
+
+def made_up(macs):
+    """Two rows, closed form and counted, of these MACs."""
+    (ratio,) = FOUND.ratios
+    names = (ratio.row, ratio.against)
+    return {
+        "rows": [
+            {"row": name, "counter": counter, "macs": size, "macs_under_rule": size}
+            for name, size in zip(names, macs, strict=True)
+            for counter in ("closed-form", "torch")
+        ]
+    }
+
+
+def test_a_changed_printed_number_changes_the_ratio(monkeypatch):
+    monkeypatch.setattr(results, "published", lambda name: made_up((584, 1000)))
+    assert "is printed 0.584, under the table's rule 0.584, exact 0.584, counted by torch 0.584" in printed.ratios()
+    assert "*Fails*" in printed.ratios()
+    table = tables.load("moa-table1")
+    rows = tuple(replace(row, macs="1045M") if row.name.startswith("MoA Big") else row for row in table.rows)
+    monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=rows))
+    assert "is printed 0.500, " in printed.ratios() and "*Fails*" in printed.ratios()
+    monkeypatch.setattr(results, "published", lambda name: made_up((500, 1000)))
+    assert "*Holds*" in printed.ratios()
+
+
+def test_the_premise_is_met_by_the_rows_whose_widths_say_so():
+    text = printed.premises()
+    for row in tables.load("moa-table3").rows:
+        top_k, _, width = (int(part) for part in row.preset.removeprefix("moa-").translate(LETTERS).split())
+        quotient = top_k * width // 512
+        assert any(line.startswith(f"| {row.name} ") and line.endswith(f" {quotient} |") for line in text.splitlines())
+    assert text.startswith("k d_h equals d_m in 1 of the 8 rows of Table 3 (C: 8K32E64D)")
+
+
+LETTERS = str.maketrans({"K": " ", "E": " ", "D": ""})
+
+
+def test_the_unlisted_model_is_in_no_table(monkeypatch):
+    text = printed.unlisted()
+    assert "`16K32E512D` is named in Table 4, Figure 4, and no table of the paper holds it" in text
+    table = tables.load("moa-table3")
+    listed = replace(table, rows=(replace(table.rows[0], preset="moa-16K32E512D"), *table.rows[1:]))
+    monkeypatch.setattr(tables, "load", lambda name: listed)
+    assert "and a table holds it" in printed.unlisted()
+
+
+def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
+    forms = results.ledgers(printed.BIG, printed.TRANSFORMER_BIG)
+    one, other = forms[printed.BIG], forms[printed.TRANSFORMER_BIG]
+    length = printed.crossing(one, other)
+
+    def macs(t, d_m, f, attention):
+        encoder, decoder = attention(t) + 2 * t * d_m * f, 2 * attention(t) + 2 * t * d_m * f
+        return 6 * (encoder + decoder) + t * d_m * 32000
+
+    def moa_macs(t):
+        return t * 512 * 32 + 2 * 17 * t * 512 * 256 + 2 * 16 * t * t * 256
+
+    def mha_macs(t):
+        return 4 * t * 1024 * 1024 + 2 * t * t * 1024
+
+    for t, dearer in ((length, True), (length - 1, False)):
+        assert (macs(t, 512, 2048, moa_macs) > macs(t, 1024, 4096, mha_macs)) == dearer
+    with pytest.raises(ValueError, match="^no length up to 9 makes the first model dearer$"):
+        printed.crossing(one, other, longest=9)
+
+
+def test_the_footnote_is_answered_by_the_vocabulary_projection():
+    text = printed.convolutions()
+    kernels = sum((3, 7, 15, 31, 31, 31, 31)) + sum((3, 7, 15, 31, 31, 31))
+    assert f"{10 * 1024 * kernels:,}" in text
+    assert text.count(f"{10 * 1024 * 32000:,}") == 2
+    assert "prints 1750M. All" in text and "without it the row prints 1750M" in text
