@@ -181,3 +181,15 @@ def test_what_has_no_schedule_has_no_peak():
     for options in (dict(bias=True), dict(noisy=True), dict(head_dim=1)):
         config = make_config(LAYERS["moa"] | options)
         assert memory.ACCOUNTS["peak_training_bytes"].value(Subject(config, lengths(3, 11), Assumptions())) is None
+
+
+def test_bytes_that_steps_move():
+    config = make_config(LAYERS["mqa"])
+    subject = Subject(config, lengths(3, 11), Assumptions(context=13, generate=5, element_bytes=2))
+    weights = 2 * 13 * 35 + 2 * 13 * 7
+
+    def step(stored):
+        return 2 * (weights + 3 * 2 * 7 * stored + 3 * 2 * 7)
+
+    assert memory.ACCOUNTS["decode_bytes"].value(subject) == step(13)
+    assert memory.generate_bytes(subject) == sum(step(stored) for stored in range(1, 6))

@@ -2,7 +2,7 @@
 
 import sympy
 
-from formulas import decoding, mha, moa
+from formulas import decoding, encoder_decoder, mha, moa
 from formulas.ledger import Entry, Ledger, ledger
 
 
@@ -103,3 +103,9 @@ def test_training_multiplies_each_contraction_by_three():
     form = ledger(mha_form("", B=2, T=7, S=7), Entry("", "norm", {"T": 7}))
     assert decoding.training_macs(form) == form.macs + 2 * form.macs
     assert decoding.training_macs(Ledger(())) == 0
+
+
+def test_a_step_names_the_modules_of_the_model():
+    whole = {(e.path, e.kind) for e in encoder_decoder.model(moa_form, T=7, **SIZES)}
+    step = decoding.encoder_decoder_step(moa_form, **SIZES, new=1, stored=7)
+    assert {(e.path, e.kind) for e in step} == {(path, kind) for path, kind in whole if not path.startswith("encoder.")}
