@@ -2,7 +2,7 @@
 
 from bench.table import Column
 from formulas.published import tables as published
-from reports import equations, latency, markdown, results, tables
+from reports import choosing, equations, latency, markdown, results, tables
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -26,12 +26,14 @@ def text() -> str:
     parts.append("Written by `python -m reports`; `python -m reports --check` tells whether it is stale.")
     parts.append(markdown.section("Glossary", _glossary(), equations.legend()))
     parts.append(markdown.section("Where the stored times were measured", latency.environments()))
-    parts.append(markdown.section("Eq. 18-20 as printed and as executed", equations.comparison()))
+    parts.append(markdown.section("Eq. 18-20 as printed and as executed", equations.comparison(), choosing.derived()))
     parts.append(markdown.section("The published tables", tables.verdicts()))
     for name in published.NAMES:
         table = results.published(name)
         heading = f"{table['place']}: {published.load(name).title}"
         parts.append(markdown.section(heading, tables.counted(name), tables.parameters(name), level=3))
+    parts.append(markdown.section("The big models of Table 1, side by side", choosing.comparison()))
+    parts.append(markdown.section("Choosing sizes under a budget", choosing.budget()))
     parts.append(markdown.section("Formula consistency", _consistency()))
     parts.append(markdown.section("Time per layer", latency.tables("layer")))
     parts.append(markdown.section("Time per model", latency.tables("model")))
