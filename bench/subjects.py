@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.ledgers import ledger_of, resolve_lengths
+from bench.measure import measure
 from formulas.ledger import Ledger, Size
 from models.config import ATTENTIONS, AttentionConfig, ModelConfig
 from models.presets import parse_overrides, preset
@@ -42,6 +43,14 @@ class Subject:
         overrides = parse_overrides(self.preset, assignments(self.name)) | {field: size}
         return Subject(self.name, self.preset, preset(self.preset, overrides), self.lengths)
 
+    def counted(self, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
+        """Each counter's reading less what it adds by name, or why there is none."""
+        taken = measure(self.config, self.lengths, counters, device=device, label=self.name).counts
+        return {
+            count.counter: count.reason if count.macs is None else count.macs - sum(count.additions.values())
+            for count in taken
+        }
+
     def letters(self) -> tuple[str, ...]:
         """The letters whose turning points are sought: T, and K and E where the attention has experts."""
         own = ATTENTIONS[self.config.attention.variant].fields_by_letter
@@ -49,11 +58,16 @@ class Subject:
 
 
 def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Subject:
-    """The subject that ``NAME,FIELD=VALUE,…`` names, with the assignments of ``extra`` too.
+    """The subject that ``NAME,FIELD=VALUE,…`` names, with the assignments of ``extra`` too; or a user's module,
+    ``FILE.py:FUNCTION,NAME=INTEGER,…``, which takes no more than its own.
 
     Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist.
     """
     name = text.partition(",")[0]
+    if ":" in name:
+        from bench import module, module_subject
+
+        return module_subject.of_module(name, module.settings(assignments(text)))
     full = ",".join((text, *extra))
     config = preset(name, parse_overrides(name, assignments(full)))
     resolved = resolve_lengths(config, lengths)

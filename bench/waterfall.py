@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.ledgers import describe_input
-from bench.measure import measure
 from bench.sections import Row, Section
 from bench.subjects import Subject
 from bench.table import Column, Table
@@ -153,9 +152,8 @@ def _turns(a: Subject, b: Subject, ways: Sequence[Account], counters, device) ->
 def _turn_rows(a: Subject, b: Subject, ways, counters, device) -> Iterator[Row]:
     from bench.turning import symbol, turns
 
-    movable = [("T", "AB")] + [
-        (letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"
-    ]
+    movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
+    movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
     for way in ways:
         for letter, which in movable:
             unknown = symbol(letter)
@@ -187,12 +185,13 @@ def _confirm(a, b, letter, which, turn, way, counters, device) -> tuple[str, lis
             return "cannot be built", [f"{letter} = {size}: {error}"], []
         if way is not EXACT:
             continue
-        taken = [measure(s.config, s.lengths, counters, device=device, label=s.name) for s in sides]
-        for left, right in zip(*(m.counts for m in taken), strict=True):
-            if None in (left.macs, right.macs):
-                return "no module", [left.reason or right.reason], []
-            if (left.macs - sum(left.additions.values())) - (right.macs - sum(right.additions.values())) != expected:
-                failures.append(f"{letter} = {size}: {left.counter} does not count a difference of {expected:,}")
+        left, right = (side.counted(counters, device) for side in sides)
+        for name in left:
+            reasons = [reading for reading in (left[name], right[name]) if isinstance(reading, str)]
+            if reasons:
+                return "no module", reasons[:1], []
+            if left[name] - right[name] != expected:
+                failures.append(f"{letter} = {size}: {name} does not count a difference of {expected:,}")
     if way is not EXACT:
         return "closed form", [], []
     if not counters:

@@ -7,6 +7,7 @@ from formulas.published import tables as published
 from reports import (
     audit,
     break_even,
+    choosing,
     claims,
     equations,
     latency,
@@ -41,13 +42,15 @@ def text() -> str:
     parts.append("Written by `python -m reports`; `python -m reports --check` tells whether it is stale.")
     parts.append(markdown.section("Glossary", _glossary(), equations.legend()))
     parts.append(markdown.section("Where the stored times were measured", latency.environments()))
-    parts.append(markdown.section("Eq. 18-20 as printed and as executed", equations.comparison()))
+    parts.append(markdown.section("Eq. 18-20 as printed and as executed", equations.comparison(), choosing.derived()))
     parts.append(markdown.section("The published tables", tables.verdicts()))
     for name in published.MOA_NAMES:
         table = results.published(name)
         heading = f"{table['place']}: {published.load(name).title}"
         parts.append(markdown.section(heading, tables.counted(name), tables.parameters(name), level=3))
     parts.append(markdown.section("MoH: where its MACs come from", tables.moh()))
+    parts.append(markdown.section("The big models of Table 1, side by side", choosing.comparison()))
+    parts.append(markdown.section("Choosing sizes under a budget", choosing.budget()))
     parts.append(markdown.section("Formula consistency", _consistency()))
     parts.append(markdown.section("What each counter misses and adds", audit.matrix()))
     parts.append(markdown.section("The calls that make each difference", audit.causes(), level=3))

@@ -69,15 +69,10 @@ def test_as_executed_the_big_models_change_places_between_785_and_786_tokens(cap
 
 
 def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypatch):
-    from bench.counters import registry
+    def off_by_one(subject, counters, device):
+        return {"torch": subject.ledger.macs + (subject.preset == "transformer-big")}
 
-    counted = registry.counter("torch").count
-
-    def off_by_one(model, inputs, *, label):
-        reading = counted(model, inputs, label=label)
-        return type(reading)(**{**vars(reading), "macs": reading.macs + label.startswith("moa")})
-
-    monkeypatch.setattr(registry.counter("torch"), "count", off_by_one)
+    monkeypatch.setattr(subjects.Subject, "counted", off_by_one)
     code, out, err = run(capsys, *BIG, "--counter", "torch", "--check")
     assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err
 
@@ -127,3 +122,37 @@ def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys):
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1 and message in err
+
+
+USER = """
+import torch
+from torch import nn
+
+class Layer(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.self_attn = nn.MultiheadAttention(d, 2, batch_first=True, bias=False)
+
+    def forward(self, x):
+        return self.self_attn(x, x, x, need_weights=False)[0]
+
+def layer(T, d):
+    return Layer(d), (torch.empty(1, T, d),)
+"""
+
+
+def test_a_preset_stands_against_a_users_module(capsys, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(USER)
+    small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
+    data = tables_of(capsys, "--compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
+    d, D, h = 1792, 128, 8
+    assert by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
+    assert by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d
+    # three MoA layers with E = K = 8, two feed-forward blocks, the vocabulary; S = T
+    linear = 3 * (512 * 8 + 2 * h * 512 * D + 2 * 512 * D) + 2 * 2 * 512 * 7 + 512 * 11 - 4 * d * d
+    square = 3 * 2 * h * D - 2 * d
+    (turn,) = [r for r in data["compare-turns"] if r["letter"] == "T"]
+    assert turn["difference"] == f"{square}*T^2 - {-linear}*T"
+    assert (turn["below"], turn["above"]) == (-linear // square, -linear // square + 1)
+    assert turn["counted"] == "torch"

@@ -1,0 +1,92 @@
+"""Derived polynomials, the comparison of Table 1's big models, and one search under a budget, each run now."""
+
+import json
+from typing import Any
+
+from bench.table import Column
+from reports import markdown, results
+
+DERIVED = (
+    ("MoA layer", "Eq. 18", "moa-8K8E128D", "attention", "T,S,K,E,D,d_model"),
+    ("MHA layer", "Eq. 19", "transformer-base", "attention", "T,S,h,d_h,d_model"),
+    ("feed-forward block", None, "transformer-base", "feed-forward", "T,d_model,d_ff"),
+)
+COMPARED = ("moa-16K32E256D", "transformer-big")
+# No records: times differ from machine to machine, and this table must not.
+BUDGET = ("--like", "transformer-big", "--attention", "moa", "--params", "250M", "--limit", "8", "--records", "none")
+
+
+def _tables(*argv: str) -> dict[str, dict[str, Any]]:
+    found = json.loads(results.command(*argv, "--format", "json"))["tables"]
+    return {table["name"]: table for table in found}
+
+
+def derived() -> str:
+    """The closed forms that running the modules gives, each equal to the one of formulas/."""
+    rows, notes = [], []
+    for what, equation, preset, part, names in DERIVED:
+        argv = ("bench.derive", "--preset", preset, "--part", part, "--vars", names)
+        table = _tables(*argv)["derive"]
+        total = next(row for row in table["rows"] if row["kind"] == "total")
+        kinds = ", ".join(f"{row['kind']} ${row['latex']}$" for row in table["rows"] if row["kind"] != "total")
+        equal = "yes" if table["equals_closed_form"] else "no"
+        rows.append({"what": what, "printed": equation, "total": f"${total['latex']}$", "kinds": kinds, "equal": equal})
+        notes.append([f"`python -m {' '.join(argv)}`: {table['method']}"])
+    columns = [
+        Column("what", "derived by running"),
+        Column("printed", "printed as"),
+        Column("total", "multiply-accumulates"),
+        Column("kinds", "by kind"),
+        Column("equal", "the exact form above"),
+    ]
+    return markdown.table(columns, rows, notes)
+
+
+def comparison() -> str:
+    """Where Table 1's big models differ, and where their ranking turns."""
+    a, b = COMPARED
+    tables = _tables("bench.macs", "--compare", a, b, "--check")
+    blocks, turns = tables["compare-block"]["rows"], tables["compare-turns"]["rows"]
+    numbers = [
+        Column(f"{key}_{account}", f"{head}, {account}", kind="int", sign=key == "difference")
+        for account in ("rule", "exact")
+        for key, head in (("a", a), ("b", b), ("difference", "A less B"), ("sum", "from B to A"))
+    ]
+    found = [row for row in turns if row["below"] is not None]
+    letters = [
+        Column("account", "account"),
+        Column("letter", "size"),
+        Column("difference", "A less B"),
+        Column("below", "last at", kind="int"),
+        Column("at_below", "A less B there", kind="int", sign=True),
+        Column("above", "first at", kind="int"),
+        Column("at_above", "A less B there", kind="int", sign=True),
+        Column("counted", "counted there"),
+    ]
+    about = (
+        f"A is {a}, B is {b}; `python -m bench.macs --compare {a} {b}`. The rule is Table 1's. T is every input "
+        "length at once; K and E of a model are changed alone. Each change of the ranking is solved from the closed "
+        "forms and, where the models can be built, counted at both integers."
+    )
+    return "\n\n".join(
+        [about, markdown.table([Column("block", "block"), *numbers], blocks), markdown.table(letters, found)]
+    )
+
+
+def budget() -> str:
+    """One search: MoA models with the multiply-accumulates of the big Transformer and a bound on parameters."""
+    rows = _tables("bench.budget", *BUDGET)["budget"]["rows"]
+    columns = [
+        *(Column(letter, letter, kind="int") for letter in ("K", "E", "D")),
+        Column("macs", "MACs", kind="int"),
+        Column("params", "parameters", kind="int"),
+        Column("active_params", "active", kind="int"),
+        Column("kv_bytes", "cache bytes", kind="int"),
+        Column("preset", "as a preset"),
+    ]
+    about = (
+        f"`python -m bench.budget {' '.join(BUDGET[:-2])}`: MoA models whose exact MACs are within 2 % of the big "
+        "Transformer's, around its own widths, with a bound on parameters. On the front: more parameters and active "
+        "parameters are better, fewer MACs and cache bytes; rows that differ by less than 5 % in everything are one."
+    )
+    return f"{about}\n\n{markdown.table(columns, [{**row, 'preset': '`' + row['preset'] + '`'} for row in rows])}"
