@@ -136,7 +136,7 @@ def counted() -> dict:
     def record(variant: str, letters: Mapping[str, int]):
         point = {"d_m": letters["d_m"], "T": letters["T"]}
         point |= {key: letters[key] for key in "KED"} if variant == "moa" else {"h": 1}
-        return results.counted_layer(" ".join(f"{key}={size}" for key, size in point.items()))
+        return results.counted_layer(point)
 
     def params(variant: str, letters: Mapping[str, int]) -> int:
         # the paper counts both layers without biases

@@ -1,5 +1,7 @@
 """The report: one markdown file whose every number is computed when it is written."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench.table import Column
@@ -36,37 +38,47 @@ GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_
 
 def text() -> str:
     """The whole report."""
-    audits = (partial(results.audit, device) for device in audit.DEVICES)
-    results.prefetch(results.macs, *audits, *(partial(results.grid, grid) for grid in GRIDS))
-    parts = ["# headcount: what the closed forms, the counters and the clock say"]
-    parts.append("Written by `python -m reports`; `python -m reports --check` tells whether it is stale.")
-    parts.append(markdown.section("Glossary", _glossary(), equations.legend()))
-    parts.append(markdown.section("Where the stored times were measured", latency.environments()))
-    parts.append(markdown.section("Eq. 18-20 as printed and as executed", equations.comparison(), choosing.derived()))
-    parts.append(markdown.section("The published tables", tables.verdicts()))
-    for name in published.MOA_NAMES:
-        table = results.published(name)
-        heading = f"{table['place']}: {published.load(name).title}"
-        parts.append(markdown.section(heading, tables.counted(name), tables.parameters(name), level=3))
-    parts.append(markdown.section("MoH: where its MACs come from", tables.moh()))
-    parts.append(markdown.section("The big models of Table 1, side by side", choosing.comparison()))
-    parts.append(markdown.section("Choosing sizes under a budget", choosing.budget()))
-    parts.append(markdown.section("Formula consistency", _consistency()))
-    parts.append(markdown.section("What each counter misses and adds", audit.matrix()))
-    parts.append(markdown.section("The calls that make each difference", audit.causes(), level=3))
-    parts.append(markdown.section("The papers' claims about cost", claims.page(), printed.ratios()))
-    parts.append(markdown.section("Which rows meet the premise k d_h = d_m", printed.premises(), level=3))
-    parts.append(markdown.section("Rows that their table's rule does not print", printed.rows_without_rule(), level=3))
-    parts.append(markdown.section("The convolutions of the footnote", printed.convolutions(), level=3))
-    parts.append(markdown.section("Vocabularies that the printed parameters imply", printed.vocabularies(), level=3))
-    parts.append(markdown.section("Models outside the tables", printed.unlisted(), level=3))
-    parts.append(markdown.section("Where MoA Big saves", printed.savings(), level=3))
-    parts.append(markdown.section("Memory and decoding", memory.layers(), memory.models()))
-    parts.append(markdown.section("Time per layer", latency.tables("layer")))
-    parts.append(markdown.section("Time per model", latency.tables("model")))
-    parts.append(markdown.section("The authors' wall-clock sentence", latency.sentence()))
-    parts.append(markdown.section("MoH: where skipping heads pays", break_even.tables()))
+    titled = _sections()
+    # Each waits for commands of its own; two run at a time.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        made = list(pool.map(lambda maker: maker(), [maker for _, _, makers in titled for maker in makers]))
+    texts = iter(made)
+    parts = [
+        "# headcount: what the closed forms, the counters and the clock say",
+        "Written by `python -m reports`; `python -m reports --check` tells whether it is stale.",
+        *(markdown.section(title, *(next(texts) for _ in makers), level=level) for title, level, makers in titled),
+    ]
     return "\n\n".join(parts) + "\n"
+
+
+def _sections() -> list[tuple[str, int, list[Callable[[], str]]]]:
+    """Every section's title, its level and the makers of its parts."""
+    named = [(f"{published.load(name).place}: {published.load(name).title}", name) for name in published.MOA_NAMES]
+    return [
+        ("Glossary", 2, [_glossary, equations.legend]),
+        ("Where the stored times were measured", 2, [latency.environments]),
+        ("Eq. 18-20 as printed and as executed", 2, [equations.comparison, choosing.derived]),
+        ("The published tables", 2, [tables.verdicts]),
+        *((title, 3, [partial(tables.counted, name), partial(tables.parameters, name)]) for title, name in named),
+        ("MoH: where its MACs come from", 2, [tables.moh]),
+        ("The big models of Table 1, side by side", 2, [choosing.comparison]),
+        ("Choosing sizes under a budget", 2, [choosing.budget]),
+        ("Formula consistency", 2, [_consistency]),
+        ("What each counter misses and adds", 2, [audit.matrix]),
+        ("The calls that make each difference", 3, [audit.causes]),
+        ("The papers' claims about cost", 2, [claims.page, printed.ratios]),
+        ("Which rows meet the premise k d_h = d_m", 3, [printed.premises]),
+        ("Rows that their table's rule does not print", 3, [printed.rows_without_rule]),
+        ("The convolutions of the footnote", 3, [printed.convolutions]),
+        ("Vocabularies that the printed parameters imply", 3, [printed.vocabularies]),
+        ("Models outside the tables", 3, [printed.unlisted]),
+        ("Where MoA Big saves", 3, [printed.savings]),
+        ("Memory and decoding", 2, [memory.layers, memory.models]),
+        ("Time per layer", 2, [partial(latency.tables, "layer")]),
+        ("Time per model", 2, [partial(latency.tables, "model")]),
+        ("The authors' wall-clock sentence", 2, [latency.sentence]),
+        ("MoH: where skipping heads pays", 2, [break_even.tables]),
+    ]
 
 
 def _glossary() -> str:

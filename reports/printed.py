@@ -62,7 +62,7 @@ def premises() -> str:
 def unlisted() -> str:
     """Models that the paper names and no table holds."""
     parts = []
-    presets = {row.preset for name in tables.NAMES for row in tables.load(name).rows}
+    presets = {row.preset for name in tables.MOA_NAMES for row in tables.load(name).rows}
     for model in claims.load().named_models:
         holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
         forms = results.ledgers(model.preset, model.nearest)
@@ -81,7 +81,7 @@ def unlisted() -> str:
 def rows_without_rule() -> str:
     """Every row that its table's rule does not print, with the arithmetic of its verdict."""
     lines = []
-    for name in tables.NAMES:
+    for name in tables.MOA_NAMES:
         for record in results.published(name)["rows"]:
             if record["counter"] == "closed-form" and record["verdict"] not in ("reproduced", "nothing printed"):
                 lines.append(
@@ -93,7 +93,7 @@ def rows_without_rule() -> str:
 def vocabularies() -> str:
     """Whether one vocabulary gives a table's parameter figures."""
     lines = []
-    for name in tables.NAMES:
+    for name in tables.MOA_NAMES:
         lines += [f"- {tables.load(name).place}, {line}" for line in results.published(f"{name}-vocabulary")["below"]]
     return "\n".join(lines)
 

@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from bench import records
@@ -24,6 +24,22 @@ class CommandFailed(Exception):
     exit_code = 1
 
 
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` that runs once for each set of arguments, whichever threads ask."""
+    made: dict[tuple, Any] = {}
+    locks: dict[tuple, Lock] = {}
+
+    @wraps(function)
+    def remembered(*key):
+        with locks.setdefault(key, Lock()):
+            if key not in made:
+                made[key] = function(*key)
+            return made[key]
+
+    return remembered
+
+
+@once
 def command(*argv: str) -> str:
     """The stdout of ``python -m ARGV``; CommandFailed where it fails."""
     done = subprocess.run([sys.executable, "-m", *argv], capture_output=True, text=True, cwd=ROOT)
@@ -33,14 +49,7 @@ def command(*argv: str) -> str:
     return done.stdout
 
 
-def prefetch(*calls: Callable[[], Any]) -> None:
-    """Make several cached results side by side; what fails fails again, and is told, where it is used."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for made in [pool.submit(call) for call in calls]:
-            made.exception()
-
-
-@cache
+@once
 def macs() -> dict[str, Any]:
     """Every published table, counted now."""
     return json.loads(command("bench.macs", "--check", "--format", "json"))
@@ -57,20 +66,20 @@ def command_times() -> dict[str, Any] | None:
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
-@cache
+@once
 def grid(spec: str) -> dict[str, Any]:
     """A grid counted now by every counter."""
     return json.loads(command("bench.macs", "--check", "--grid", spec, "--format", "json"))["tables"][0]
 
 
-@cache
+@once
 def moh_tables() -> str:
     """The tables of the MoH paper and the dense anchors in closed form, as markdown."""
     names = [name for name in NAMES if name not in MOA_NAMES]
     return command("bench.macs", "--check", "--table", *names, "--counter", "closed-form", "--format", "md")
 
 
-@cache
+@once
 def audit(device: str) -> str:
     """Every spelling under every counter on one device, as markdown."""
     return command("bench.macs", "--audit", "--device", device, "--format", "md")
@@ -87,14 +96,23 @@ def stored(kind: str) -> list[dict[str, Any]]:
     return found
 
 
-@cache
-def counted_layer(spec: str) -> dict[str, Any]:
-    """One layer of a grid of one point, counted now by PyTorch's counter: the JSON record of the reading."""
+def counted_layer(point: Mapping[str, int]) -> dict[str, Any]:
+    """One layer of a grid, counted now by PyTorch's counter: the JSON record of the reading.
+
+    Counterexamples are small: all layers with sizes 1 and 2 are counted at once.
+    """
+    small = set(point.values()) <= {1, 2}
+    spec = " ".join(f"{letter}={'1,2' if small else size}" for letter, size in point.items())
+    return next(row for row in _counted_layers(spec) if row["point"] == dict(point))
+
+
+@once
+def _counted_layers(spec: str) -> list[dict[str, Any]]:
     found = command("bench.macs", "--check", "--grid", spec, "--counter", "torch", "--format", "json")
-    return next(row for row in json.loads(found)["tables"][0]["rows"] if row["counter"] == "torch")
+    return [row for row in json.loads(found)["tables"][0]["rows"] if row["counter"] == "torch"]
 
 
-@cache
+@once
 def ledgers(*presets: str) -> dict[str, Ledger]:
     """The exact ledgers of presets at their papers' lengths, by name."""
     found = json.loads(command("bench.macs", "--preset", *presets, "--counter", "closed-form", "--format", "json"))
