@@ -14,11 +14,9 @@ PROG = "python -m reports"
 
 def files() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
-    path = ROOT / "README.md"
-    return {
-        path: blocks.fill(path.read_text("utf-8"), readme.blocks()),
-        GENERATED / "report.md": document.text(),
-    }
+    # The report runs its commands side by side; the README takes what is there then.
+    report, path = document.text(), ROOT / "README.md"
+    return {GENERATED / "report.md": report, path: blocks.fill(path.read_text("utf-8"), readme.blocks())}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -39,8 +39,8 @@ GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_
 def text() -> str:
     """The whole report."""
     titled = _sections()
-    # Each waits for commands of its own; two run at a time.
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    # Most wait for a command, and several for the same one.
+    with ThreadPoolExecutor(max_workers=8) as pool:
         made = list(pool.map(lambda maker: maker(), [maker for _, _, makers in titled for maker in makers]))
     texts = iter(made)
     parts = [

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Any
 
 from bench import records
@@ -16,6 +16,10 @@ from formulas.published.tables import MOA_NAMES, NAMES
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "reports" / "records"
 GENERATED = ROOT / "reports" / "generated"
+
+
+# Commands that run at a time.
+_SLOTS = Semaphore(2)
 
 
 class CommandFailed(Exception):
@@ -42,7 +46,8 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
 @once
 def command(*argv: str) -> str:
     """The stdout of ``python -m ARGV``; CommandFailed where it fails."""
-    done = subprocess.run([sys.executable, "-m", *argv], capture_output=True, text=True, cwd=ROOT)
+    with _SLOTS:
+        done = subprocess.run([sys.executable, "-m", *argv], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise CommandFailed(f"python -m {' '.join(argv)} exited {done.returncode}: {last}")
