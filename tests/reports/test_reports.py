@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports import __main__ as command
-from reports import blocks, readme, results
+from reports import blocks, document, readme, results
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +36,8 @@ def readme_in(tmp_path, monkeypatch):
     path = tmp_path / "README.md"
     path.write_text("<!-- generated: x -->\nold\n<!-- end: x -->\n")
     monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "GENERATED", tmp_path / "generated")
+    monkeypatch.setattr(document, "text", lambda: "a report")
     monkeypatch.setattr(readme, "blocks", lambda: {"x": lambda: "new"})
     return path
 
@@ -43,8 +45,9 @@ def readme_in(tmp_path, monkeypatch):
 def test_check_names_a_stale_file_and_writes_nothing(readme_in, capsys):
     before = readme_in.read_text()
     assert command.main(["--check"]) == 1
-    assert "stale: README.md" in capsys.readouterr().err
-    assert readme_in.read_text() == before
+    err = capsys.readouterr().err
+    assert "stale: README.md" in err and "stale: generated/report.md" in err
+    assert readme_in.read_text() == before and not (readme_in.parent / "generated").exists()
 
 
 def test_writing_makes_the_check_pass(readme_in, capsys):
