@@ -2,9 +2,6 @@
 
 from reports import results
 
-DEVICES = ("cpu", "meta")
-"""Asked for one by one, so that the text is the same on a machine with a GPU."""
-
 ABOUT = (
     "Each row is one way of writing MHA, MoA or a vocabulary projection, at small sizes. Cells are a counter's "
     "reading less the exact count, in multiply-accumulates; our own count is the column `right`. "
@@ -14,20 +11,13 @@ _CAUSES = "\n## audit: the calls that make each difference\n"
 
 
 def matrix() -> str:
-    """Reading less exact for every spelling and counter, a table per device."""
-    return "\n\n".join([ABOUT, *(f"On {device}:\n\n{_parts(device)[0]}" for device in DEVICES)])
+    """Reading less exact for every spelling, device and counter."""
+    return f"{ABOUT}\n\n{_table(results.audit().split(_CAUSES)[0])}"
 
 
 def causes() -> str:
-    """The calls that sum to each difference, with their places in the tools' sources, a table per device."""
-    return "\n\n".join(f"On {device}:\n\n{_parts(device)[1]}" for device in DEVICES)
-
-
-def _parts(device: str) -> tuple[str, str]:
-    """The two tables of an audit without their headings."""
-    text = results.audit(device)
-    first, second = text.split(_CAUSES)
-    return _table(first), _table(second)
+    """The calls that sum to each difference, with their places in the tools' sources."""
+    return _table(results.audit().split(_CAUSES)[1])
 
 
 def _table(text: str) -> str:

@@ -1,6 +1,7 @@
 """What the reports are written from: results of the bench commands, run here, and stored records."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,20 +35,23 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
     locks: dict[tuple, Lock] = {}
 
     @wraps(function)
-    def remembered(*key):
+    def remembered(*args, **named):
+        key = (args, tuple(sorted(named.items())))
         with locks.setdefault(key, Lock()):
             if key not in made:
-                made[key] = function(*key)
+                made[key] = function(*args, **named)
             return made[key]
 
     return remembered
 
 
 @once
-def command(*argv: str) -> str:
-    """The stdout of ``python -m ARGV``; CommandFailed where it fails."""
+def command(*argv: str, **environ: str) -> str:
+    """The stdout of ``python -m ARGV`` with some environment variables set; CommandFailed where it fails."""
     with _SLOTS:
-        done = subprocess.run([sys.executable, "-m", *argv], capture_output=True, text=True, cwd=ROOT)
+        done = subprocess.run(
+            [sys.executable, "-m", *argv], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environ}
+        )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise CommandFailed(f"python -m {' '.join(argv)} exited {done.returncode}: {last}")
@@ -85,9 +89,9 @@ def moh_tables() -> str:
 
 
 @once
-def audit(device: str) -> str:
-    """Every spelling under every counter on one device, as markdown."""
-    return command("bench.macs", "--audit", "--device", device, "--format", "md")
+def audit() -> str:
+    """Every spelling under every counter on cpu and meta, as markdown; a GPU is hidden, so that all machines agree."""
+    return command("bench.macs", "--audit", "--format", "md", CUDA_VISIBLE_DEVICES="")
 
 
 def stored(kind: str) -> list[dict[str, Any]]:
