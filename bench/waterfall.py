@@ -40,7 +40,8 @@ def accounts(a: Subject, b: Subject) -> list[Account]:
     """The rule of the first published table that has both presets, where there is one; then exact."""
     for name in tables.NAMES:
         table = tables.load(name)
-        if {a.preset, b.preset} <= {row.preset for row in table.rows}:
+        # A table that prints no MACs has no rule for them.
+        if table.convention and {a.preset, b.preset} <= {row.preset for row in table.rows}:
             convention = conventions.by_name(table.convention)
             return [Account("rule", convention, f"Rule of {name}: {conventions.statement(convention)}"), EXACT]
     return [EXACT]

@@ -77,6 +77,16 @@ def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypa
     assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [("moh-llm-s-75", "llm-s"), ("moh-dit-s2-75", "dit-s2"), ("dit-xl4", "dit-xl2"), ("moa-8K8E128D", "llm-s")],
+    ids=" ".join,
+)
+def test_models_of_the_moh_paper_are_compared_too(pair, capsys):
+    assert main(["--compare", *pair, "--counter", "closed-form"]) == 0
+    assert "parameters by block" in capsys.readouterr().out
+
+
 def test_both_sides_take_fields_of_their_own(capsys):
     data = tables_of(capsys, "--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
     attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
