@@ -94,7 +94,11 @@ def model_arms(name: str, implementations: Sequence[str] | None) -> list[ArmSpec
     config = preset(name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; choose from {', '.join(timed_models())}")
-    return [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention.variant, implementations)]
+    chosen = _chosen(config.attention.variant, implementations)
+    if not implementations and config.variant == "llama":
+        # Packed heads have no causal form.
+        chosen = [how for how in chosen if how != "ragged"]
+    return [ArmSpec(name, config, how, "subject") for how in chosen]
 
 
 def timed_models() -> list[str]:

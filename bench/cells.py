@@ -70,7 +70,10 @@ def cells_of_models(
         if which not in ("forward", "both"):
             raise UsageError(f"a model is timed by --pass forward or both, not {which}")
         for name in names:
-            own = max(value for key, value in preset(name).lengths.items() if key != "batch_size")
-            for seq_len in seq_lens or [own]:
+            config = preset(name)
+            given = [value for key, value in config.lengths.items() if key != "batch_size"]
+            # A model of images has no length to choose: its tokens are its patches.
+            fixed = [] if given else [config.num_tokens]
+            for seq_len in fixed or seq_lens or [max(given)]:
                 batch = batch_size or max(1, tokens // seq_len)
                 yield Cell("model", name, seq_len, batch, which=which, routing="natural", **shape)

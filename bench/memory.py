@@ -39,9 +39,9 @@ class Subject:
     given: Assumptions
 
     @property
-    def context(self) -> int:
-        """Tokens in the cache after the step."""
-        return self.given.context or self.lengths.get("tgt_len") or self.lengths["seq_len"]
+    def context(self) -> int | None:
+        """Tokens in the cache after the step; None for a model of images, which has no length."""
+        return self.given.context or self.lengths.get("tgt_len") or self.lengths.get("seq_len")
 
     @property
     def batch_size(self) -> int:

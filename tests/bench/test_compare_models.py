@@ -166,3 +166,9 @@ def test_a_preset_stands_against_a_users_module(capsys, tmp_path):
     assert turn["difference"] == f"{square}*T^2 - {-linear}*T"
     assert (turn["below"], turn["above"]) == (-linear // square, -linear // square + 1)
     assert turn["counted"] == "torch"
+
+
+def test_columns_of_a_model_of_images_are_dashes_where_it_does_not_decode(capsys):
+    argv = ["--preset", "dit-s2", "--counter", "closed-form", "--columns", "kv_bytes", "decode_macs", "generate_macs"]
+    assert main(argv) == 0
+    assert "–" in capsys.readouterr().out.splitlines()[-2]

@@ -15,6 +15,7 @@ from bench.roofline import Peaks, floor_s, least_bytes, pass_macs
 from bench.timing import Arm, interleave
 from formulas import mha, moa
 from models.config import make_config
+from models.presets import PRESETS
 
 PEAKS = Peaks(1e9, 1e9, "made up")
 
@@ -317,3 +318,21 @@ def test_a_cell_whose_arms_do_not_fit_together_says_so(monkeypatch):
     found = list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
     assert {r["status"] for r in found} == {"out of memory beside the other arms"}
     assert all(r["wall_ms"] is None for r in found)
+
+
+@pytest.mark.parametrize("which", ["forward", "both"])
+def test_a_model_of_images_is_timed_at_its_own_number_of_patches(which, monkeypatch):
+    sizes = dict(d_model=12, num_heads=2, num_layers=1, latent_size=6, num_classes=5)
+    config = make_config(PRESETS["dit-s2"] | sizes)
+    shape = dict(tokens=18, batch_size=None, dtype="float32", device="cpu", implementations=None)
+    monkeypatch.setattr("bench.cells.preset", lambda name: config)
+    (cell,) = cells_of_models(["tiny"], None, [which], **shape)
+    assert (cell.seq_len, cell.batch_size) == (9, 2)
+    monkeypatch.setattr(Cell, "arms", lambda self: [ArmSpec("tiny", config, "fused", "subject")])
+    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    assert record["status"] == "timed"
+
+
+def test_causal_models_have_no_packed_arm_and_image_models_do():
+    assert [arm.implementation for arm in model_arms("moh-llm-s-75", None)] == ["fused"]
+    assert [arm.implementation for arm in model_arms("moh-dit-s2-75", None)] == ["fused", "ragged"]
