@@ -1,14 +1,15 @@
 """``python -m bench.mutate``: change formulas/ in one place at a time, and see whether its tests notice (mutmut).
 
-mutmut itself exits 0 with survivors. This command exits 1 for each survivor that is not listed, with the reason
-why it is no other program, in bench/equivalent_mutants.toml, and for each listed one that no longer survives.
+mutmut itself exits 0 with survivors. This command exits 1 for each survivor that is not listed in
+bench/equivalent_mutants.toml, with the reason why it is no other program, and for each listed one that no longer
+survives. A mutant is known there by its function and the line it has instead, so that the list outlives renumbering.
 """
 
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.cli import run
@@ -16,8 +17,9 @@ from bench.errors import EnvironmentMissing
 
 PROG = "python -m bench.mutate"
 LISTED = Path(__file__).parent / "equivalent_mutants.toml"
-SURVIVING = ("survived", "no tests", "timeout", "suspicious", "segfault")
-"""What mutmut calls a mutant that no test has killed."""
+
+Listed = Mapping[str, Mapping[str, str]]
+"""Function -> mutated line -> why that is no other program."""
 
 
 def main() -> int:
@@ -30,10 +32,10 @@ def _main() -> int:
     _mutmut("run")
     statuses = read_results(_mutmut("results", "--all", "true"))
     seconds = time.perf_counter() - started
-    failures = judge(statuses, tomllib.loads(LISTED.read_text("utf-8")))
+    failures = judge(statuses, lambda name: mutated_line(_mutmut("show", name)), tomllib.loads(LISTED.read_text()))
     for failure in failures:
         print(f"{PROG}: {failure}", file=sys.stderr)
-    alive = sum(status in SURVIVING for status in statuses.values())
+    alive = sum(status != "killed" for status in statuses.values())
     print(f"{len(statuses):,} mutants, {alive} alive, {len(failures)} unexplained, {seconds:.0f} s")
     return 1 if failures else 0
 
@@ -55,11 +57,29 @@ def read_results(text: str) -> dict[str, str]:
     return {name: status for name, separator, status in pairs if separator}
 
 
-def judge(statuses: Mapping[str, str], listed: Mapping[str, str]) -> list[str]:
-    """What is wrong: survivors without a reason, and reasons without a survivor."""
-    alive = {name: status for name, status in statuses.items() if status in SURVIVING}
-    lines = [f"{name}: {status}; mutmut show {name}" for name, status in alive.items() if name not in listed]
-    return lines + [f"{name} is listed as equivalent, and does not survive" for name in listed if name not in alive]
+def function_of(mutant: str) -> str:
+    """The dotted name of the function that a mutant changes, ``formulas.rounding.Printing.like``."""
+    module, _, name = mutant.rpartition(".")
+    name = name.rpartition("__mutmut_")[0].removeprefix("x").removeprefix("_")
+    return f"{module}.{name.strip('ǁ').replace('ǁ', '.')}"
+
+
+def mutated_line(diff: str) -> str:
+    """What a mutant has instead, on one line, from the diff that mutmut shows."""
+    added = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    return " ".join(added)
+
+
+def judge(statuses: Mapping[str, str], line_of: Callable[[str], str], listed: Listed) -> list[str]:
+    """What is wrong: mutants that no test killed and no reason excuses, and reasons without such a mutant."""
+    alive = {name: line_of(name) for name, status in statuses.items() if status != "killed"}
+    reasons = {(function, line) for function, lines in listed.items() for line in lines}
+    known = {(function_of(name), line) for name, line in alive.items()}
+    failures = [
+        f"{name}: {statuses[name]}: {line}" for name, line in alive.items() if (function_of(name), line) not in reasons
+    ]
+    unneeded = sorted(reasons - known)
+    return failures + [f"{function}: listed as equivalent, and does not survive: {line}" for function, line in unneeded]
 
 
 if __name__ == "__main__":

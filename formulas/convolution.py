@@ -22,7 +22,7 @@ def block(path: str, *, B: Size, T: Size, d_m: Size, h_w: Size, w: Size, dynamic
     rows, width, kernel = {"B": B, "T": T}, {"d_m": d_m}, {"h_w": h_w, "w": w}
     if dynamic:
         weights = ledger(
-            linear(at(path, "kernel_proj"), rows, width, kernel, bias=False),
+            linear(at(path, "kernel_proj"), rows, width, kernel),
             Entry(path, "softmax", {**rows, **kernel}),
             Entry(path, "conv", {**rows, **width, "w": w}),
         )

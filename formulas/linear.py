@@ -6,7 +6,7 @@ from formulas.ledger import Entry, Ledger, Size, ledger
 
 
 def linear(
-    path: str, rows: Mapping[str, Size], fan_in: Mapping[str, Size], fan_out: Mapping[str, Size], bias: bool
+    path: str, rows: Mapping[str, Size], fan_in: Mapping[str, Size], fan_out: Mapping[str, Size], bias: bool = False
 ) -> Ledger:
     """y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs, and an addition per output with ``bias``."""
     out = ledger(Entry(path, "linear", {**rows, **fan_in, **fan_out}, weight={**fan_in, **fan_out}))

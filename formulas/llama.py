@@ -16,11 +16,11 @@ def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Le
     """SwiGLU: 3 B T d_m F MACs, no biases."""
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
     return ledger(
-        linear(at(path, "gate_proj"), rows, width, inner, bias=False),
-        linear(at(path, "up_proj"), rows, width, inner, bias=False),
+        linear(at(path, "gate_proj"), rows, width, inner),
+        linear(at(path, "up_proj"), rows, width, inner),
         Entry(path, "activation", {**rows, **inner}),
         Entry(path, "elementwise", {**rows, **inner}),
-        linear(at(path, "down_proj"), rows, inner, width, bias=False),
+        linear(at(path, "down_proj"), rows, inner, width),
     )
 
 
@@ -44,5 +44,5 @@ def model(attention: Sequence[Mixer], *, B: Size, T: Size, d_m: Size, F: Size, V
         Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
         stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, F=F)),
         rms_norm("norm", B=B, T=T, d_m=d_m),
-        linear("output_proj", rows, width, {"V": V}, bias=False),
+        linear("output_proj", rows, width, {"V": V}),
     )

@@ -45,9 +45,9 @@ def layer(
     """
     queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S}, {"d_m": d_m}, {"D": D}
     experts, routed = {"E": E}, {"B": B, "T": T, "K": K}
-    out = ledger(linear(at(path, "router.proj"), queries, width, experts, False))
+    out = ledger(linear(at(path, "router.proj"), queries, width, experts))
     if noisy:
-        out += linear(at(path, "router.noise_proj"), {"B": B, "T": T if training else 0}, width, experts, False)
+        out += linear(at(path, "router.noise_proj"), {"B": B, "T": T if training else 0}, width, experts)
     out += ledger(
         Entry(at(path, "router"), "softmax", {**queries, **experts}),
         _expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),

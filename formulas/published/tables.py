@@ -68,7 +68,7 @@ def load(name: str) -> PublishedTable:
     """The table called ``name``. Raises ValueError, with the list of names, where there is none."""
     if name not in NAMES:
         raise ValueError(f"unknown table {name!r}; choose from {', '.join(NAMES)}")
-    data = tomllib.loads(files("formulas.published").joinpath(f"{name.replace('-', '_')}.toml").read_text("utf-8"))
+    data = tomllib.loads(files("formulas.published").joinpath(f"{name.replace('-', '_')}.toml").read_bytes().decode())
     rule = dict(data.get("macs_rule", {}))
     return PublishedTable(
         name=data["name"],

@@ -109,3 +109,11 @@ def test_a_step_names_the_modules_of_the_model():
     whole = {(e.path, e.kind) for e in encoder_decoder.model(moa_form, T=7, **SIZES)}
     step = decoding.encoder_decoder_step(moa_form, **SIZES, new=1, stored=7)
     assert {(e.path, e.kind) for e in step} == {(path, kind) for path, kind in whole if not path.startswith("encoder.")}
+
+
+def test_a_models_context_keeps_its_decoders_keys_and_values_alone():
+    layer = mha_form("layers.*.self_attn", B=2, T=7, S=7).repeat(3)
+    assert decoding.kept_elements(layer) == decoding.cached_elements(layer) == 3 * 2 * 2 * 7 * 10
+    translation = encoder_decoder.model(moa_form, T=7, **SIZES)
+    # own keys and values of 7 tokens, those of 17 source tokens, in 2 layers; none of the encoder's 3
+    assert decoding.kept_elements(translation) == 2 * 2 * 2 * (7 + 17) * 5

@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 from formulas import mha, moh
-from formulas.ledger import Entry, ledger, stack
+from formulas.ledger import Entry, Ledger, ledger, stack
 from formulas.symbols import by_letter
 
 B, T, S, N, DM, H, SH, R, DH, G = sympy.symbols("B T S n d_m h s r d_h g", positive=True, integer=True)
@@ -116,6 +116,11 @@ def test_a_decode_step_projects_one_token_and_attends_to_all(implementation, hea
     assert mha.causal_half(step).macs == step.macs
     dense = {letter: sizes[letter] for letter in ("B", "d_m", "h", "d_h", "g")}
     assert mha.decode_step("", n=29, **dense).macs == 2 * (13 * 17 * 4 * 11 + 2 * 11 * 30 * 17)
+
+
+def test_the_causal_half_of_pairs_alone_is_their_number():
+    pairs = Ledger((Entry("a", "scores", {"T": 3, "S": 7}), Entry("a", "linear", {"T": 3})))
+    assert [entry.dims for entry in mha.causal_half(pairs)] == [{"N_qk": 3 * (2 * 7 - 3 + 1) // 2}, {"T": 3}]
 
 
 def test_decode_steps_from_nothing_add_up_to_the_causal_half():

@@ -7,8 +7,7 @@ import pytest
 
 from bench.ledgers import ledger_of, resolve_lengths, sparse_form
 from formulas import conventions
-from formulas.arguments import PrintedRow, no_common_rule
-from formulas.ledger import Entry, ledger
+from formulas.ledger import Entry
 from formulas.published.tables import NAMES, VERDICTS, load
 from formulas.rounding import Printing
 from formulas.verdicts import common_vocabulary, implied_vocabulary, judge
@@ -81,52 +80,6 @@ def test_an_adjustment_that_does_not_close_the_gap_explains_nothing():
     table = TABLES["moa-table1"]
     rows = tuple(replace(row, macs="1760M") if row.name.startswith("LightConv") else row for row in table.rows)
     assert judge(replace(table, rows=rows), ledgers_of(table))["LightConv (Wu 2019)"].status == "unexplained"
-
-
-def two_rows(delta_a, delta_b, printed_a, printed_b, step=10):
-    def form(size):
-        return ledger(Entry("x", "linear", {"T": 7}), Entry("y.z", "linear", {"T": size}))
-
-    return [PrintedRow("a", printed_a, step, form(delta_a)), PrintedRow("b", printed_b, step, form(delta_b))]
-
-
-def test_rows_a_rule_can_print_are_not_contradicted():
-    assert no_common_rule(two_rows(100, 200, 500, 600)) == {}
-    assert no_common_rule(two_rows(100, 200, 500, 591)) == {}
-    assert no_common_rule(two_rows(100, 200, 500, 500)) == {}
-    assert no_common_rule(two_rows(100, 200, 500, 709)) == {}
-
-
-@pytest.mark.parametrize("gap", [10, 90, 110, 190], ids=lambda gap: f"gap{gap}")
-def test_a_gap_between_multiples_is_a_contradiction(gap):
-    text = (
-        f"a and b print {gap} apart; every contraction in which they differ (y.z linear) does so by a multiple of 100, "
-    )
-    below = gap // 100
-    text += f"and {below} x 100 = {below * 100} is too little, {below + 1} x 100 = {below * 100 + 100} too much"
-    assert no_common_rule(two_rows(100, 200, 500, 500 + gap)) == {"a": text, "b": text}
-
-
-def test_a_contraction_billed_a_different_number_of_times_is_a_contradiction():
-    (a, b), (_, c) = two_rows(100, 200, 500, 600), two_rows(100, 300, 500, 900)
-    found = no_common_rule([a, b, replace(c, name="c")])
-    assert set(found) == {"a", "b", "c"}
-    assert found["c"] == (
-        "only y.z differs: a and b by 100, printed 100 apart, so it is billed once; "
-        "a and c by 200, printed 400 apart, so it is billed 2 times"
-    )
-
-
-def test_a_row_that_grows_while_its_contraction_shrinks_is_a_contradiction():
-    (a, b), (_, c) = two_rows(300, 200, 500, 600), two_rows(300, 100, 500, 700)
-    found = no_common_rule([a, b, replace(c, name="c")])
-    assert "billed no whole number of times" in found["a"]
-
-
-def test_rows_of_other_contractions_are_not_compared():
-    a, _ = two_rows(100, 200, 500, 555)
-    other = PrintedRow("c", 555, 10, ledger(Entry("x", "linear", {"T": 7})))
-    assert no_common_rule([a, other]) == {}
 
 
 def test_common_vocabulary_of_table_2_holds_all_its_parameters():
@@ -227,3 +180,14 @@ def test_selections_by_module_path():
     assert [conventions.attention(entry) for entry in inside.values()] == [1, 0, 0]
     assert [conventions.feed_forward(entry) for entry in inside.values()] == [0, 1, 0]
     assert [conventions.exact(Entry("", kind, {})) for kind in ("scores", "bias")] == [1, 0]
+
+
+def test_selections_of_the_vocabulary():
+    embedding = Entry("x", "embedding", {"T": 7}, weight={"V": 29})
+    tied = Entry("embedding", "embedding", {"T": 7})
+    output = Entry("output_proj", "linear", {"T": 7, "V": 29})
+    bias = Entry("output_proj", "bias", {"T": 7, "V": 29}, weight={"V": 29})
+    inner = Entry("a.fc1", "linear", {"T": 7, "F": 19}, weight={"F": 19})
+    entries = (embedding, tied, output, bias, inner)
+    assert [conventions.vocabulary(entry) for entry in entries] == [1, 1, 1, 1, 0]
+    assert [conventions.vocabulary_projection(entry) for entry in entries] == [0, 0, 1, 0, 0]

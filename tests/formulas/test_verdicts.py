@@ -1,0 +1,115 @@
+"""Verdicts on made-up tables, whose arithmetic is small enough to do by hand."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from formulas import verdicts
+from formulas.ledger import Entry, ledger
+from formulas.published.tables import Adjustment, PublishedTable, Row
+from formulas.rounding import Printing
+from formulas.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
+
+
+def row(name, macs=None, *, params=None, activated=None, verdict="reproduced", adjust=(), note=None):
+    return Row(name, "none", macs, {"params": params} if params else {}, verdict, adjust, note, activated)
+
+
+def table(*rows, judged=("macs",), convention="exact"):
+    whole = Printing("k", "truncate")
+    return PublishedTable(
+        "made-up", "title", "source", "place", convention, whole if convention else None, whole, ("params",), rows,
+        Printing("%", "half-up", multiple=5), judged,
+    )  # fmt: skip
+
+
+FORM = ledger(
+    Entry("x", "linear", {"T": 7000}, weight={"d_m": 3000}),
+    Entry("x", "bias", {"T": 1000}, weight={"d_m": 2000}),
+    Entry("x", "softmax", {"T": 2500}),
+    Entry("router.proj", "linear", {"E": 0}),
+)
+
+
+def test_near_misses_name_each_kind_that_prints_the_row_and_the_row_that_it_breaks():
+    rows = (row("a", "8k", verdict="unexplained"), row("b", "7k"), row("c"))
+    other = ledger(Entry("x", "linear", {"T": 7000}), Entry("x", "softmax", {"T": 1500}))
+    forms = {"a": FORM + ledger(Entry("x", "norm", {"T": 1999})), "b": other, "c": FORM}
+    # a bias or a norm more prints 8k, a softmax 9k; neither touches b
+    because = "7,000 prints 7k, not 8k; with each bias element billed it prints 8k; with each norm element billed it "
+    assert judge(table(*rows), forms)["a"] == verdicts.Verdict("unexplained", 7000, because + "prints 8k")
+    rows = (row("a", "9k", verdict="unexplained"), row("b", "7k"), row("c"))
+    because = "7,000 prints 7k, not 9k; with each softmax element billed it prints 9k, but b 8k, not 7k"
+    assert judge(table(*rows), forms)["a"].because == because
+    # only for a row that is typed as unexplained, and for its MACs
+    typed = (replace(rows[0], verdict="reproduced"), *rows[1:])
+    assert judge(table(*typed), forms)["a"].because == "7,000 prints 7k, not 9k"
+
+
+def test_two_judged_columns_give_both_reasons_and_the_worse_status():
+    # of 4 heads each token uses 3
+    released = ledger(Entry("x", "scores", {"h": 4, "T": 2000}, weight={"d_m": 5000}))
+    ideal = ledger(Entry("x", "scores", {"k": 3, "T": 2000}))
+    only = row("a", "9k", params="5k", activated="90%", note="A note.")
+    found = judge(table(only, judged=("macs", "params", "activated")), {"a": released}, {"a": ideal})["a"]
+    assert found.status == "unexplained"
+    assert found.because == "8,000 prints 8k, not 9k. A note.; 75.00 prints 75%, not 90%. A note."
+    fitting = replace(only, macs="8k", activated="75%")
+    found = judge(table(fitting, judged=("macs", "params", "activated")), {"a": released}, {"a": ideal})["a"]
+    assert found == verdicts.Verdict("reproduced", 8000, None)
+
+
+def test_a_column_without_a_rule_is_not_judged():
+    only = row("a", "9k", params="5k")
+    found = judge(table(only, judged=("params",), convention=None), {"a": FORM})["a"]
+    assert found == verdicts.Verdict("reproduced", None, None)
+
+
+def test_an_explanation_shows_every_step_of_its_sum():
+    adjust = (Adjustment(1, "ffn_biases", {}), Adjustment(-2, "exact", {"T": 500, "E": 1}), Adjustment(3, "router", {}))
+    only = row("a", "6k", adjust=adjust)
+    form = FORM + ledger(Entry("y.feed_forward", "bias", {"T": 1001}))
+    because = (
+        "7,000 prints 7k, not 6k; 7,000 + 1,001 (ffn biases) - 1,002 (exact with T = 500, E = 1) + 0 (router) = 6,999 "
+        "prints 6k"
+    )
+    assert judge(table(only), {"a": form})["a"] == verdicts.Verdict("explained", 7000, because)
+
+
+def test_a_column_of_parameters_is_adjusted_by_parameters():
+    form = ledger(
+        Entry("x", "linear", {"T": 7000}, weight={"d_m": 3000}),
+        Entry("p", "elementwise", {"T": 11}, weight={"T": 1700}, trainable=False),
+    )
+    only = row("a", "7k", params="3k", adjust=(Adjustment(-1, "frozen", {}, of="params"),))
+    found = judge(table(only, judged=("macs", "params")), {"a": form})["a"]
+    assert found.status == "explained"
+    assert found.because == "4,700 prints 4k, not 3k; 4,700 - 1,700 (frozen) = 3,000 prints 3k"
+    assert verdicts.billed(Adjustment(1, "frozen", {}), form) == 11
+
+
+@pytest.mark.parametrize("printed, low, high", [("7k", 3493, 3992), ("0k", 1, 492)])
+def test_implied_vocabularies_of_two_parameters_a_word_and_fifteen_others(printed, low, high):
+    # 2 V + 15 parameters: 2 * 3493 + 15 = 7001 is the first above 6999, 2 * 3992 + 15 = 7999 the last below 8000
+    form = ledger(
+        Entry("e", "embedding", {"T": 7}, weight={"V": 29, "d_m": 2}),
+        Entry("x", "linear", {"T": 7}, weight={"d_m": 15}),
+    )
+    assert implied_vocabulary(printed, table(), form) == VocabularyRange(printed, low, high)
+
+
+def test_an_implied_vocabulary_is_exact_to_the_word():
+    form = ledger(Entry("e", "embedding", {"T": 7}, weight={"V": 29}))
+    assert implied_vocabulary("7k", table(), form) == VocabularyRange("7k", 7000, 7999)
+
+
+def test_a_common_vocabulary_lies_in_all_ranges():
+    ranges = [VocabularyRange("1k", 3, 11), VocabularyRange("2k", 5, 13)]
+    assert common_vocabulary(ranges) == VocabularyRange("all", 5, 11)
+
+
+def test_a_rule_that_follows_the_table_does_so_only_where_it_says():
+    assert Printing("G", "half-up").like("118.6G") == Printing("G", "half-up")
+    assert Printing("G", "half-up", decimals=-1).like("118.6G") == Printing("G", "half-up", decimals=1)
+    assert Printing("%", "half-up", multiple=5).text(Fraction(145, 2)) == "75%"
