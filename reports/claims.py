@@ -31,8 +31,8 @@ def page() -> str:
         f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence *holds* where no point of "
         "positive integers contradicts it, *holds only as printed* where the printed equations bear it out and the "
         "exact costs do not, and *fails* where its own equations contradict it. Searched: every point whose free "
-        f"letters add up to at most {claims.LARGEST_SUM}, smallest sums first. Counts are of built layers, by PyTorch's "
-        f"own counter. {' '.join(paper.about for paper in found.papers.values() if paper.about)}"
+        f"letters add up to at most {claims.LARGEST_SUM}, smallest sums first. Counts are of built layers, by "
+        f"PyTorch's own counter. {' '.join(paper.about for paper in found.papers.values() if paper.about)}"
     )
     return "\n\n".join([about, markdown.table(columns, rows), *(paragraph(*one) for one in judged)])
 
