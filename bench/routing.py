@@ -1,12 +1,15 @@
-"""``python -m bench.routing``: which experts a model's tokens select, as in the MoA paper's analyses.
+"""``python -m bench.routing``: which experts a model's tokens select, as in the MoA paper's analyses; MoH's heads too.
 
     python -m bench.routing --checkpoint model.pt --preset moa-8K32E256D --tokens tokens.txt
-    python -m bench.routing --example            train a small model under five coefficient pairs, and look
+    python -m bench.routing --checkpoint model.pt --preset moh-llm-s-75 --set num_layers=2 --tokens tokens.txt
+    python -m bench.routing --example            train a small MoA model under five coefficient pairs, and look
+    python -m bench.routing --example moh        train a small MoH model with and without its balance loss
 
 A checkpoint is a saved state dict. A token file holds ids, a sequence on each line; for a translation model
 ``source | target``, or one sequence that stands for both. Gives shares of tokens per expert and layer (Figures
-3-4), the tokens with the highest PMI per expert (Table 4) and the MACs that each expert executed. Exit codes: 0
-fine; 2 wrong usage, a checkpoint that does not match, tokens that cannot be used.
+3-4), the tokens with the highest PMI per expert (Table 4) and the MACs that each expert executed. Heads of a MoH
+layer are numbered from 0, the shared ones first. Exit codes: 0 fine; 2 wrong usage, a checkpoint that does not
+match, tokens that cannot be used.
 """
 
 import argparse
@@ -15,7 +18,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench import routing_tables
 from bench.cli import Parser, run
 from bench.errors import UsageError
 from bench.sections import FORMATS, Section, emit
@@ -33,7 +35,13 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the preset")
     out.add_argument("--tokens", metavar="FILE", help="token ids, a sequence on each line")
     out.add_argument("--log", metavar="FILE", help='balance over training: lines {"step": N, "tokens_per_expert": {…}}')
-    out.add_argument("--example", action="store_true", help="train and analyse the built-in example instead")
+    out.add_argument(
+        "--example",
+        nargs="?",
+        const="moa",
+        choices=("moa", "moh"),
+        help="train and analyse a built-in example instead; moa where none is named",
+    )
     out.add_argument("--save", metavar="DIR", help="with --example: write its checkpoint, tokens and log there")
     out.add_argument("--top", type=int, default=5, metavar="N", help="tokens listed for each expert")
     out.add_argument("--least", type=int, default=5, metavar="N", help="choices that a listed token has at least")
@@ -53,11 +61,11 @@ def _main(args: argparse.Namespace) -> int:
     for name in ("top", "least"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} must be at least 1, not {getattr(args, name)}")
-    sections, shares = _example(args) if args.example else _given(args)
+    sections, layers = _example(args) if args.example else _given(args)
     if args.plot:
         from bench import routing_plot
 
-        routing_plot.save(shares, args.plot)
+        routing_plot.save(layers, args.plot)
     with open_output(args.out) as stream:
         emit(sections, args.format, stream)
     print(f"{time.perf_counter() - started:.1f} s", file=sys.stderr)
@@ -72,20 +80,18 @@ def _given(args) -> tuple[list[Section], dict]:
         raise UsageError("--save goes with --example")
     config = presets.preset(args.preset, presets.parse_overrides(args.preset, args.set))
 
-    from bench import routing_run
-    from models.build import build
+    from bench import routing_run, routing_tables
 
     examples = routing_run.read_tokens(args.tokens, config)
     log = _read_log(args.log) if args.log else []
-    model = build(config, initialise=False)
-    routing_run.load_checkpoint(model, args.checkpoint)
+    model = routing_run.load_checkpoint(args.checkpoint, config)
     layers = routing_run.record(model, examples)
     sections = [
         routing_tables.layer_section(layers),
         routing_tables.expert_section(layers, args.top, args.least),
         *([routing_tables.log_section(log)] if log else []),
     ]
-    return sections, {layer.path: layer.shares for layer in layers}
+    return sections, {layer.path: layer for layer in layers}
 
 
 def _example(args) -> tuple[list[Section], dict]:
@@ -93,19 +99,23 @@ def _example(args) -> tuple[list[Section], dict]:
     if given:
         raise UsageError(f"{', '.join(given)} cannot go with --example, which brings its own")
 
-    from bench import routing_example as example
+    from bench import routing_example, routing_tables, routing_task
 
-    outcomes = example.run(say=lambda line: print(line, file=sys.stderr))
-    chosen = next(one for one in outcomes if (one.alpha, one.beta) == example.PAPERS_PAIR)
+    name = args.example
+    outcomes = routing_example.run(name, say=lambda line: print(line, file=sys.stderr))
+    chosen = routing_example.chosen(name, outcomes)
     if args.save:
-        command = example.save(chosen, args.save)
+        command = routing_example.save(name, chosen, args.save)
         print(f"look at it again: {PROG} {command}", file=sys.stderr)
     sections = [
-        routing_tables.pair_section(outcomes),
-        routing_tables.expert_section([chosen.layer], args.top, args.least, example.token_name, example.class_of),
+        routing_tables.runs_section(name, outcomes),
+        routing_tables.expert_section(
+            [chosen.layer], args.top, args.least, routing_task.token_name, routing_task.class_of
+        ),
+        routing_tables.class_section(chosen.layer, routing_task.class_of),
         routing_tables.log_section(chosen.log),
     ]
-    return sections, {example.pair(one.alpha, one.beta): one.layer.shares for one in outcomes}
+    return sections, {routing_example.label(one.coefficients): one.layer for one in outcomes}
 
 
 def _read_log(path: str) -> list[tuple[int, dict[str, list[int]]]]:

@@ -1,14 +1,17 @@
-"""Shares of tokens per expert as in Figures 3-4 of the MoA paper: sorted, in percent, one line for each layer."""
+"""Shares of tokens per expert or routed head as in Figures 3-4 of the MoA paper: sorted, in percent, a line a layer."""
 
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.errors import UsageError
+from bench.routing_stats import LayerRouting
 
 
-def save(shares: Mapping[str, Sequence[Fraction]], path: str | Path) -> None:
-    """Write the plot, in the format that the path's ending names. UsageError where that cannot be done."""
+def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
+    """Write the plot of layers under these labels, in the format that the path's ending names.
+
+    UsageError where that cannot be done.
+    """
     import matplotlib
 
     # no window, and no display needed
@@ -16,10 +19,11 @@ def save(shares: Mapping[str, Sequence[Fraction]], path: str | Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for name, values in shares.items():
-        percent = sorted((float(100 * value) for value in values), reverse=True)
+    for name, layer in layers.items():
+        percent = sorted((float(100 * value) for value in layer.shares), reverse=True)
         axes.plot(range(1, len(percent) + 1), percent, marker=".", label=name)
-    axes.set_xlabel("experts, the most used first")
+    units = {"expert": "experts", "head": "routed heads"}[next(iter(layers.values())).unit]
+    axes.set_xlabel(f"{units}, the most used first")
     axes.set_ylabel("share of all choices in %")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small")

@@ -1,6 +1,6 @@
 """A model's routing of given tokens: checkpoint and token file read with care, every routed layer recorded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 from bench.errors import UsageError
-from bench.ledgers import attention_form
+from bench.ledgers import attention_form, sparse_form
 from bench.routing_stats import LayerRouting
 from models import losses
-from models.config import ConfigError, ModelConfig
+from models.build import build
+from models.config import ConfigError, MixtureOfHeadAttentionConfig, ModelConfig
+from models.presets import PRESETS
 
 SEPARATOR = "|"
 """Between source and target tokens on a line, for translation models; without it the source is the target."""
@@ -20,12 +22,20 @@ Example = tuple[list[int], list[int]]
 """Source and target tokens; the same for a model with one input."""
 
 
-def load_checkpoint(model: nn.Module, path: str | Path) -> None:
-    """Put the tensors of ``path``, a saved state dict, into ``model``.
+def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
+    """The model of ``config`` with the tensors of ``path``, a saved state dict.
 
     Raises UsageError that names the first tensor, in the model's order, that is missing, of another shape or
     not finite, or the first that the model does not have.
     """
+    # compared on meta: a preset that is too large for this machine is named before it is built
+    state = _matching(path, build(config, device="meta").state_dict())
+    model = build(config, initialise=False)
+    model.load_state_dict(state)
+    return model
+
+
+def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -35,7 +45,6 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
         raise UsageError(f"{path} is no checkpoint: {str(error).splitlines()[0]}") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UsageError(f"{path} is no checkpoint: a mapping from names to tensors is expected")
-    wanted = model.state_dict()
     for name, tensor in wanted.items():
         if name not in state:
             raise UsageError(f"{path} does not match the preset: it has no {name}")
@@ -48,12 +57,14 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     for name in state:
         if name not in wanted:
             raise UsageError(f"{path} does not match the preset: the model has no {name}")
-    model.load_state_dict(state)
+    return state
 
 
 def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
     """Token ids, a sequence on each line. Raises UsageError that names the first line and position that cannot be
-    used, or says that there is no token."""
+    used, or says that there is no token, or that the model takes none."""
+    if not hasattr(config, "vocab_size"):
+        raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(_taking_tokens())}")
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except OSError as error:
@@ -67,6 +78,13 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
     if not examples:
         raise UsageError(f"{path} holds no tokens")
     return examples
+
+
+def _taking_tokens() -> list[str]:
+    """The presets that route tokens of a vocabulary."""
+    return [
+        name for name, fields in PRESETS.items() if fields["attention"] in ("moa", "moh") and "vocab_size" in fields
+    ]
 
 
 def _example(where: str, line: str, config: ModelConfig) -> Example:
@@ -101,7 +119,7 @@ def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
     config, modules = model.config, dict(losses.routed_modules(model))
     if not modules:
         raise UsageError(f"no layer of this preset routes tokens; its attention is {config.attention.variant}")
-    layers = {path: LayerRouting(path, m.config.num_experts, m.config.top_k) for path, m in modules.items()}
+    layers = {path: _empty(path, module) for path, module in modules.items()}
     losses.record_routing(model)
     model.eval()
     for source, target in examples:
@@ -116,8 +134,19 @@ def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
     return list(layers.values())
 
 
+def _empty(path: str, module: nn.Module) -> LayerRouting:
+    sizes = path, module.router.num_experts, module.config.top_k
+    if isinstance(module.config, MixtureOfHeadAttentionConfig):
+        return LayerRouting(*sizes, num_shared=module.config.num_shared_heads, unit="head")
+    return LayerRouting(*sizes)
+
+
 def row_macs(config, tgt_len: int, src_len: int) -> Fraction:
-    """MACs that one expert spends on one token: the ledger's entries that are done for each of the K."""
-    form = attention_form(config)("", B=1, T=tgt_len, S=src_len)
-    routed = sum(entry.macs for entry in form if "K" in entry.dims)
-    return Fraction(routed, tgt_len * config.top_k)
+    """MACs that one expert spends on one token: the ledger's entries that are done for each of the K.
+
+    For MoH a head's, of the k that a token uses, in the form that skips the others.
+    """
+    form = attention_form(sparse_form(config) or config)("", B=1, T=tgt_len, S=src_len)
+    # the letter of those that a token uses, and how many they are
+    used = ("k", config.num_active_heads) if isinstance(config, MixtureOfHeadAttentionConfig) else ("K", config.top_k)
+    return Fraction(sum(entry.macs for entry in form if used[0] in entry.dims), tgt_len * used[1])

@@ -8,18 +8,22 @@ from fractions import Fraction
 
 @dataclass
 class LayerRouting:
-    """One routed layer: how often each expert took each token, and the MACs of one such choice.
+    """One routed layer: how often each expert took each token, and the MACs that it executed.
 
-    ``chosen[e][token]``: times that expert e was among the K of a token; ``tokens``: positions routed.
+    ``chosen[e][token]``: times that expert e was among the K of a token; ``tokens``: positions routed. A MoH
+    layer's experts are its routed heads; ``num_shared`` heads before them take every token, and ``unit`` is
+    ``head``.
     """
 
     path: str
     num_experts: int
     top_k: int
     chosen: list[Counter] = field(default_factory=list)
+    num_shared: int = 0
+    unit: str = "expert"
     tokens: int = 0
-    macs: Fraction = Fraction(0)
-    """Multiply-accumulates in experts, over all choices so far."""
+    every_token_macs: Fraction = Fraction(0)
+    """Multiply-accumulates of an expert that takes every token."""
 
     expert_macs: list[Fraction] = field(default_factory=list)
 
@@ -30,6 +34,7 @@ class LayerRouting:
     def add(self, tokens: Sequence[Hashable], experts: Sequence[Sequence[int]], row_macs: Fraction) -> None:
         """Routed tokens with the experts of each; ``row_macs``: MACs that one expert spends on one token."""
         self.tokens += len(tokens)
+        self.every_token_macs += len(tokens) * row_macs
         for token, selected in zip(tokens, experts, strict=True):
             for expert in selected:
                 self.chosen[expert][token] += 1

@@ -8,14 +8,14 @@ difference of both sides as a formula.
 import ast
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from itertools import combinations
 from typing import Any
 
-from formulas import mha, moa
+from formulas import conventions, mha, moa, moh
 from formulas.ledger import Size
 from formulas.published.tables import PublishedTable
 from formulas.rounding import UNITS
@@ -26,10 +26,26 @@ LARGEST_SUM = 20
 
 
 @dataclass(frozen=True)
+class Paper:
+    """Where sentences come from, what their two costs are called, and what they mean where that needs saying."""
+
+    source: str
+    printed: str
+    executed: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
 class Claim:
-    """A sentence with its place, its premise, and its relation under the printed and under the exact costs."""
+    """A sentence with its place, its premise, and its relation under the printed and under the exact costs.
+
+    ``cases``: conditions on one letter, ``s == 1`` or ``s > 1``, that cover all its values and have formulas of
+    their own. ``shown``: letters by others, put into a formula where it is shown. ``threshold``: a ``letter`` and
+    a relation ``left == right``, for the value of the letter at which it holds.
+    """
 
     name: str
+    paper: str
     place: str
     sentence: str
     letters: Sequence[str]
@@ -38,6 +54,9 @@ class Claim:
     as_printed: str
     as_executed: str
     because: str
+    cases: Sequence[str] = ()
+    shown: Mapping[str, str] = field(default_factory=dict)
+    threshold: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,7 +86,7 @@ class NamedModel:
 class Claims:
     """Everything of formulas/published/claims.toml."""
 
-    source: str
+    papers: Mapping[str, Paper]
     claims: tuple[Claim, ...]
     ratios: tuple[Ratio, ...]
     named_models: tuple[NamedModel, ...]
@@ -77,7 +96,7 @@ def load() -> Claims:
     """The typed claims."""
     data = tomllib.loads(files("formulas.published").joinpath("claims.toml").read_text("utf-8"))
     return Claims(
-        data["source"],
+        {name: Paper(**paper) for name, paper in data["paper"].items()},
         tuple(Claim(**claim) for claim in data["claim"]),
         tuple(Ratio(**ratio) for ratio in data["ratio"]),
         tuple(NamedModel(**model) for model in data["named_model"]),
@@ -95,7 +114,17 @@ def costs() -> dict[str, Callable[..., Size]]:
         "mha_macs": lambda **letters: _mha(**letters).macs,
         "moa_params": lambda **letters: _moa(**letters).params,
         "mha_params": lambda **letters: _mha(**letters).params,
+        "moa_router_macs": lambda **letters: _moa(**letters).billed(conventions.router),
+        "moa_projection_macs": lambda **letters: _moa(**letters).billed(_projections),
+        "moh_macs": lambda **letters: _moh(**letters).macs,
+        "moh_ideal_macs": lambda **letters: _moh(**letters, implementation="sparse").macs,
+        "moh_params": lambda **letters: _moh(**letters).params,
     }
+
+
+def _projections(entry) -> int:
+    """The linear layers but for the router."""
+    return conventions.projections(entry) - conventions.router(entry)
 
 
 def _moa(*, T, K, E, D, d_m):
@@ -105,6 +134,10 @@ def _moa(*, T, K, E, D, d_m):
 def _mha(*, T, d_m, **_):
     # heads of any width with h d_h = d_m cost the same
     return mha.layer("", B=1, T=T, S=T, d_m=d_m, h=1, d_h=d_m, g=1, bias=False)
+
+
+def _moh(*, T, h, s, r, d_h, g, d_m, implementation="dense"):
+    return moh.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g, implementation=implementation)
 
 
 def value(text: str, letters: Mapping[str, Size], named: Mapping[str, Callable[..., Size]] | None = None) -> Any:
@@ -152,14 +185,23 @@ class Search:
 def search(claim: Claim, relation: str, largest_sum: int = LARGEST_SUM) -> Search:
     """Try ``relation`` at every point of positive integers that add up to at most ``largest_sum``."""
     tried = 0
-    for point in _points(claim.letters, largest_sum):
-        letters = complete(claim, point)
-        if not all(value(text, letters, {}) for text in claim.assume):
-            continue
+    for letters in _admitted(claim, largest_sum):
         tried += 1
         if not value(relation, letters):
             return Search(letters, tried)
     return Search(None, tried)
+
+
+def first_point(claim: Claim) -> dict[str, int]:
+    """The point that a search tries first. Raises StopIteration where ``assume`` admits none."""
+    return next(_admitted(claim, LARGEST_SUM))
+
+
+def _admitted(claim: Claim, largest_sum: int) -> Iterator[dict[str, int]]:
+    for point in _points(claim.letters, largest_sum):
+        letters = complete(claim, point)
+        if all(value(text, letters, {}) for text in claim.assume):
+            yield letters
 
 
 def _points(letters: Sequence[str], largest_sum: int) -> Iterator[dict[str, int]]:

@@ -7,9 +7,9 @@ import sympy
 
 from bench.table import Column
 from formulas import claims
-from formulas.claims import Claim, Search
+from formulas.claims import Claim, Paper, Search
 from formulas.symbols import by_letter
-from reports import markdown, results
+from reports import counted, markdown
 
 
 def page() -> str:
@@ -19,18 +19,20 @@ def page() -> str:
     rows = [
         {
             "claim": claim.name,
+            "paper": {"moa": "MoA", "moh": "MoH"}[claim.paper],
             "place": claim.place,
             "verdict": claims.verdict(printed, executed),
-            "smallest counterexample": _point(_failing(printed, executed)),
+            "smallest counterexample": _point(executed.counterexample or printed.counterexample),
         }
         for claim, printed, executed in judged
     ]
     columns = [Column(key, key) for key in rows[0]]
     about = (
-        f"Source: {found.source}. A sentence *holds* where no point of positive integers contradicts it, *holds only "
-        "as printed* where the printed equations bear it out and the exact costs do not, and *fails* where its own "
-        f"equations contradict it. Searched: every point whose free letters add up to at most {claims.LARGEST_SUM}, "
-        "smallest sums first."
+        f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence *holds* where no point of "
+        "positive integers contradicts it, *holds only as printed* where the printed equations bear it out and the "
+        "exact costs do not, and *fails* where its own equations contradict it. Searched: every point whose free "
+        f"letters add up to at most {claims.LARGEST_SUM}, smallest sums first. Counts are of built layers, by "
+        f"PyTorch's own counter. {' '.join(paper.about for paper in found.papers.values() if paper.about)}"
     )
     return "\n\n".join([about, markdown.table(columns, rows), *(paragraph(*one) for one in judged)])
 
@@ -41,112 +43,169 @@ def searches(claim: Claim) -> tuple[Search, Search]:
 
 
 def paragraph(claim: Claim, printed: Search, executed: Search) -> str:
-    """The sentence, its condition in symbols, what the search found, and the counts at the counterexample."""
-    symbols = _symbols(claim)
+    """The sentence, its condition in symbols, what the search found, and the counts there."""
+    paper, (symbols, *_) = claims.load().papers[claim.paper], _cases(claim).values()
     # a letter set to a number is no premise of the sentence
-    given = ", ".join(f"${a} = {_latex(symbols[a])}$" for a, text in claim.premise.items() if not text.isdigit())
-    bounds = ", ".join(f"${text.replace('>=', chr(92) + 'ge')}$" for text in claim.assume)
+    given = [f"{_symbol(a)} = {sympy.latex(symbols[a])}" for a, text in claim.premise.items() if not text.isdigit()]
+    bounds = [_bound(text) for text in claim.assume]
+    shown = [f"{letter} = {text}" for letter, text in claim.shown.items()]
     lines = [
         f"**{claim.name}** ({claim.place}): {claim.sentence} *{claims.verdict(printed, executed).capitalize()}.*"
-        + (f" Premise: {given}." if given else "")
-        + (f" Assuming {bounds}." if bounds else ""),
-        f"- As printed, {_found(claim, claim.as_printed, printed)}",
-        f"- As executed, {_found(claim, claim.as_executed, executed)}",
+        + (f" Premise: {_listed(given)}." if given else "")
+        + (f" Assuming {_listed(bounds)}." if bounds else "")
+        + (f" Written with {_listed(shown)}." if shown else ""),
+        *(f"- {form}, {_found(claim, *one)}" for form, one in _forms(claim, paper, printed, executed).items()),
+        *([f"- {_threshold(claim)}"] if claim.threshold else []),
     ]
-    point = _failing(printed, executed)
-    if point:
-        lines.append(f"- {_confirmation(claim, point)} {claim.because}")
+    if printed.counterexample or executed.counterexample:
+        lines.append(f"- {claim.because}")
     return "\n".join([lines[0], "", *lines[1:]])
 
 
-def _symbols(claim: Claim) -> dict[str, sympy.Symbol]:
+def _forms(claim: Claim, paper: Paper, printed: Search, executed: Search) -> dict[str, tuple[str, Search]]:
+    """The relations with their searches, by the form that they are of; one where both are the same."""
+    if claim.as_printed == claim.as_executed:
+        return {f"{paper.printed} and {paper.executed.lower()}": (claim.as_printed, printed)}
+    return {paper.printed: (claim.as_printed, printed), paper.executed: (claim.as_executed, executed)}
+
+
+def _listed(formulas: list[str]) -> str:
+    return ", ".join(f"${formula}$" for formula in formulas)
+
+
+def _bound(text: str) -> str:
+    left, operator, right = text.partition(" >= ") if " >= " in text else text.partition(" > ")
+    letters = {letter: _symbol(letter) for letter in re.findall(r"[A-Za-z_]+", text)}
+    sign = operator.strip().replace(">=", r"\ge")
+    return f"{letters[left]} {sign} {sympy.latex(claims.value(right, letters, {}))}"
+
+
+def _cases(claim: Claim) -> dict[str, dict[str, sympy.Expr]]:
+    """The letters as symbols in each of the claim's cases, with the premise put in; one case "" where it names none."""
     letters = {letter: _symbol(letter) for letter in claim.letters}
-    return claims.complete(claim, letters)
+    out = {}
+    for case in claim.cases or ("",):
+        letter, operator, number = case.split() if case else ("", "", "")
+        fixed = {letter: sympy.Integer(number)} if operator == "==" else {}
+        out[case] = claims.complete(claim, {**letters, **fixed})
+    return out
 
 
 def _symbol(letter: str) -> sympy.Symbol:
     return sympy.Symbol(by_letter(letter).latex, positive=True, integer=True)
 
 
-def _latex(expression) -> str:
-    return sympy.latex(expression)
-
-
-def margin(claim: Claim, relation: str) -> sympy.Expr:
-    """The right side less the left one, with the premise put in, factored."""
-    left, right = (claims.value(side, _symbols(claim)) for side in claims.parts(relation)[::2])
+def margin(claim: Claim, relation: str, case: str = "") -> sympy.Expr:
+    """The right side less the left one in a case of the claim, with the premise put in, factored."""
+    symbols = _cases(claim)[case]
+    left, right = (claims.value(side, symbols) for side in claims.parts(relation)[::2])
     return sympy.factor(right - left)
 
 
 def proved(claim: Claim, relation: str) -> bool:
     """Whether the relation holds at every point: letters written as their least value plus something non-negative
     leave no negative coefficient, and a positive constant where the relation is strict."""
-    expression = margin(claim, relation)
     operator = claims.parts(relation)[1]
     if operator == "==":
-        return expression == 0
+        return all(margin(claim, relation, case) == 0 for case in _cases(claim))
+    return all(_sign(claim, relation, case, 1, operator == "<") for case in _cases(claim))
+
+
+def refuted(claim: Claim, relation: str) -> bool:
+    """Whether the relation fails at every point, by the same argument on its negation."""
+    operator = claims.parts(relation)[1]
+    signs = (1, -1) if operator == "==" else (-1,)
+    strict = operator != "<"
+    return all(any(_sign(claim, relation, case, sign, strict) for sign in signs) for case in _cases(claim))
+
+
+def _sign(claim: Claim, relation: str, case: str, sign: int, strict: bool) -> bool:
+    """Whether the margin times ``sign`` is at least 0, or above it where ``strict``, at every point of a case."""
+    expression = sign * margin(claim, relation, case)
     least = {letter: sympy.Integer(1) for letter in claim.letters}
-    for text in claim.assume:
-        letter, above, bound = re.fullmatch(r"(\w+) (>=?) (\w+)", text).groups()
-        number = sympy.Integer(bound) if bound.isdigit() else _symbol(bound)
-        least[letter] = number + (1 if above == ">" else 0)
+    for text in (*claim.assume, *([case] if " > " in case else [])):
+        letter, above, bound = re.fullmatch(r"(\w+) (>=?) (.+)", text).groups()
+        least[letter] = claims.value(bound, _cases(claim)[case], {}) + (1 if above == ">" else 0)
     # bounds by other letters go in first, so that these are then shifted themselves
-    for letter in sorted(claim.letters, key=lambda name: least[name].is_number):
+    for letter in sorted(claim.letters, key=lambda name: sympy.sympify(least[name]).is_number):
         expression = expression.subs(_symbol(letter), least[letter] + sympy.Symbol(f"{letter}_more"))
-    terms = sympy.Poly(sympy.expand(expression)).coeffs() if expression.free_symbols else [expression]
+    expression = sympy.expand(expression)
+    terms = sympy.Poly(expression).coeffs() if expression.free_symbols else [expression]
     constant = expression.subs(dict.fromkeys(expression.free_symbols, 0))
-    return all(term >= 0 for term in terms) and (constant > 0 or operator == "<=")
+    return all(term >= 0 for term in terms) and (constant > 0 or not strict)
 
 
 def _found(claim: Claim, relation: str, search: Search) -> str:
-    """A relation, its condition in symbols, and what the search says."""
+    """A relation, its condition in symbols, what the search says, and the count where it can be counted."""
     needed = {"<": "> 0", "<=": r"\ge 0", "==": "= 0"}[claims.parts(relation)[1]]
-    condition = f"right less left is ${_latex(margin(claim, relation))}$, and the sentence needs it ${needed}$"
+    margins = [_shown(claim, margin(claim, relation, case), case) for case in _cases(claim)]
+    condition = f"right less left is {' and '.join(margins)}, and the sentence needs it ${needed}$"
     if search.counterexample is None:
         sure = " It holds at every point: no coefficient is negative." if proved(claim, relation) else ""
-        found = f"No counterexample among {search.tried:,} points.{sure}"
+        point, found = claims.first_point(claim), f"No counterexample among {search.tried:,} points.{sure}"
     else:
-        found = f"Smallest counterexample, point {search.tried:,} of the search: {_point(search.counterexample)}."
-    return f"`{relation}`: {condition}. {found}"
+        never = " It fails at every point: no coefficient has the other sign." if refuted(claim, relation) else ""
+        point = search.counterexample
+        found = f"Smallest counterexample, point {search.tried:,} of the search: {_point(point)}.{never}"
+    return f"`{relation}`: {condition}. {found}{_confirmation(claim, relation, point)}"
 
 
-def _failing(printed: Search, executed: Search) -> dict[str, int] | None:
-    return executed.counterexample or printed.counterexample
+def _shown(claim: Claim, expression: sympy.Expr, case: str, before: str = "") -> str:
+    """A case's formula in the letters that the claim wants it shown in."""
+    symbols = _cases(claim)[case]
+    for letter, text in claim.shown.items():
+        others = {name: _symbol(name) for name in re.findall(r"[A-Za-z_]+", text)} | symbols
+        expression = expression.subs(_symbol(letter), claims.value(text, others, {}))
+    formula = f"${before}{sympy.latex(_positive(sympy.factor(expression)))}$"
+    if not case:
+        return formula
+    letter, operator, number = case.split()
+    return f"{formula} where ${_symbol(letter)} {operator.replace('==', '=')} {number}$"
+
+
+def _positive(expression: sympy.Expr) -> sympy.Expr:
+    """The same product without a minus before it where a sum in it, a divisor first, can take the sign."""
+    number, product = expression.as_coeff_Mul()
+    factors = sorted(sympy.Mul.make_args(product), key=lambda factor: factor.as_base_exp()[1].is_positive)
+    for i, factor in enumerate(factors):
+        base, exponent = factor.as_base_exp()
+        mixed = base.is_Add and any(term.could_extract_minus_sign() for term in base.args)
+        if number.is_negative and mixed and exponent.is_odd:
+            number, factors[i] = -number, (-base) ** exponent
+    return sympy.Mul(number, *factors)
 
 
 def _point(letters: Mapping[str, int] | None) -> str | None:
     return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
 
 
-def _confirmation(claim: Claim, letters: Mapping[str, int]) -> str:
-    """Both sides with every exact cost counted at ``letters``; raises where a count is not the closed form."""
-    left, _, right = claims.parts(claim.as_executed)
-    formula, count = ([claims.value(side, letters, named) for side in (left, right)] for named in (None, counted()))
-    if formula != count:
-        raise ArithmeticError(f"{claim.name} at {_point(letters)}: counted {count}, by the closed form {formula}")
+def _threshold(claim: Claim) -> str:
+    """Where both sides of the claim's threshold are equal: the letter by the others, and the count at a point."""
+    letter, relation = claim.threshold["letter"], claim.threshold["relation"]
+    left, _, right = claims.parts(relation)
+    values = []
+    for case in _cases(claim):
+        (solution,) = sympy.solve(margin(claim, relation, case), _symbol(letter))
+        values.append(_shown(claim, solution, case, f"{_symbol(letter)} = "))
+    search = claims.search(claim, f"{left} != {right}")
+    counts = _confirmation(claim, relation, search.counterexample).removeprefix(" Counted there: ")
     return (
-        f"Counted there by PyTorch's own counter on built layers: `{left}` is {count[0]:,} and `{right}` is "
-        f"{count[1]:,}, so the relation {'holds' if claims.value(claim.as_executed, letters, counted()) else 'fails'}."
+        f"`{left}` equals `{right}` at {' and '.join(values)}. The smallest such integers are "
+        f"{_point(search.counterexample)}, counted there: {counts}"
     )
 
 
-def counted() -> dict:
-    """The exact costs of formulas/claims.py, counted on built layers."""
-
-    def record(variant: str, letters: Mapping[str, int]):
-        point = {"d_m": letters["d_m"], "T": letters["T"]}
-        point |= {key: letters[key] for key in "KED"} if variant == "moa" else {"h": 1}
-        return results.counted_layer(point)
-
-    def params(variant: str, letters: Mapping[str, int]) -> int:
-        # the paper counts both layers without biases
-        found = record(variant, letters)
-        biases = sum(entry["params"] for entry in found["ledger"] if entry["kind"] == "bias")
-        return found["counted_params"] - biases
-
-    return {
-        "moa_macs": lambda **letters: record("moa", letters)["macs"],
-        "mha_macs": lambda **letters: record("mha", letters)["macs"],
-        "moa_params": lambda **letters: params("moa", letters),
-        "mha_params": lambda **letters: params("mha", letters),
-    }
+def _confirmation(claim: Claim, relation: str, letters: Mapping[str, int]) -> str:
+    """Both sides counted at ``letters``, "" for costs that are not a layer's; raises where a count is not the closed
+    form."""
+    left, _, right = claims.parts(relation)
+    named = counted.costs()
+    if not set(re.findall(r"(\w+)\(", relation)) <= set(named):
+        return ""
+    formula, count = ([claims.value(side, letters, costs) for side in (left, right)] for costs in (None, named))
+    if formula != count:
+        raise ArithmeticError(f"{claim.name} at {_point(letters)}: counted {count}, by the closed form {formula}")
+    return (
+        f" Counted there: `{left}` is {count[0]:,} and `{right}` is {count[1]:,}, so the relation "
+        f"{'holds' if claims.value(relation, letters, named) else 'fails'}."
+    )

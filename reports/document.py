@@ -16,6 +16,7 @@ from reports import (
     markdown,
     memory,
     printed,
+    printed_moh,
     results,
     tables,
 )
@@ -73,6 +74,8 @@ def _sections() -> list[tuple[str, int, list[Callable[[], str]]]]:
         ("Vocabularies that the printed parameters imply", 3, [printed.vocabularies]),
         ("Models outside the tables", 3, [printed.unlisted]),
         ("Where MoA Big saves", 3, [printed.savings]),
+        ("MoH's released code against its ideal", 3, [printed_moh.released_against_ideal]),
+        ("MoH's frozen position table", 3, [printed_moh.frozen_positions]),
         ("Memory and decoding", 2, [memory.layers, memory.models]),
         ("Time per layer", 2, [partial(latency.tables, "layer")]),
         ("Time per model", 2, [partial(latency.tables, "model")]),

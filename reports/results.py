@@ -82,10 +82,15 @@ def grid(spec: str) -> dict[str, Any]:
 
 
 @once
-def moh_tables() -> str:
-    """The tables of the MoH paper and the dense anchors in closed form, as markdown."""
+def moh_tables(form: str = "md") -> str:
+    """The tables of the MoH paper and the dense anchors in closed form."""
     names = [name for name in NAMES if name not in MOA_NAMES]
-    return command("bench.macs", "--check", "--table", *names, "--counter", "closed-form", "--format", "md")
+    return command("bench.macs", "--check", "--table", *names, "--counter", "closed-form", "--format", form)
+
+
+def moh_published(name: str) -> dict[str, Any]:
+    """One of those tables: a row for each preset."""
+    return next(table for table in json.loads(moh_tables("json"))["tables"] if table["name"] == name)
 
 
 @once
@@ -105,14 +110,16 @@ def stored(kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def counted_layer(point: Mapping[str, int]) -> dict[str, Any]:
+def counted_layer(point: Mapping[str, int], implementation: str = "dense") -> dict[str, Any]:
     """One layer of a grid, counted now by PyTorch's counter: the JSON record of the reading.
 
-    Counterexamples are small: all layers with sizes 1 and 2 are counted at once.
+    ``implementation``: of MoH, ``dense`` or ``sparse``. Counterexamples are
+    small: all layers with sizes 1 and 2 are counted at once.
     """
     small = set(point.values()) <= {1, 2}
     spec = " ".join(f"{letter}={'1,2' if small else size}" for letter, size in point.items())
-    return next(row for row in _counted_layers(spec) if row["point"] == dict(point))
+    rows = [row for row in _counted_layers(spec) if row["point"] == dict(point)]
+    return next(row for row in rows if row.get("implementation", "dense") == implementation)
 
 
 @once

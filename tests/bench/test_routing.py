@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench import routing_example, routing_run, routing_tables
+from bench import routing_run
 from bench.ledgers import ledger_of
 from bench.routing import main
 from models.build import build
@@ -140,6 +140,8 @@ WRONG = {
     "save": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--save", "d"], "--save goes with --example"),
     "top": (["--example", "--top", "0"], "--top must be at least 1, not 0"),
     "preset": (["--checkpoint", "x", "--tokens", "x", "--preset", "x"], "unknown preset 'x'"),
+    "example": (["--example", "mae"], "invalid choice: 'mae' (choose from"),
+    "images": (["--checkpoint", "x", "--tokens", "x", "--preset", "moh-dit-s2-90"], "a dit model takes no tokens; "),
 }
 
 
@@ -167,67 +169,3 @@ def test_a_model_without_routing_or_positions_is_refused(tmp_path):
     (tmp_path / "t").write_text("1 | 2\n")
     with pytest.raises(routing_run.UsageError, match="is for translation models"):
         routing_run.read_tokens(tmp_path / "t", config)
-
-
-def test_the_answer_is_as_many_places_back_as_the_class_says():
-    tokens, answers = next(routing_example.batches(7, 3))
-    for row, wanted in zip(tokens.tolist(), answers.tolist(), strict=True):
-        for i, token in enumerate(row):
-            back = " ABCD".index(routing_example.class_of(token))
-            assert wanted[i] == row[i - back]
-    assert [routing_example.token_name(token) for token in (0, 7, 8, 31)] == ["A0", "A7", "B0", "D7"]
-
-
-@pytest.fixture(scope="module")
-def trained():
-    """The example's two pairs that differ in L_a alone."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    found = [routing_example.train(alpha, 0.001) for alpha in (0.01, 0.0)]
-    torch.set_num_threads(threads)
-    return found
-
-
-def test_l_a_spreads_the_load_and_the_statement_says_so(trained, figure):
-    balanced, plain = trained
-    (line,) = routing_example.statement([plain, balanced])
-    figure(line)
-    before, after = (100 * float(max(one.layer.shares)) for one in (plain, balanced))
-    assert after < before and after < 2 * 100 / routing_example.NUM_EXPERTS
-    assert line.startswith(f"With L_a (beside 0.001 L_z) the largest share falls from {before:.1f} % to {after:.1f} %")
-    assert balanced.accuracy > 0.99
-
-
-def test_experts_specialise_by_class(trained):
-    section = routing_tables.expert_section([trained[0].layer], 5, 5, class_of=routing_example.class_of)
-    classes = {row.values["class"] for row in section.rows if row.values["class_pmi"] >= routing_tables.SPECIALISED}
-    assert classes == {"A", "B", "C", "D"}
-    assert "experts specialise" in section.below[0]
-
-
-def test_training_is_deterministic():
-    one, two = (routing_example.train(0.01, 0.001, steps=5) for _ in range(2))
-    assert all(torch.equal(one.state[name], two.state[name]) for name in one.state)
-    assert (one.loss, one.layer.counts, one.log) == (two.loss, two.layer.counts, two.log)
-
-
-def test_the_example_runs_and_what_it_saves_can_be_looked_at_again(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(routing_example, "STEPS", 2)
-    run_short = routing_example.run
-    monkeypatch.setattr(routing_example, "run", lambda say: run_short(2, say))
-    code, out, err = run(capsys, "--example", "--save", str(tmp_path / "d"), "--format", "json", "--least", "1")
-    assert code == 0
-    pairs, experts, balance = json.loads(out)["tables"]
-    assert [(row["alpha"], row["beta"]) for row in pairs["rows"]] == list(routing_example.PAIRS)
-    assert len(pairs["below"]) == 4 and balance["rows"][0]["step"] == 1
-    command = next(line for line in err.splitlines() if line.startswith("look")).partition("bench.routing ")[2]
-    code, out, _ = run(capsys, *command.split(), "--format", "json", "--least", "1")
-    again = json.loads(out)["tables"][1]["rows"]
-    assert code == 0
-    assert [(row["expert"], row["count"]) for row in again] == [(r["expert"], r["count"]) for r in experts["rows"]]
-
-
-def test_moves_in_words():
-    assert [routing_example._moves(2, other) for other in (1, 2, 3)] == ["falls", "stays", "rises"]
-    assert routing_example.pair(0.01, 0.001) == "0.01 L_a + 0.001 L_z"
-    assert routing_example.pair(0.01, 0.0) == "0.01 L_a"

@@ -36,6 +36,19 @@ def test_a_value_takes_letters_and_costs_at_other_letters():
         claims.value("open", letters)
 
 
+def test_the_routers_projections_and_both_forms_of_moh_are_costs():
+    moa = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
+    assert claims.value("moa_router_macs()", moa) == 7 * 13 * 11
+    assert claims.value("moa_projection_macs()", moa) == 2 * 3 * 7 * 13 * 5 + 2 * 7 * 13 * 5
+    moh = {"T": 7, "h": 11, "s": 3, "r": 2, "d_h": 5, "g": 11, "d_m": 13}
+    routers = 13 * (11 - 3 + 3 + 2)
+    projections, core = 4 * 7 * 13 * 11 * 5, 2 * 11 * 7 * 7 * 5
+    assert claims.value("moh_macs()", moh) == projections + core + 7 * routers
+    # of queries, outputs and the core 5 of 11 heads
+    assert claims.value("moh_ideal_macs()", moh) == 2 * 7 * 13 * (11 + 5) * 5 + 2 * 5 * 7 * 7 * 5 + 7 * routers
+    assert claims.value("moh_params()", moh) == 4 * 13 * 11 * 5 + routers
+
+
 def test_a_relation_has_two_sides():
     assert claims.parts("moa_macs() < 2 * mha_macs()") == ("moa_macs()", "<", "2 * mha_macs()")
     assert [claims.parts(f"a(E=E + 1) {operator} b")[1] for operator in ("<", "<=", "==")] == ["<", "<=", "=="]
@@ -88,9 +101,48 @@ def test_with_one_expert_the_sentence_fails_at_once():
         ("params-without-macs", {"T": 1, "K": 1, "E": 1, "D": 1, "d_m": 1}),
     ],
 )
-def test_smallest_counterexamples(name, smallest):
+def test_smallest_counterexamples_of_what_holds_as_printed(name, smallest):
     printed, executed = searches(name)
     assert (printed.counterexample, executed.counterexample) == (None, smallest)
+
+
+@pytest.mark.parametrize(
+    "name, smallest",
+    [
+        ("no-more-parameters", {"h": 2, "s": 1, "r": 1, "d_h": 1, "g": 2, "d_m": 2, "T": 1}),
+        ("part-of-the-heads", {"h": 3, "s": 1, "r": 1, "d_h": 1, "T": 1, "g": 3, "d_m": 3}),
+        ("inference-efficiency", {"h": 3, "s": 1, "r": 1, "d_h": 1, "T": 1, "g": 3, "d_m": 3}),
+    ],
+)
+def test_mohs_sentences_fail_at_the_smallest_layer_that_selects(name, smallest):
+    printed, executed = searches(name)
+    assert printed.counterexample == executed.counterexample == smallest
+    assert claims.verdict(printed, executed) == "fails"
+
+
+@pytest.mark.parametrize("h, s, r, saves", [(32, 16, 8, True), (16, 4, 4, True), (3, 1, 1, True), (3, 2, 1, False)])
+def test_skipping_heads_saves_at_the_papers_width_where_a_head_is_skipped(h, s, r, saves):
+    letters = claims.complete(BY_NAME["inference-efficiency"], {"h": h, "s": s, "r": r, "d_h": 64, "T": 7})
+    assert claims.value(BY_NAME["inference-efficiency"].as_printed, letters) == saves
+
+
+def test_the_first_point_is_what_the_search_tries_first():
+    assert claims.first_point(BY_NAME["fewer-params"]) == {"E": 2, "D": 1, "K": 2, "d_m": 2, "T": 1}
+    assert claims.search(BY_NAME["fewer-params"], "E < 2").counterexample == claims.first_point(BY_NAME["fewer-params"])
+
+
+def test_the_cases_of_a_claim_cover_every_value_of_their_letter():
+    for claim in FOUND.claims:
+        for letter in {case.split()[0] for case in claim.cases}:
+            for size in range(1, 7):
+                assert sum(claims.value(case, {letter: size}, {}) for case in claim.cases) == 1
+
+
+def test_a_threshold_is_where_both_sides_are_equal():
+    # E = 2 (K + 1) D
+    letters = {"T": 7, "K": 3, "D": 5, "d_m": 13}
+    relation = BY_NAME["params-without-macs"].threshold["relation"]
+    assert [claims.value(relation, {**letters, "E": E}) for E in (39, 40, 41)] == [False, True, False]
 
 
 def test_verdicts_take_both_searches():
@@ -122,9 +174,11 @@ def test_the_printed_ratio_is_of_the_printed_cells():
 
 
 def test_every_claim_names_place_and_sentence_and_has_relations():
-    assert FOUND.source.endswith("arXiv 2210.05144v1")
+    numbers = {"moa": "arXiv 2210.05144v1", "moh": "arXiv 2410.11842"}
+    assert {name: paper.source.rpartition(", ")[2] for name, paper in FOUND.papers.items()} == numbers
     assert [model.name for model in FOUND.named_models] == ["16K32E512D"]
     for claim in FOUND.claims:
+        assert claim.paper in FOUND.papers
         assert claim.place and claim.sentence.endswith(".") and claim.because.endswith(".")
         claims.parts(claim.as_printed), claims.parts(claim.as_executed)
 

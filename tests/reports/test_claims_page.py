@@ -41,7 +41,8 @@ def test_a_changed_claim_changes_the_page(small_search):
 
 
 def test_a_claim_that_counts_otherwise_is_an_error(small_search, monkeypatch):
-    monkeypatch.setattr(results, "counted_layer", lambda spec: {"macs": 7, "counted_params": 7, "ledger": []})
+    wrong = {"macs": 7, "counted_params": 7, "ledger": []}
+    monkeypatch.setattr(results, "counted_layer", lambda point, implementation="dense": wrong)
     with pytest.raises(ArithmeticError, match=r"fewer-macs at T=1 .*: counted \[7, 7\], by the closed form \[20, 20\]"):
         judged("fewer-macs")
 
@@ -61,6 +62,61 @@ def test_a_claim_that_counts_otherwise_is_an_error(small_search, monkeypatch):
 )
 def test_a_proof_takes_the_assumptions(relation, sure):
     assert claims.proved(BY_NAME["fewer-macs"], relation) == sure
+
+
+@pytest.mark.parametrize(
+    "name, relation, never",
+    [
+        ("fewer-macs", "moa_macs() < mha_macs()", False),
+        ("fewer-macs", "E + 1 <= K", True),
+        ("fewer-macs", "E <= K", False),
+        ("fewer-macs", "E < K", True),
+        ("fewer-macs", "E == E + T", True),
+        ("fewer-macs", "E + T == E", True),
+        ("fewer-macs", "E == K", False),
+        ("no-more-parameters", "moh_params() <= mha_params()", True),
+        ("inference-efficiency", "moh_ideal_macs() < mha_macs()", False),
+        ("inference-efficiency", "moh_macs() < mha_macs()", True),
+        ("inference-efficiency", "h <= s + r + 1", False),
+        ("inference-efficiency", "h <= s + r", True),
+    ],
+)
+def test_a_refutation_takes_the_assumptions_and_every_case(name, relation, never):
+    assert claims.refuted(BY_NAME[name], relation) == never
+
+
+def test_a_claim_of_moh_has_a_formula_for_each_case(small_search):
+    text = judged("no-more-parameters")
+    assert "*Fails.*" in text and r"Assuming $h \ge r + s$" in text
+    assert "- As printed and as released, `moh_params() <= mha_params()`: " in text
+    assert r"$- d_{h} h \left(h + 1\right)$ where $s = 1$ and $- d_{h} h \left(h + 2\right)$ where $s > 1$" in text
+    assert "It fails at every point" in text
+    # four projections 2 * 2 each; one routed head and two groups of width 2
+    assert "`moh_params()` is 22 and `mha_params()` is 16, so the relation fails" in text
+
+
+def test_both_forms_of_moh_are_counted_and_the_equality_too(small_search):
+    text = judged("inference-efficiency")
+    # h = 3, d_m = 3: MHA 4 * 9 + 6; routers 3 * (3 + 1); of three heads one is skipped: 2 * 3 + 2
+    assert f"`moh_ideal_macs()` is {42 + 12 - 8} and `mha_macs()` is 42, so the relation fails" in text
+    assert f"`moh_macs()` is {42 + 12} and `mha_macs()` is 42, so the relation fails" in text
+    assert "Written with $r = k - s$" in text
+    # where s > 1: (h^2 + 2h - 2T(h - k)) / (2h(h - k))
+    equal = r"$d_h = \frac{- 2 T h + 2 T k + h^{2} + 2 h}{2 h \left(h - k\right)}$ where $s > 1$"
+    assert equal in text and "counted there: `moh_ideal_macs()` is 72 and `mha_macs()` is 72" in text
+
+
+def test_the_router_of_moa_is_counted_at_its_threshold(small_search):
+    text = judged("params-without-macs")
+    assert r"`moa_router_macs()` equals `moa_projection_macs()` at $E = 2 D \left(K + 1\right)$" in text
+    assert "T=1 K=1 E=4 D=1 d_m=1, counted there: `moa_router_macs()` is 4 and `moa_projection_macs()` is 4" in text
+
+
+def test_what_holds_is_counted_at_the_first_point(small_search):
+    text = judged("inference-efficiency", as_printed="mha_macs() < moh_macs()")
+    assert (
+        "It holds at every point" in text and "`mha_macs()` is 42 and `moh_macs()` is 54, so the relation holds" in text
+    )
 
 
 def made_up(macs):

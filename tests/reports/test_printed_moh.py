@@ -1,0 +1,75 @@
+"""MoH's printed models, released code against ideal, and the frozen position table: each sentence follows its data."""
+
+from dataclasses import replace
+
+import pytest
+
+from formulas.published import tables
+from reports import printed_moh, results
+
+
+def lines(text):
+    return {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in rows_of(text)}
+
+
+def rows_of(text):
+    return [line for line in text.splitlines() if line.startswith("| ")][1:]
+
+
+def test_every_printed_moh_model_is_set_against_its_baseline():
+    found = lines(printed_moh.released_against_ideal())
+    routed = [
+        row.name for name in ("moh-llm", "moh-llama3", "moh-dit") for row in tables.load(name).rows if row.baseline
+    ]
+    assert list(found) == routed
+    # MoH-LLM-S: 12 layers, width 768, 12 heads of 64, length 2048; routers of (12 - s) + s + 2 columns
+    T, d_m, h, d_h = 2048, 768, 12, 64
+    dense = 4 * T * d_m * h * d_h + 2 * h * T * T * d_h
+    for name, k in (("MoH-LLM-S 75 %", 9), ("MoH-LLM-S 50 %", 6)):
+        used, router_params, _, added, saved, attention, _ = found[name]
+        skipped = (h - k) * (2 * T * d_m * d_h + 2 * T * T * d_h)
+        routers = d_m * (h + 2)
+        assert (used, router_params) == (f"{100 * k / h:.2f}", f"{12 * routers:,}")
+        assert (added, saved) == (f"{12 * T * routers:,}", f"{12 * (skipped - T * routers):,}")
+        assert attention == f"{100 * (dense - skipped + T * routers) / dense:.2f}"
+
+
+def test_the_router_without_weights_adds_nothing():
+    text = printed_moh.released_against_ideal()
+    assert "routers without weights: MoH-LLaMA3-8B)" in text
+    assert lines(text)["MoH-LLaMA3-8B"][1] == lines(text)["MoH-LLaMA3-8B"][3] == "0"
+    assert text.startswith(
+        "As released, 12 of the 13 models do more than their dense baselines and 0 do less; in 13 the"
+    )
+
+
+def test_a_model_that_does_less_as_released_changes_the_sentence(monkeypatch):
+    rows = [record for record in printed_moh._records() if record["released_macs"]]
+    changed = {**rows[0], "released_macs": rows[0]["baseline_macs"] - 1}
+    monkeypatch.setattr(printed_moh, "_records", lambda: [changed, *rows[1:]])
+    assert "11 of the 13 models do more than their dense baselines and 1 do less; in 12 the" in (
+        printed_moh.released_against_ideal()
+    )
+
+
+def test_the_frozen_table_divides_the_printed_figures():
+    text = printed_moh.frozen_positions()
+    found = lines(text)
+    widths = {"DiT-S/2": 384, "DiT-B/2": 768, "DiT-L/2": 1024, "DiT-XL/2": 1152}
+    for name, width in widths.items():
+        assert found[name][0] == f"{256 * width:,}"
+    assert found["DiT-B/2"][1:] == ["130M", "131M", "130M", "leaves it out"]
+    assert found["MoH-DiT-XL/2 75 %"][1:] == ["676M", "676M", "675M", "holds it"]
+    assert "DiT-B/2 only without" in text and "no single rule prints all rows" in text
+
+
+@pytest.mark.parametrize("printed, verdict", [("131M", "holds it"), ("129M", "neither")])
+def test_a_changed_printed_figure_changes_the_page(printed, verdict, monkeypatch):
+    table = tables.load("moh-dit")
+    rows = tuple(replace(row, params={"params": printed}) if row.name == "DiT-B/2" else row for row in table.rows)
+    monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=rows))
+    text = printed_moh.frozen_positions()
+    assert lines(text)["DiT-B/2"][-1] == verdict
+    one_rule = verdict == "holds it"
+    assert ("one rule prints all rows" in text) == one_rule
+    assert ("no rows only without" in text) and results.moh_published("moh-dit")["name"] == "moh-dit"
