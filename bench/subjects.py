@@ -4,14 +4,14 @@ Importable without torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bench.ledgers import ledger_of, resolve_lengths
 from bench.measure import measure
 from formulas.ledger import Ledger, Size
-from models.config import ATTENTIONS, AttentionConfig, ModelConfig
-from models.presets import parse_overrides, preset
+from models.config import ATTENTIONS, MODELS, AttentionConfig, ModelConfig
+from models.presets import PRESETS, parse_overrides, preset
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,14 @@ def assignments(text: str) -> list[str]:
 
 def spelled(name: str, overrides: Mapping[str, Any]) -> list[str]:
     """The ``FIELD=VALUE`` texts that change preset ``name`` to the sizes of ``overrides``."""
-    plain = preset(name)
-    changed = {f: v for f, v in overrides.items() if getattr(plain, f, getattr(plain.attention, f, None)) != v}
-    return [f"{field}={str(value).lower() if isinstance(value, bool) else value}" for field, value in changed.items()]
+    attention = ATTENTIONS[overrides.get("attention", PRESETS[name]["attention"])]
+    # What a preset leaves out may be derived from fields that are changed: only a default of its own is left unsaid.
+    defaults = {f.name: f.default for cls in (attention, MODELS[PRESETS[name]["model"]]) for f in fields(cls)}
+    plain = {**defaults, **PRESETS[name]}
+    return [f"{field}={_text(value)}" for field, value in overrides.items() if plain.get(field) != value]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
