@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+
 from bench.bounds import NAMES, Bound, parse
 from bench.bounds import around as around_value
 from bench.candidates import METRICS, costs
@@ -38,12 +40,7 @@ from models.presets import parse_overrides, preset
 PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
-COSTS = (
-    Column("macs", "MACs", kind="int", width=15),
-    Column("params", "params", kind="int", width=13),
-    Column("active_params", "params\nactive", kind="int", width=13),
-    Column("kv_bytes", "cache\nbytes", kind="int", width=13),
-)
+HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive", "kv_bytes": "cache\nbytes"}
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 
 
@@ -210,7 +207,7 @@ def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], lik
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
             *(Column(letter, letter, kind="int", width=4) for letter in chosen.letters),
-            *(column for column in COSTS if column.key in costs),
+            *(Column(metric, HEADS[metric], kind="int", width=_width(v[answer.listed])) for metric, v in costs.items()),
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", width=40),
         ],
@@ -227,6 +224,10 @@ def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], lik
         values["preset"] = f"--preset {around.preset}" + (f" --set {' '.join(changed)}" if changed else "")
         rows.append(Row(values, records=[{**record, "preset": values["preset"]}]))
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
+
+
+def _width(values: np.ndarray) -> int:
+    return max(11, *(len(f"{value:,}") for value in values))
 
 
 def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None) -> list[str]:
@@ -248,8 +249,8 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
         else "No cache: this model does not decode."
     )
     notes = [
-        f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Candidates: {answer.searched:,}, {sizes}, "
-        f"{chosen.condition(example.attention)}; within the budget: {len(answer.found):,}.",
+        f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Candidates: {answer.searched:,}, "
+        f"{sizes}, {chosen.condition(example.attention)}; within the budget: {len(answer.found):,}.",
         f"On the front, where more is better of {more}, less of the rest{near}. {cache} python -m bench.macs takes "
         "each row as printed.",
     ]

@@ -49,6 +49,11 @@ def sparse_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | Mode
     return with_attention(config, implementation="sparse") if hasattr(attention, "implementation") else None
 
 
+def layers_of(config: ModelConfig) -> tuple[AttentionConfig, ...]:
+    """A model's attention layers, one for each kind that there may be."""
+    return config.layers if isinstance(config, Layered) else (config.attention,)
+
+
 def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> AttentionConfig | ModelConfig:
     """``config`` with ``fields`` of every attention layer changed and all others as they are, defaults that were
     derived included. ConfigError where it cannot be built."""
