@@ -238,7 +238,9 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
         if letter not in given:
             by_statement.setdefault(known.statement, []).append(letter)
     multiples = "; ".join(f"{', '.join(letters)} {statement}" for statement, letters in by_statement.items())
-    sizes = "any integers" if args.any or not multiples else f"hardware-friendly sizes ({multiples}; --any for others)"
+    sizes = "any integers" if args.any else f"hardware-friendly sizes ({multiples}; --any for others)"
+    if not multiples:
+        sizes = "the sizes given"
     rest = f" with the other sizes of {args.like}" if like and not args.like.startswith(around.preset) else ""
     known = [word for word in args.maximise if WORDS[word] in answer.found.costs]
     more = ", ".join(NAMES[WORDS[word]] for word in known) or "nothing"
@@ -258,8 +260,9 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
         notes.insert(0, remark)
     if like:
         notes.insert(0, f"{like.name}: " + ", ".join(f"{value:,} {NAMES[m]}" for m, value in like.costs.items()) + ".")
-    if not timed:
-        notes.append(f"No latency record of the {args.device} here has one of these layers at this length: no times.")
+    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
+    missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
+    notes.append(recorded if timed else missing)
     return notes
 
 

@@ -9,7 +9,10 @@ from bench.arms import layer_config
 from models.config import AttentionConfig
 
 NOT_COMPARED = ("bias", "implementation")
-"""A search of the ideal form takes whichever implementation is fastest: they all compute the same."""
+"""No recorded layer has biases, and which heads are computed is a matter of how a layer is run."""
+
+ROLES = ("subject", "dense")
+"""Arms that are the layer of their name: itself, and MoH with every head computed."""
 
 RECORDS = Path(__file__).parents[1] / "reports" / "records"
 
@@ -19,9 +22,9 @@ def layer_times(
 ) -> Mapping[tuple[int, ...], float]:
     """Milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest implementation's median.
 
-    The layers are ``like`` in everything else, biases apart, which no recorded layer has. Of a layer recorded
-    with several batch sizes, types or routings the newest run's first is taken. Lines that are no records are
-    named on stderr.
+    The layers are ``like`` in everything else, biases apart; where that computes every head, runs that skip some
+    are left out. Of a layer recorded with several batch sizes, types or routings the newest run's first is taken.
+    Lines that are no records are named on stderr.
     """
     fields = like.fields_by_letter
     same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
@@ -30,6 +33,8 @@ def layer_times(
     for record in _records(root / records.slug(device)):
         config = layer_config(record["name"])
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
+            continue
+        if getattr(like, "implementation", None) == "dense" and record["implementation"] == "ragged":
             continue
         if any(getattr(config, fields[letter]) != size for letter, size in same.items()):
             continue
@@ -51,7 +56,8 @@ def _records(folder: Path) -> list[dict]:
             row
             for row in rows
             if row.get("kind") == "latency"
-            and (row["subject"], row["pass"], row["role"], row["status"]) == ("layer", "forward", "subject", "timed")
+            and (row["subject"], row["pass"], row["status"]) == ("layer", "forward", "timed")
+            and row["role"] in ROLES
             and not row["smoke"]
         ]
     return sorted(found, key=lambda row: row["environment"]["time"], reverse=True)
