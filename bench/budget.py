@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     out.add_argument("--d-model", type=int, metavar="N")
     out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
-    out.add_argument("--like", metavar="PRESET[,FIELD=VALUE]", help="match this model; the rest is as its")
+    out.add_argument("--like", metavar="PRESET[,FIELD=VALUE]", help="match this model, in its other fields too")
     out.add_argument("--match", nargs="+", choices=WORDS, default=["macs"], help="what --like matches")
     out.add_argument("--tolerance", metavar="SHARE", type=_share, default="0.02", help="how near --like is matched")
     out.add_argument("--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes of one letter")
