@@ -57,12 +57,12 @@ def _moh_conditions(sizes: Sizes, attention: AttentionConfig) -> dict[str, Any]:
 
 
 def _moh_remark(attention: AttentionConfig) -> str:
-    counted = {
+    return {
         "sparse": "Counted: the ideal MoH, which computes no head for a token that does not use it, but its keys and "
-        "values (--set implementation=dense: every head, as the released code).",
-        "dense": "Counted: MoH as released, which computes every head, whatever s and r.",
+        "values (--set implementation=dense: every head, as the released code). How s + r is split changes only "
+        "which routers there are.",
+        "dense": "Counted: MoH as released, which computes every head: s and r change only which routers there are.",
     }[attention.implementation]
-    return f"{counted} How s + r is split changes only which routers there are."
 
 
 _FEW = (1, 2, *range(4, 65, 4))

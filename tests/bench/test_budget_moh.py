@@ -237,7 +237,7 @@ WRONG = {
     "moa in a language model": (["--like", "llm-s", "--attention", "moa"], "must be one of mha, moh, not 'moa'"),
     "cache of images": (["--like", "dit-s2", "--kv-bytes", "1G"], "dit-s2 keeps no cache: it does not decode"),
     "layers of kernels": (["--like", "lightconv", "--attention", "moa", "--layers", "3"], "has no number of layers"),
-    "too many": ([*LLM, "--any", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points of h, s, r, g are more"),
+    "too many": ([*LLM, "--any", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points of h, s, r"),
     "many together": ([*LLM, "--range", "d_h=2:200000:2"], "candidates are more than 10,000,000; give smaller ranges"),
     "no width": ([*LLM, "--d-model", "0"], "d_model must be at least 1, not 0"),
     "rows": ([*LLM, "--limit", "-1"], "invalid number of rows value: '-1'"),
