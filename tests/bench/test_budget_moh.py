@@ -170,6 +170,29 @@ def test_an_answer_is_the_built_model_and_its_caches(form, capsys):
     assert row["kv_bytes"] == sum(2 * (cache.key.numel() + cache.value.numel()) for cache in caches)
 
 
+@pytest.mark.parametrize("like, layers", [("transformer-base", 1), ("mlm-transformer", 2), ("dit-s2", 1), ("llm-s", 1)])
+def test_a_model_of_any_family_takes_the_attention_and_counts_to_the_answer(like, layers, capsys):
+    small = [] if like == "dit-s2" else ["--set", "vocab_size=11", "d_ff=7"]
+    argv = [
+        "--preset",
+        like,
+        "--attention",
+        "moh",
+        "--macs",
+        "9G",
+        "--layers",
+        str(layers),
+        "--batch-size",
+        "1",
+        *small,
+    ]
+    (row,) = table_of(capsys, *argv, "--range", "h=6", "s=2", "r=3", "g=3", "d_h=10")["rows"]
+    lengths = [word for k, v in row["input"].items() for word in (f"--{k.replace('_', '-')}", str(v))]
+    argv = [*row["preset"].split(), *lengths, "--counter", "torch", "--format", "json"]
+    counted = json.loads(run(capsys, *argv, main=macs.main)[1])["tables"][0]["rows"][1]
+    assert (counted["macs"], counted["counted_params"]) == (row["macs"], row["params"])
+
+
 def build_input(d_model):
     import torch
 
