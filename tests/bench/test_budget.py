@@ -199,6 +199,18 @@ def test_a_layer_with_a_latency_record_has_its_time(capsys, tmp_path):
     assert "no times" in run(capsys, *argv, "--seq-len", "9", "--macs", "1G")[1]
 
 
+def test_a_time_is_of_the_same_router_and_of_a_run_that_computes_the_same_heads(capsys, tmp_path):
+    path = tmp_path / slug(device_name("cpu")) / "one.jsonl"
+    append(path, record("moh-32x64-75", "ragged", 2.5))
+    append(path, record("moh-32x64-75", "fused", 3.5, role="dense"))
+    append(path, record("moh-32x64-75", "fused", 1.5, role="mha"))
+    model = ["--preset", "moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
+    layer = ["--range", "h=32", "s=16", "r=8", "g=32", "d_h=64", "--records", str(tmp_path)]
+    for fields, ms in (([], 2.5), (["implementation=dense"], 3.5), (["router=query_norm"], None)):
+        (row,) = rows_of(capsys, *model, *layer, *(["--set", *fields] if fields else []))
+        assert row["ms"] == ms
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_a_plot_is_drawn_and_the_same_search_draws_the_same(suffix, capsys, tmp_path):
     paths = [tmp_path / f"{i}.{suffix}" for i in range(2)]
