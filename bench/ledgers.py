@@ -50,7 +50,7 @@ def sparse_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | Mode
 
 
 def layers_of(config: ModelConfig) -> tuple[AttentionConfig, ...]:
-    """A model's attention layers, one for each kind that there may be."""
+    """A model's attention layers: each of them where they may differ, else the one that all share."""
     return config.layers if isinstance(config, Layered) else (config.attention,)
 
 
