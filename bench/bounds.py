@@ -29,10 +29,13 @@ class Bound:
         """Which values are within."""
         return (values >= self.low) & (values <= self.high)
 
+    def distance(self, values: np.ndarray) -> np.ndarray:
+        """How far outside values are; 0 and less within."""
+        return np.maximum(self.low - values, values - self.high)
+
     def nearest(self, values: np.ndarray) -> int:
         """The value that is the least distance outside."""
-        distance = np.maximum(self.low - values, values - self.high)
-        return int(values[np.argmin(distance)])
+        return int(values[np.argmin(self.distance(values))])
 
     def text(self) -> str:
         """The bound in words."""
@@ -76,8 +79,11 @@ def feasible(found: Candidates, bounds: Mapping[str, Bound]) -> np.ndarray:
         )
         if others.any():
             raise UsageError(_nearest(metric, bound, found.costs[metric][others], " within the other budgets"))
-    each = "; ".join(f"{NAMES[m]} {bound.text()}" for m, bound in bounds.items())
-    raise UsageError(f"no candidate meets all budgets, nor all but one of them: {each}")
+    # By the budget that it misses by the largest share.
+    missed = [np.maximum(0, b.distance(found.costs[m])) / np.maximum(1, found.costs[m]) for m, b in bounds.items()]
+    at = int(np.argmin(np.maximum.reduce(missed)))
+    nearest = ", ".join(f"{int(found.costs[metric][at]):,} {NAMES[metric]}" for metric in bounds)
+    raise UsageError(f"no candidate meets all budgets, nor all but one of them; the nearest has {nearest}")
 
 
 def _nearest(metric: str, bound: Bound, values: np.ndarray, where: str) -> str:

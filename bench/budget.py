@@ -3,6 +3,7 @@
     python -m bench.budget --macs 1.2G --attention moa                    K, E, D within 1.2 G multiply-accumulates
     python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki      several budgets at once
     python -m bench.budget --like transformer-big --attention moa         MAC-matched to a model within 2 %
+    python -m bench.budget --like llama3-8b --attention moh               h, s, r, g, d_h of mixture-of-head attention
     python -m bench.budget --macs 700M --any --range K=1:16 E=1:64        any integers, in these ranges
 
 Everything else about the model is the preset's. More parameters and more active parameters are better unless
@@ -14,25 +15,32 @@ nothing meets.
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from bench.bounds import NAMES, Bound, around, parse
+import numpy as np
+
+from bench.bounds import NAMES, Bound, parse
+from bench.bounds import around as around_value
 from bench.candidates import METRICS, costs
 from bench.cli import Parser, run
 from bench.errors import UsageError
 from bench.families import FAMILIES, Family, family, parse_range
-from bench.ledgers import describe_input, ledger_of, resolve_lengths
+from bench.ledgers import describe_input, resolve_lengths, with_attention
 from bench.recorded_times import RECORDS
 from bench.search import Answer, Surroundings, base_for, check, layer_fields, search
 from bench.sections import FORMATS, Row, Section, emit
+from bench.subjects import assignments
 from bench.table import Column, Table, open_output
+from models.config import ModelConfig
 from models.presets import parse_overrides, preset
 
 PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
+HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive", "kv_bytes": "cache\nbytes"}
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 
 
@@ -46,14 +54,14 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     out.add_argument("--d-model", type=int, metavar="N")
     out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
-    out.add_argument("--like", metavar="PRESET", help="match this model; the rest of the model is as its")
+    out.add_argument("--like", metavar="PRESET[,FIELD=VALUE]", help="match this model, in its other fields too")
     out.add_argument("--match", nargs="+", choices=WORDS, default=["macs"], help="what --like matches")
     out.add_argument("--tolerance", metavar="SHARE", type=_share, default="0.02", help="how near --like is matched")
     out.add_argument("--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes of one letter")
     out.add_argument("--any", action="store_true", help="any integers instead of hardware-friendly multiples")
     out.add_argument("--maximise", nargs="*", choices=WORDS, default=MAXIMISED, help="of what more is better")
     out.add_argument("--sort", choices=WORDS, help="what rows are ordered by")
-    out.add_argument("--limit", type=int, default=20, metavar="N", help="rows; 0 for all")
+    out.add_argument("--limit", type=_rows, default=20, metavar="N", help="rows; 0 for all")
     out.add_argument("--apart", metavar="SHARE", type=_share, default="0.05", help="leave out what is so near a row")
     for name in LENGTHS:
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
@@ -66,13 +74,23 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _share(text: str) -> Fraction:
-    share = Fraction(text)
+    try:
+        share = Fraction(text)
+    except ZeroDivisionError:
+        raise ValueError(text) from None
     if not 0 <= share < 1:
         raise ValueError(text)
     return share
 
 
+def _rows(text: str) -> int:
+    if (rows := int(text)) < 0:
+        raise ValueError(text)
+    return rows
+
+
 _share.__name__ = "share between 0 and 1"
+_rows.__name__ = "number of rows"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     chosen, surroundings, like = _surroundings(args)
-    bounds = _bounds(args, like)
+    bounds = _bounds(args, surroundings, like)
     answer = search(
         surroundings,
         _ranges(args, chosen),
@@ -106,42 +124,68 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _surroundings(args) -> tuple[Family, Surroundings, dict[str, int] | None]:
-    """The family, the model around it, and the costs of the model to match."""
+@dataclass(frozen=True)
+class Like:
+    """The model to match, by the name that the user gave it, and what it costs."""
+
+    name: str
+    costs: Mapping[str, int]
+
+
+def _surroundings(args) -> tuple[Family, Surroundings, Like | None]:
+    """The family, the model around it, and the model to match."""
     if args.like and args.preset:
         raise UsageError("--like brings its own model; --preset goes without it")
     given = {name: getattr(args, name) for name in LENGTHS}
-    like = preset(args.like) if args.like else None
-    shown = like or (preset(args.preset) if args.preset else None)
-    variant = args.attention or (shown.attention.variant if shown else "moa")
-    chosen = family(variant)
-    name, overrides = args.like or args.preset or chosen.preset, {}
-    if shown and shown.attention.variant != variant:
-        name, overrides = base_for(variant, shown)
-    overrides |= parse_overrides(name, args.set)
-    for letter, field in type(preset(name).attention).fields_by_letter.items():
-        if letter in chosen.letters and field in overrides:
-            raise UsageError(f"{field} is what is searched; --range {letter}={overrides[field]} keeps it")
-    if args.d_model:
+    text = args.like or args.preset or ""
+    name = text.partition(",")[0] if args.like else text
+    own = parse_overrides(name, assignments(text)) if args.like else {}
+    shown = preset(name, own) if name else None
+    chosen = family(args.attention or (shown.attention.variant if shown else "moa"))
+    overrides = own
+    if shown is None:
+        name = chosen.preset
+    elif shown.attention.variant != chosen.variant:
+        name, overrides = base_for(chosen.variant, name, shown)
+    fields = chosen.fields(chosen.example)
+    # Sizes of the model to match say nothing about those of its alternatives.
+    overrides = {field: value for field, value in overrides.items() if field not in fields}
+    if any(word.startswith("attention=") for word in args.set):
+        raise UsageError("--attention, not --set, says which attention is searched")
+    exchanged = [f"attention={chosen.variant}"] if "attention" in overrides else []
+    changed = parse_overrides(name, [*exchanged, *args.set])
+    for letter, field in zip(chosen.example, fields, strict=True):
+        if field in changed:
+            size = changed[field] if isinstance(changed[field], int) else "N"
+            raise UsageError(f"{field} is what is searched; --range {letter}={size} keeps it")
+    overrides = {**overrides, **(chosen.defaults | overrides), **changed}
+    if args.d_model is not None:
         overrides["d_model"] = args.d_model
-    if args.layers:
+    if args.layers is not None:
         overrides |= layer_fields(name, args.layers)
-    config = preset(name, {**overrides, **_example(name, chosen)})
-    lengths = resolve_lengths(config, given)
-    if like:
-        like = costs(ledger_of(like, resolve_lengths(like, given)))
+    lengths = resolve_lengths(preset(name, {**overrides, **fields}), given)
+    like = _like(args.like, shown, own, overrides, given) if args.like else None
     return chosen, Surroundings(chosen, name, overrides, lengths), like
 
 
-def _example(name: str, chosen: Family) -> dict[str, int]:
-    by_letter = type(preset(name).attention).fields_by_letter
-    return {by_letter[letter]: size for letter, size in chosen.example.items()}
+def _like(text: str, config: ModelConfig, own, overrides, given) -> Like:
+    """``config`` in the form in which its alternatives are counted, unless ``own`` fields of it say another."""
+    known = FAMILIES.get(config.attention.variant)
+    form = {field: overrides.get(field, value) for field, value in known.defaults.items()} if known else {}
+    form = {field: value for field, value in form.items() if field not in own}
+    config = with_attention(config, **form)
+    name = ",".join((text, *(f"{field}={value}" for field, value in form.items())))
+    return Like(name, costs(config, resolve_lengths(config, given)))
 
 
-def _bounds(args, like: dict[str, int] | None) -> dict[str, Bound]:
+def _bounds(args, around: Surroundings, like: Like | None) -> dict[str, Bound]:
+    decodes = around.example.decodes
+    asked = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *args.match, *args.maximise}
+    if not decodes and "kv-bytes" in asked:
+        raise UsageError(f"{around.preset} keeps no cache: it does not decode; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if like:
-        bounds |= {WORDS[word]: around(like[WORDS[word]], args.tolerance) for word in args.match}
+        bounds |= {WORDS[word]: around_value(like.costs[WORDS[word]], args.tolerance) for word in args.match}
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --like")
     return bounds
@@ -155,18 +199,15 @@ def _ranges(args, chosen: Family) -> dict[str, Sequence[int]]:
     }
 
 
-def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], like) -> Section:
-    around = answer.surroundings
+def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], like: Like | None) -> Section:
+    around, costs = answer.surroundings, answer.found.costs
     timed = any(answer.times[i] == answer.times[i] for i in answer.listed)
     layout = Table(
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
             *(Column(letter, letter, kind="int", width=4) for letter in chosen.letters),
-            Column("macs", "MACs", kind="int", width=13),
-            Column("params", "params", kind="int", width=11),
-            Column("active_params", "params\nactive", kind="int", width=11),
-            Column("kv_bytes", "cache\nbytes", kind="int", width=11),
+            *(Column(metric, HEADS[metric], kind="int", width=_width(v[answer.listed])) for metric, v in costs.items()),
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", width=40),
         ],
@@ -177,7 +218,7 @@ def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], lik
         check(answer, index)
         sizes = answer.found.at(index)
         changed = around.assignments(sizes)
-        values: dict[str, object] = {**sizes, **{m: int(v[index]) for m, v in answer.found.costs.items()}}
+        values: dict[str, object] = {**sizes, **{m: int(v[index]) for m, v in costs.items()}}
         values["ms"] = float(answer.times[index]) if answer.times[index] == answer.times[index] else None
         record = {**values, "base": around.preset, "set": changed, "input": dict(around.lengths)}
         values["preset"] = f"--preset {around.preset}" + (f" --set {' '.join(changed)}" if changed else "")
@@ -185,22 +226,43 @@ def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], lik
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
 
 
-def _notes(args, chosen: Family, answer: Answer, timed: bool, like: dict[str, int] | None) -> list[str]:
+def _width(values: np.ndarray) -> int:
+    return max(11, *(len(f"{value:,}") for value in values))
+
+
+def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None) -> list[str]:
     around, given = answer.surroundings, {text.partition("=")[0] for text in args.range}
-    multiples = "; ".join(f"{n} {x.statement}" for n, x in chosen.letters.items() if n not in given)
-    sizes = "any integers" if args.any or not multiples else f"hardware-friendly sizes ({multiples}; --any for others)"
-    more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
+    example = around.example
+    by_statement: dict[str, list[str]] = {}
+    for letter, known in chosen.letters.items():
+        if letter not in given:
+            by_statement.setdefault(known.statement, []).append(letter)
+    multiples = "; ".join(f"{', '.join(letters)} {statement}" for statement, letters in by_statement.items())
+    sizes = "any integers" if args.any else f"hardware-friendly sizes ({multiples}; --any for others)"
+    if not multiples:
+        sizes = "the sizes given"
+    rest = f" with the other sizes of {args.like}" if like and not args.like.startswith(around.preset) else ""
+    known = [word for word in args.maximise if WORDS[word] in answer.found.costs]
+    more = ", ".join(NAMES[WORDS[word]] for word in known) or "nothing"
     near = f", rows at least {float(args.apart):.0%} apart in one cost (--apart 0 for all)" if args.apart else ""
+    cache = (
+        "Cache: keys and values of one context of every attention that decodes, two bytes each."
+        if example.decodes
+        else "No cache: this model does not decode."
+    )
     notes = [
-        f"Around {around.preset}, input: {describe_input(around.lengths)}. Candidates: {answer.searched:,}, {sizes}, "
-        f"{chosen.condition}; within the budget: {len(answer.found):,}.",
-        f"On the front, where more is better of {more}, less of the rest{near}. Cache: keys and values of one "
-        "context of every attention that decodes, two bytes each. python -m bench.macs takes each row as printed.",
+        f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Candidates: {answer.searched:,}, "
+        f"{sizes}, {chosen.condition(example.attention)}; within the budget: {len(answer.found):,}.",
+        f"On the front, where more is better of {more}, less of the rest{near}. {cache} python -m bench.macs takes "
+        "each row as printed.",
     ]
+    if remark := chosen.remark(example.attention):
+        notes.insert(0, remark)
     if like:
-        notes.insert(0, f"{args.like}: " + ", ".join(f"{like[metric]:,} {NAMES[metric]}" for metric in METRICS) + ".")
-    if not timed:
-        notes.append(f"No latency record of the {args.device} here has one of these layers at this length: no times.")
+        notes.insert(0, f"{like.name}: " + ", ".join(f"{value:,} {NAMES[m]}" for m, value in like.costs.items()) + ".")
+    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
+    missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
+    notes.append(recorded if timed else missing)
     return notes
 
 

@@ -1,5 +1,6 @@
 """A search's answer as a picture: what fits in grey, the listed front in colour."""
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -23,26 +24,31 @@ def draw(path: str, title: str, answer: Answer) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    costs, listed = answer.found.costs, list(answer.listed)
+    found, listed = answer.found.costs, list(answer.listed)
     step = -(-len(answer.found) // DRAWN)
+    unit, per_unit = ("G", 1e9) if found["macs"].max() >= 1e11 else ("M", 1e6)
+    macs, params, active = found["macs"] / per_unit, found["params"] / 1e6, found["active_params"] / 1e6
+    # The area is the cache's, of a model that has one.
+    area, label = 80, "listed front"
+    if "kv_bytes" in found:
+        cache = found["kv_bytes"][listed]
+        area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
     # The same search gives the same file.
     with matplotlib.rc_context({"svg.hashsalt": "headcount"}):
         figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-        axes.scatter(costs["macs"][::step] / 1e6, costs["params"][::step] / 1e6, s=4, color="0.8", label="fits")
-        shown = axes.scatter(
-            costs["macs"][listed] / 1e6,
-            costs["params"][listed] / 1e6,
-            c=costs["active_params"][listed] / 1e6,
-            s=20 + 100 * costs["kv_bytes"][listed] / np.max(costs["kv_bytes"][listed]),
-            label="listed front (area: cache bytes)",
-        )
+        axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
+        shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
+        middle = sum(axes.get_xlim()) / 2
         for index in listed:
             text = " ".join(f"{size}{letter}" for letter, size in answer.found.at(index).items())
-            at = (costs["macs"][index] / 1e6, costs["params"][index] / 1e6)
-            axes.annotate(text, at, fontsize=7, xytext=(4, 3), textcoords="offset points")
+            # Labels grow towards the middle, so that none leaves the axes.
+            side, offset = ("left", 5) if macs[index] < middle else ("right", -5)
+            at = (macs[index], params[index])
+            axes.annotate(text, at, fontsize=7, xytext=(offset, 5), textcoords="offset points", ha=side)
         figure.colorbar(shown, label="active parameters (M)")
-        axes.set(xlabel="MACs (M)", ylabel="parameters (M)", title=title)
-        axes.legend(loc="upper left")
+        axes.set(xlabel=f"MACs ({unit})", ylabel="parameters (M)")
+        axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=10)
+        figure.legend(loc="outside lower center", ncols=2)
         try:
             figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
         except OSError as error:

@@ -29,14 +29,15 @@ def front(objectives: Sequence[np.ndarray]) -> Iterator[int]:
 
 def dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
     """Whether any point dominates the one ``at``; ``times`` (NaN where unknown) count between two known ones."""
-    as_good = np.ones(len(times), dtype=bool)
-    better = np.zeros(len(times), dtype=bool)
+    first, *others = objectives
+    rivals = np.flatnonzero(first <= first[at])
+    for column in others:
+        rivals = rivals[column[rivals] <= column[at]]
+    known = ~np.isnan(times[rivals]) & ~np.isnan(times[at])
+    as_good = ~known | (times[rivals] <= times[at])
+    better = known & (times[rivals] < times[at])
     for column in objectives:
-        as_good &= column <= column[at]
-        better |= column < column[at]
-    known = ~np.isnan(times) & ~np.isnan(times[at])
-    as_good &= ~known | (times <= times[at])
-    better |= known & (times < times[at])
+        better |= column[rivals] < column[at]
     return bool(np.any(as_good & better))
 
 

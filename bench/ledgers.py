@@ -45,14 +45,24 @@ def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> d
 
 def sparse_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
     """``config`` without the heads that a token does not use; None where no attention has such a form."""
+    attention = config.attention if config.variant in MODELS else config
+    return with_attention(config, implementation="sparse") if hasattr(attention, "implementation") else None
+
+
+def layers_of(config: ModelConfig) -> tuple[AttentionConfig, ...]:
+    """A model's attention layers: each of them where they may differ, else the one that all share."""
+    return config.layers if isinstance(config, Layered) else (config.attention,)
+
+
+def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> AttentionConfig | ModelConfig:
+    """``config`` with ``fields`` of every attention layer changed and all others as they are, defaults that were
+    derived included. ConfigError where it cannot be built."""
     if isinstance(config, Layered):
-        if not hasattr(config.attention, "implementation"):
-            return None
-        return replace(config, layers=tuple(replace(layer, implementation="sparse") for layer in config.layers))
+        changed = {layer: replace(layer, **fields) for layer in set(config.layers)}
+        return replace(config, layers=tuple(changed[layer] for layer in config.layers))
     if config.variant in MODELS:
-        inner = sparse_form(config.attention)
-        return inner and replace(config, attention=inner)
-    return replace(config, implementation="sparse") if hasattr(config, "implementation") else None
+        return replace(config, attention=replace(config.attention, **fields))
+    return replace(config, **fields)
 
 
 def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:

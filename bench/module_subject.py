@@ -27,6 +27,10 @@ class ModuleSubject:
         """T, where the function takes it."""
         return tuple(letter for letter in ("T",) if letter in self.sizes)
 
+    def uneven(self) -> tuple[str, ...]:
+        """None: a module's sizes are what its function makes of them."""
+        return ()
+
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """The derived polynomials in ``letter`` as a ledger; UsageError where the count is no polynomial."""
         rest = {name: value for name, value in self.sizes.items() if name != letter}

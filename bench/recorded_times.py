@@ -6,25 +6,37 @@ from pathlib import Path
 
 from bench import records
 from bench.arms import layer_config
-from models.config import ATTENTIONS
+from models.config import AttentionConfig
+
+NOT_COMPARED = ("bias", "implementation")
+"""No recorded layer has biases, and which heads are computed is a matter of how a layer is run."""
+
+ROLES = ("subject", "dense")
+"""Arms that are the layer of their name: itself, and MoH with every head computed."""
 
 RECORDS = Path(__file__).parents[1] / "reports" / "records"
 
 
 def layer_times(
-    root: Path, device: str, variant: str, d_model: int, seq_len: int, letters: tuple[str, ...]
+    root: Path, device: str, like: AttentionConfig, seq_len: int, letters: tuple[str, ...]
 ) -> Mapping[tuple[int, ...], float]:
     """Milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest implementation's median.
 
-    Of a layer recorded with several batch sizes, types or routings the newest run's first is taken. Lines that
-    are no records are named on stderr.
+    The layers are ``like`` in everything else, biases apart; where that computes every head, runs that skip some
+    are left out. Of a layer recorded with several batch sizes, types or routings the newest run's first is taken.
+    Lines that are no records are named on stderr.
     """
-    fields = ATTENTIONS[variant].fields_by_letter
+    fields = like.fields_by_letter
+    same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
     newest: dict[tuple[int, ...], dict] = {}
     fastest: dict[tuple[int, ...], float] = {}
     for record in _records(root / records.slug(device)):
         config = layer_config(record["name"])
-        if (config.variant, config.d_model, record["seq_len"]) != (variant, d_model, seq_len):
+        if (config.variant, record["seq_len"]) != (like.variant, seq_len):
+            continue
+        if getattr(like, "implementation", None) == "dense" and record["implementation"] == "ragged":
+            continue
+        if any(getattr(config, fields[letter]) != size for letter, size in same.items()):
             continue
         key = tuple(getattr(config, fields[letter]) for letter in letters)
         first = newest.setdefault(key, record)
@@ -44,7 +56,8 @@ def _records(folder: Path) -> list[dict]:
             row
             for row in rows
             if row.get("kind") == "latency"
-            and (row["subject"], row["pass"], row["role"], row["status"]) == ("layer", "forward", "subject", "timed")
+            and (row["subject"], row["pass"], row["status"]) == ("layer", "forward", "timed")
+            and row["role"] in ROLES
             and not row["smoke"]
         ]
     return sorted(found, key=lambda row: row["environment"]["time"], reverse=True)

@@ -13,11 +13,10 @@ from bench.env import device_name
 from bench.errors import UsageError
 from bench.families import Family
 from bench.front import listing
-from bench.ledgers import ledger_of
 from bench.recorded_times import layer_times
 from bench.subjects import spelled
-from models.config import MODELS, ModelConfig, field_types
-from models.presets import PRESETS, preset
+from models.config import MODELS, ModelConfig
+from models.presets import PRESETS, parse_overrides, preset
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
@@ -31,17 +30,17 @@ class Surroundings:
     overrides: Mapping[str, Any]
     lengths: Mapping[str, int]
 
-    def config(self, sizes: Mapping[str, int]) -> ModelConfig:
-        """The model with these sizes of its attention."""
-        return preset(self.preset, self._changes(sizes))
+    @property
+    def example(self) -> ModelConfig:
+        """The model with the family's example of an attention. ConfigError where it cannot be built."""
+        return preset(self.preset, self._changes(self.family.example))
 
     def assignments(self, sizes: Mapping[str, int]) -> list[str]:
         """The ``FIELD=VALUE`` texts that make the preset this model."""
         return spelled(self.preset, self._changes(sizes))
 
     def _changes(self, sizes):
-        by_letter = type(preset(self.preset).attention).fields_by_letter
-        return {**self.overrides, **{by_letter[letter]: size for letter, size in sizes.items()}}
+        return {**self.overrides, **self.family.fields(sizes)}
 
 
 @dataclass(frozen=True)
@@ -56,20 +55,32 @@ class Answer:
     searched: int
 
 
-def base_for(variant: str, like: ModelConfig) -> tuple[str, dict[str, Any]]:
-    """A preset with this attention and the fields that make the rest of it ``like``. UsageError where no preset
-    has this attention in such a model."""
+def base_for(variant: str, name: str, like: ModelConfig) -> tuple[str, dict[str, Any]]:
+    """A preset with this attention and the fields that make the rest of it ``like``, which is a change of ``name``.
+
+    Where no preset has this attention in such a model it is ``name`` with the attention exchanged.
+    """
+    outer = {
+        f.name: getattr(like, f.name) for f in fields(MODELS[like.variant]) if f.name not in ("attention", "layers")
+    }
     names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (like.variant, variant)]
-    if not names:
-        raise UsageError(f"no preset puts {variant} into a model like this one ({like.variant})")
-    outer = [field.name for field in fields(MODELS[like.variant]) if field.name != "attention"]
-    return names[0], {name: getattr(like, name) for name in outer}
+    if names:
+        return names[0], outer
+    # Whether there are biases is no part of the search: they stay.
+    return name, {"attention": variant, **outer, "bias": like.attention.bias}
 
 
 def layer_fields(name: str, layers: int) -> dict[str, int]:
-    """The fields that give preset ``name`` this many layers, in encoder and decoder each where it has both."""
-    known = field_types(PRESETS[name]["model"], PRESETS[name]["attention"])
-    return {field: layers for field in LAYERS if field in known}
+    """The fields that give preset ``name`` this many layers, in encoder and decoder each where it has both.
+
+    UsageError for a model that has no such number.
+    """
+    model = PRESETS[name]["model"]
+    known = {f.name for f in fields(MODELS[model])}
+    found = {field: layers for field in LAYERS if field in known}
+    if not found:
+        raise UsageError(f"a {model} model has no number of layers; choose another model, or --set its fields")
+    return found
 
 
 def search(
@@ -88,10 +99,11 @@ def search(
 
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
-    every = candidates(around.family, ranges, around.config(around.family.example), around.lengths)
+    every = candidates(around.family, ranges, around.example, around.lengths)
     found = every.select(feasible(every, bounds))
     times = _times(around, found, device, records)
-    order = sorted(METRICS, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
+    known = [metric for metric in METRICS if metric in found.costs]
+    order = sorted(known, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
     objectives = [-found.costs[m] if m in maximise else found.costs[m] for m in order]
     walk = listing(objectives, times, list(found.costs.values()), apart)
     return Answer(around, found, times, _first(walk, limit), len(every))
@@ -102,24 +114,25 @@ def _first(walk: Iterator[int], limit: int) -> list[int]:
 
 
 def check(answer: Answer, index: int) -> None:
-    """ArithmeticError where the model of a listed row does not cost, in plain integers, what the row says."""
-    around = answer.surroundings
-    config = around.config(answer.found.at(index))
+    """ArithmeticError where the model that a listed row prints does not cost, in plain integers, what the row says."""
+    around, sizes = answer.surroundings, answer.found.at(index)
+    config = preset(around.preset, parse_overrides(around.preset, around.assignments(sizes)))
     row = {metric: int(values[index]) for metric, values in answer.found.costs.items()}
-    if costs(ledger_of(config, around.lengths)) != row:
-        raise ArithmeticError(f"{answer.found.at(index)}: arrays and integers give different costs")
+    if costs(config, around.lengths) != row:
+        raise ArithmeticError(f"{sizes}: arrays and integers give different costs")
 
 
 def _times(around: Surroundings, found: Candidates, device: str, records: Path | None) -> np.ndarray:
     """Each candidate's recorded milliseconds, NaN where there is no record of such a layer at such a length."""
     times = np.full(len(found), np.nan)
-    lengths = {size for name, size in around.lengths.items() if name != "batch_size"}
-    if records is None or not records.exists() or len(lengths) > 1:
+    config = around.example
+    letters = {**config.letters(), **config.length_letters(around.lengths)}
+    tokens = {letters[letter] for letter in ("T", "S") if letter in letters}
+    if records is None or not records.exists() or len(tokens) > 1:
         return times
-    letters = tuple(found.sizes)
-    config = around.config(around.family.example)
-    stored = layer_times(records, device_name(device), config.attention.variant, config.d_model, lengths.pop(), letters)
+    names = tuple(found.sizes)
+    stored = layer_times(records, device_name(device), config.attention, tokens.pop(), names)
     for sizes, ms in stored.items():
-        same = [found.sizes[letter] == size for letter, size in zip(letters, sizes, strict=True)]
+        same = [found.sizes[letter] == size for letter, size in zip(names, sizes, strict=True)]
         times[np.logical_and.reduce(same)] = ms
     return times

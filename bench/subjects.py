@@ -4,14 +4,14 @@ Importable without torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from bench.ledgers import ledger_of, resolve_lengths
+from bench.ledgers import layers_of, ledger_of, resolve_lengths, with_attention
 from bench.measure import measure
 from formulas.ledger import Ledger, Size
-from models.config import ATTENTIONS, AttentionConfig, ModelConfig
-from models.presets import parse_overrides, preset
+from models.config import ATTENTIONS, MODELS, AttentionConfig, ConfigError, ModelConfig
+from models.presets import PRESETS, parse_overrides, preset
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,28 @@ class Subject:
         return ledger_of(self.config, self.lengths)
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
-        """The ledger with ``letter`` replaced; T stands for every input length."""
-        sizes = {"T": size, "S": size} if letter == "T" else {letter: size}
-        return ledger_of(self.config, self.lengths, sizes)
+        """The ledger with ``letter`` replaced in every layer; T stands for every input length."""
+        return ledger_of(self.config, self.lengths, dict.fromkeys(self._moved(letter), size))
 
     def at(self, letter: str, size: int) -> "Subject":
         """The subject with ``letter`` set to an integer, ready to be built. ConfigError where it cannot be."""
         if letter == "T":
+            if "T" in self.config.fields_by_letter:
+                tokens = self.config.fields_by_letter["T"]
+                raise ConfigError(f"a {self.config.variant} model has no input length; its T is its {tokens}")
             lengths = {name: self.lengths[name] if name == "batch_size" else size for name in self.lengths}
             ledger_of(self.config, lengths)
             return Subject(self.name, self.preset, self.config, lengths)
-        field = self.config.attention.fields_by_letter[letter]
-        overrides = parse_overrides(self.preset, assignments(self.name)) | {field: size}
-        return Subject(self.name, self.preset, preset(self.preset, overrides), self.lengths)
+        fields = self.config.attention.fields_by_letter
+        changed = with_attention(self.config, **{fields[moved]: size for moved in self._moved(letter)})
+        return Subject(self.name, self.preset, changed, self.lengths)
+
+    def _moved(self, letter: str) -> tuple[str, ...]:
+        """``letter`` and those that are the same number by definition: S, and g where every head has its own."""
+        if letter == "T":
+            return ("T", "S")
+        own = [layer.letters() for layer in layers_of(self.config)]
+        return ("h", "g") if letter == "h" and all(sizes["g"] == sizes["h"] for sizes in own) else (letter,)
 
     def counted(self, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
         """Each counter's reading less what it adds by name, or why there is none."""
@@ -52,9 +61,13 @@ class Subject:
         }
 
     def letters(self) -> tuple[str, ...]:
-        """The letters whose turning points are sought: T, and K and E where the attention has experts."""
-        own = ATTENTIONS[self.config.attention.variant].fields_by_letter
-        return ("T", *(letter for letter in ("K", "E") if letter in own))
+        """The letters whose turning points are sought: T, and those of the routing that are alike in all layers."""
+        return ("T", *(letter for letter in self.config.attention.routing_letters if letter not in self.uneven()))
+
+    def uneven(self) -> tuple[str, ...]:
+        """The letters of the routing that differ from layer to layer."""
+        own = [layer.letters() for layer in layers_of(self.config)]
+        return tuple(k for k in self.config.attention.routing_letters if len({sizes[k] for sizes in own}) > 1)
 
 
 def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Subject:
@@ -89,6 +102,14 @@ def assignments(text: str) -> list[str]:
 
 def spelled(name: str, overrides: Mapping[str, Any]) -> list[str]:
     """The ``FIELD=VALUE`` texts that change preset ``name`` to the sizes of ``overrides``."""
-    plain = preset(name)
-    changed = {f: v for f, v in overrides.items() if getattr(plain, f, getattr(plain.attention, f, None)) != v}
-    return [f"{field}={str(value).lower() if isinstance(value, bool) else value}" for field, value in changed.items()]
+    attention = ATTENTIONS[overrides.get("attention", PRESETS[name]["attention"])]
+    # What a preset leaves out may be derived from fields that are changed: only a default of its own is left unsaid.
+    defaults = {f.name: f.default for cls in (attention, MODELS[PRESETS[name]["model"]]) for f in fields(cls)}
+    plain = {**defaults, **PRESETS[name]}
+    return [f"{field}={_text(value)}" for field, value in overrides.items() if plain.get(field) != value]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,6 +3,7 @@
 The difference is a polynomial in one letter, whose real roots are isolated exactly.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy
@@ -26,16 +27,21 @@ def symbol(letter: str) -> sympy.Symbol:
     return sympy.Symbol(letter, positive=True, integer=True)
 
 
-def turns(difference: sympy.Expr, letter: sympy.Symbol, least: int = 1) -> list[Turn]:
-    """Every pair of neighbouring integers from ``least`` on between which ``difference`` changes its sign."""
-    polynomial = sympy.Poly(difference, letter)
-    if polynomial.is_zero:
-        return []
-    found = []
-    for root in dict.fromkeys(sympy.floor(root) for root in polynomial.real_roots()):
-        # Around a root that is an integer the sign may change on either side of it.
-        for below in (int(root) - 1, int(root)):
-            low, high = (int(polynomial.eval(n)) for n in (below, below + 1))
-            if below >= least and sympy.sign(low) != sympy.sign(high):
-                found.append(Turn(below, below + 1, low, high))
-    return sorted(dict.fromkeys(found), key=lambda turn: turn.below)
+def turns(
+    difference: sympy.Expr, letter: sympy.Symbol, least: int = 1, exceptions: Mapping[int, int] | None = None
+) -> list[Turn]:
+    """Every pair of neighbouring integers from ``least`` on between which ``difference`` changes its sign.
+
+    ``exceptions`` are its values at integers at which it is not the polynomial.
+    """
+    polynomial, exceptions = sympy.Poly(difference, letter), exceptions or {}
+    roots = [] if polynomial.is_zero else polynomial.real_roots()
+    # Around a root that is an integer, or an exception, the sign may change on either side of it.
+    near = {int(sympy.floor(root)) for root in roots} | exceptions.keys()
+
+    def value(n: int) -> int:
+        return exceptions[n] if n in exceptions else int(polynomial.eval(n))
+
+    pairs = [(n, n + 1) for n in sorted(near | {n - 1 for n in near}) if n >= least]
+    found = [Turn(below, above, value(below), value(above)) for below, above in pairs]
+    return [turn for turn in found if sympy.sign(turn.at_below) != sympy.sign(turn.at_above)]

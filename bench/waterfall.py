@@ -1,14 +1,17 @@
 """Where the difference between two models comes from, and where their ranking turns."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from sympy import expand, sign
 
 from bench.ledgers import describe_input
 from bench.sections import Row, Section
 from bench.subjects import Subject
 from bench.table import Column, Table
+from bench.turning import Turn, symbol, turns
 from formulas import conventions
-from formulas.ledger import MAC_KINDS, Entry, Ledger
+from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 from formulas.published import tables
 from models.config import ConfigError
 
@@ -27,6 +30,9 @@ class Account:
     bills: Callable[[Entry], int]
     statement: str
 
+
+NEAR = 64
+"""How far from a turning point that cannot be built one is looked for that can."""
 
 EXACT = Account("exact", conventions.exact, conventions.statement(conventions.exact))
 
@@ -131,6 +137,14 @@ def _part(ledger: Ledger, name: str, of: str) -> int:
 
 
 def _turns(a: Subject, b: Subject, ways: Sequence[Account], counters, device) -> Section:
+    moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
+    notes = ["T is every input length at once."]
+    if moved:
+        notes[0] += f" Of A or of B alone, in every layer and with all else as it is: {', '.join(moved)}"
+        notes[0] += " (and g with it, where every head has keys and values of its own)." if "h" in moved else "."
+    uneven = [f"{', '.join(s.uneven())} of {side}" for side, s in (("A", a), ("B", b)) if s.uneven()]
+    if uneven:
+        notes.append(f"Left out, because they differ from layer to layer: {'; '.join(uneven)}.")
     layout = Table(
         "compare-turns",
         f"{a.name} against {b.name}: where the ranking turns",
@@ -144,57 +158,111 @@ def _turns(a: Subject, b: Subject, ways: Sequence[Account], counters, device) ->
             Column("at_above", "A less B\nthere", kind="int", width=15, sign=True),
             Column("counted", "counted there", width=13),
         ],
-        notes_above=["T is every input length at once; K and E of A or of B are changed alone, all else as it is."],
+        notes_above=notes,
         note_column="counted",
     )
     return Section(layout, _turn_rows(a, b, ways, counters, device))
 
 
 def _turn_rows(a: Subject, b: Subject, ways, counters, device) -> Iterator[Row]:
-    from bench.turning import symbol, turns
-
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
     for way in ways:
         for letter, which in movable:
-            unknown = symbol(letter)
-            left, right = (
-                (s.ledger_in(letter, unknown) if side in which else s.ledger).billed(way.bills)
-                for side, s in (("A", a), ("B", b))
-            )
-            difference = (left - right).expand() if hasattr(left - right, "expand") else left - right
-            values = {"account": way.head, "letter": letter if which == "AB" else f"{letter} of {which}"}
-            values["difference"] = str(difference).replace("**", "^")
-            found = turns(difference, unknown)
-            for turn in found:
-                counted, notes, failures = _confirm(a, b, letter, which, turn, way, counters, device)
-                row = {**values, **vars(turn), "counted": counted}
-                yield Row(row, notes=notes, records=[row], failures=failures)
-            if not found:
-                row = {**values, "below": None, "at_below": None, "above": None, "at_above": None}
-                row["counted"] = "never turns"
-                yield Row(row, records=[row])
+            yield from _rows_of(Change(a, b, letter, which, way), counters, device)
 
 
-def _confirm(a, b, letter, which, turn, way, counters, device) -> tuple[str, list[str], list[str]]:
+@dataclass(frozen=True)
+class Change:
+    """One letter of one side, or of both, that takes other sizes; the difference is billed one ``way``.
+
+    ``built`` keeps the sides at each size: a user's module is run anew for each.
+    """
+
+    a: Subject
+    b: Subject
+    letter: str
+    which: str
+    way: Account
+    built: dict[int, list[Subject]] = field(default_factory=dict)
+
+    def less(self, size: Size) -> Size:
+        """A less B."""
+        left, right = (
+            (s.ledger_in(self.letter, size) if side in self.which else s.ledger).billed(self.way.bills)
+            for side, s in (("A", self.a), ("B", self.b))
+        )
+        return left - right
+
+    def sides(self, size: int) -> list[Subject]:
+        """A and B at an integer. ConfigError where they cannot be built."""
+        if size not in self.built:
+            pair = (("A", self.a), ("B", self.b))
+            self.built[size] = [s.at(self.letter, size) if side in self.which else s for side, s in pair]
+        return self.built[size]
+
+    def refusal(self, size: int) -> str | None:
+        """Why A and B cannot be built at an integer, if they cannot."""
+        try:
+            self.sides(size)
+        except ConfigError as error:
+            return f"{self.letter} = {size}: {error}"
+        return None
+
+    def least(self) -> int:
+        """The least size: 0 where A and B can be built with none, else 1."""
+        return 1 if self.letter == "T" or self.refusal(0) else 0
+
+    def between_built(self, turn: Turn) -> Turn | None:
+        """``turn`` as one between sizes that can be built, where its own cannot; None where there are none near."""
+        ends = []
+        for start, step in ((turn.below, -1), (turn.above, 1)):
+            near = range(start, max(-1, start + step * NEAR), step)
+            ends.append(next((size for size in near if not self.refusal(size)), None))
+        if None in ends:
+            return None
+        wider = Turn(*ends, *map(self.less, ends))
+        return wider if sign(wider.at_below) != sign(wider.at_above) else None
+
+
+def _rows_of(change: Change, counters, device) -> Iterator[Row]:
+    letter = change.letter
+    unknown = symbol(letter)
+    difference = expand(change.less(unknown))
+    least = change.least()
+    # A router over no head or over one is left out: the polynomial may begin behind that.
+    small = {} if letter == "T" else {n: change.less(n) for n in range(least, 2)}
+    exceptions = {n: value for n, value in small.items() if value != difference.subs(unknown, n)}
+    values = {"account": change.way.head, "letter": letter if change.which == "AB" else f"{letter} of {change.which}"}
+    values["difference"] = str(difference).replace("**", "^")
+    apart = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
+    apart = [f"A less B is {apart}"] if apart else []
+    found = turns(difference, unknown, least, exceptions)
+    for turn in found:
+        reason = change.refusal(turn.below) or change.refusal(turn.above)
+        built = change.between_built(turn) if reason else turn
+        counted, notes, failures = _confirm(change, built, counters, device) if built else ("cannot be built", [], [])
+        notes = [*apart, *([reason] if reason else []), *notes]
+        row = {**values, **vars(built or turn), "counted": counted}
+        yield Row(row, notes=notes, records=[{**row, "exceptions": exceptions}], failures=failures)
+    if not found:
+        row = {**values, "below": None, "at_below": None, "above": None, "at_above": None, "counted": "never turns"}
+        yield Row(row, notes=apart, records=[{**row, "exceptions": exceptions}])
+
+
+def _confirm(change: Change, turn: Turn, counters, device) -> tuple[str, list[str], list[str]]:
     """Whether counts at the two integers have the differences of the closed form."""
+    if change.way is not EXACT:
+        return "closed form", [], []
+    if not counters:
+        return "not asked", [], []
     failures = []
     for size, expected in ((turn.below, turn.at_below), (turn.above, turn.at_above)):
-        try:
-            sides = [s.at(letter, size) if side in which else s for side, s in (("A", a), ("B", b))]
-        except ConfigError as error:
-            return "cannot be built", [f"{letter} = {size}: {error}"], []
-        if way is not EXACT:
-            continue
-        left, right = (side.counted(counters, device) for side in sides)
+        left, right = (side.counted(counters, device) for side in change.sides(size))
         for name in left:
             reasons = [reading for reading in (left[name], right[name]) if isinstance(reading, str)]
             if reasons:
                 return "no module", reasons[:1], []
             if left[name] - right[name] != expected:
-                failures.append(f"{letter} = {size}: {name} does not count a difference of {expected:,}")
-    if way is not EXACT:
-        return "closed form", [], []
-    if not counters:
-        return "not asked", [], []
+                failures.append(f"{change.letter} = {size}: {name} does not count a difference of {expected:,}")
     return ("no" if failures else ", ".join(counters)), failures, failures

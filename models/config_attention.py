@@ -70,6 +70,7 @@ class MixtureOfAttentionHeadsConfig(Lettered):
         "bias": "bias",
         "noisy": "noisy",
     }
+    routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
 
     d_model: int
     num_experts: int
@@ -146,6 +147,7 @@ class MixtureOfHeadAttentionConfig(Lettered):
         "router": "router",
         "implementation": "implementation",
     }
+    routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
 
     d_model: int
     num_heads: int

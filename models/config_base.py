@@ -50,13 +50,17 @@ class Lettered:
     """A configuration that gives its sizes in the field's letters, as its closed form takes them.
 
     ``variant`` names the file in formulas/ and models/; ``module`` the class there, None for a closed form
-    without one; ``fields_by_letter`` says which field or property a letter stands for; ``lengths`` are the
-    input lengths with their defaults.
+    without one; ``fields_by_letter`` says which field or property a letter stands for; ``routing_letters`` are
+    those that say how many heads or experts there are to choose from, and how many a token uses; ``lengths`` are
+    the input lengths with their defaults; ``decodes`` says whether a model makes its tokens one after another,
+    with a cache of keys and values.
     """
 
     variant: ClassVar[str]
     module: ClassVar[str | None]
     fields_by_letter: ClassVar[Mapping[str, str]]
+    routing_letters: ClassVar[tuple[str, ...]] = ()
+    decodes: ClassVar[bool] = True
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
 
     def letters(self) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class MaskedLanguageModelConfig(Lettered):
 
     variant: ClassVar[str] = "masked_lm"
     module: ClassVar[str | None] = "MaskedLanguageModel"
+    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",
@@ -212,6 +213,7 @@ class DiffusionTransformerConfig(Layered):
 
     variant: ClassVar[str] = "dit"
     module: ClassVar[str | None] = "DiffusionTransformer"
+    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",

@@ -6,7 +6,7 @@ Importable without torch.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.config import PER_LAYER, ConfigError, ModelConfig, field_types, make_config
+from models.config import ATTENTIONS, PER_LAYER, ConfigError, ModelConfig, field_types, make_config
 from models.presets_moh import MOH_PRESETS
 
 _TRANSLATION = {
@@ -71,21 +71,40 @@ PRESETS |= MOH_PRESETS
 def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
     """The configuration called ``name``, with some fields replaced.
 
+    ``attention`` among them gives the model another attention, which keeps the fields that it knows too.
     Raises ConfigError, with the list of names or fields, for a name or field that does not exist.
     """
+    base, overrides = _base(name), overrides or {}
+    attention = overrides.get("attention", base["attention"])
+    if attention != base["attention"]:
+        known = _types(base, attention)
+        base = {field: value for field, value in base.items() if field in known or field == "model"}
+    return make_config({**base, **overrides})
+
+
+def _base(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise ConfigError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
-    return make_config({**PRESETS[name], **(overrides or {})})
+    return PRESETS[name]
+
+
+def _types(base: Mapping[str, Any], attention: str) -> dict[str, Any]:
+    if attention not in ATTENTIONS:
+        raise ConfigError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
+    return field_types(base["model"], attention) | {"attention": str}
 
 
 def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
-    """``FIELD=VALUE`` texts as values of the types that the fields of preset ``name`` have."""
-    if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
-    types = field_types(PRESETS[name]["model"], PRESETS[name]["attention"])
+    """``FIELD=VALUE`` texts as values of the types that the fields of preset ``name`` have.
+
+    With ``attention=VARIANT`` among them, the fields are those of the preset with that attention.
+    """
+    base = _base(name)
+    parts = [text.partition("=") for text in assignments]
+    attention = next((value for field, _, value in parts if field == "attention"), base["attention"])
+    types = _types(base, attention)
     values = {}
-    for text in assignments:
-        field, _, value = text.partition("=")
+    for field, _, value in parts:
         if field not in types:
             raise ConfigError(f"unknown field {field!r} of {name}; choose from {', '.join(sorted(types))}")
         values[field] = _parse(field, value, types[field])

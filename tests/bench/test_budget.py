@@ -199,6 +199,18 @@ def test_a_layer_with_a_latency_record_has_its_time(capsys, tmp_path):
     assert "no times" in run(capsys, *argv, "--seq-len", "9", "--macs", "1G")[1]
 
 
+def test_a_time_is_of_the_same_router_and_of_a_run_that_computes_the_same_heads(capsys, tmp_path):
+    path = tmp_path / slug(device_name("cpu")) / "one.jsonl"
+    append(path, record("moh-32x64-75", "ragged", 2.5))
+    append(path, record("moh-32x64-75", "fused", 3.5, role="dense"))
+    append(path, record("moh-32x64-75", "fused", 1.5, role="mha"))
+    model = ["--preset", "moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
+    layer = ["--range", "h=32", "s=16", "r=8", "g=32", "d_h=64", "--records", str(tmp_path)]
+    for fields, ms in (([], 2.5), (["implementation=dense"], 3.5), (["router=query_norm"], None)):
+        (row,) = rows_of(capsys, *model, *layer, *(["--set", *fields] if fields else []))
+        assert row["ms"] == ms
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_a_plot_is_drawn_and_the_same_search_draws_the_same(suffix, capsys, tmp_path):
     paths = [tmp_path / f"{i}.{suffix}" for i in range(2)]
@@ -240,7 +252,6 @@ WRONG = {
     "like and preset": (["--like", "transformer-big", "--preset", "transformer-base"], "--like brings its own model"),
     "attention": (["--macs", "1G", "--attention", "mae"], "invalid choice: 'mae' (choose from"),
     "variant of the preset": (["--macs", "1G", "--preset", "mae-7"], "no search over 'mae'; choose from"),
-    "no such model": (["--like", "lightconv", "--attention", "moa"], "no preset puts moa into a model like this one"),
     "searched": (["--macs", "1G", "--set", "top_k=4"], "top_k is what is searched; --range K=4 keeps it"),
     "tolerance": (["--like", "transformer-big", "--tolerance", "2"], "invalid share between 0 and 1 value: '2'"),
     "plot": (["--macs", "1G", "--plot", "front.gif"], "a plot is an .svg or a .png file, not 'front.gif'"),

@@ -107,6 +107,69 @@ def test_a_point_that_cannot_be_built_says_why(capsys):
     assert "cannot be built" in out and "top_k must lie in 1..num_experts = 1..32, not 33" in out
 
 
+LLM_S = {"d_m": 768, "T": 2048, "N": 12, "d_h": 64}
+
+
+def head_macs(d_m, T, N, d_h):
+    """Of one head in all layers of a language model: its queries and its output, then its keys and values, then
+    its two products."""
+    return N * 2 * T * d_m * d_h, N * 2 * T * d_m * d_h, N * 2 * T * T * d_h
+
+
+def turns_of(capsys, *argv):
+    rows = tables_of(capsys, "--compare", *argv)["compare-turns"]
+    return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
+
+
+def test_ideal_moh_turns_dearer_than_its_dense_model_with_so_many_heads(capsys):
+    own, kv, pairs = head_macs(**LLM_S)
+    routers = 12 * 2048 * 768 * (12 + 2)
+    found = turns_of(capsys, "moh-llm-s-75,implementation=sparse", "llm-s", "--counter", "torch")
+    # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
+    for letter, total in (("s of A", 6), ("r of A", 9)):
+        assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found
+    # h heads have keys and values, and a router of h + 2 columns; 9 are computed
+    cost = {h: 12 * 2048 * 768 * (h + 2) + 9 * (own + pairs) + h * kv - 12 * (own + kv + pairs) for h in (22, 23)}
+    assert ("h of A", 22, 23, cost[22], cost[23], "torch") in found
+    assert ("T", None, None, None, None, "never turns") in found and len(found) == 4
+
+
+def test_the_sizes_at_which_a_router_is_left_out_are_cases_of_their_own(capsys):
+    small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
+    a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
+    b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
+    found = turns_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
+    row = 7 * 8
+    # with routed heads: 4 columns for s = 0, 5 for s = 1, 6 from s = 2 on; without: those of the shared heads
+    assert {turn for turn in found if turn[0] in ("s of A", "r of B")} == {
+        ("s of A", 1, 2, -row, 0, "torch"),
+        ("r of B", 0, 1, 3 * row, -row, "torch"),
+    }
+    rows = [r for r in tables_of(capsys, "--compare", a, b, "--seq-len", "7", *CLOSED)["compare-turns"]]
+    assert by(rows, "letter")["s of A"]["exceptions"] == {"0": -2 * row, "1": -row}
+    assert by(rows, "letter")["r of A"]["exceptions"] == {"0": -6 * row}
+
+
+def test_a_turn_is_between_sizes_that_can_be_built(capsys):
+    a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
+    found = {turn for turn in turns_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if turn[0] == "h of A"}
+    # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
+    T, d_m, d_h = 8192, 4096, 128
+    eight = 8 * (2 * T * d_m * d_h + 2 * T * T * d_h)
+    assert found == {("h of A", 24, 32, -eight, 0, "not asked"), ("h of A", 32, 40, 0, eight, "not asked")}
+
+
+def test_letters_that_differ_from_layer_to_layer_are_left_out_by_name(capsys):
+    out = run(capsys, "--compare", "moh-dit-l2-75", "moh-dit-b2-75", *CLOSED)[1]
+    assert "Left out, because they differ from layer to layer: h, s, r of A; s, r of B." in " ".join(out.split())
+    assert "h of B" in out and "s of B  " not in out
+
+
+def test_models_of_images_turn_at_numbers_of_tokens_that_are_not_their_input(capsys):
+    out = run(capsys, "--compare", "dit-s2,num_heads=7", "dit-s2,d_model=404,num_heads=6,head_dim=60", *CLOSED)[1]
+    assert "a dit model has no input length; its T is its num_tokens" in out
+
+
 @given(st.lists(st.integers(-60, 60), min_size=1, max_size=3), st.integers(-5, 5).filter(bool))
 def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
     x = symbol("x")
@@ -114,6 +177,16 @@ def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
     values = {n: int(polynomial.subs(x, n)) for n in range(1, 40)}
     sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
     assert [turn.below for turn in turns(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
+
+
+@given(st.integers(-9, 9), st.integers(-2, 2), st.dictionaries(st.integers(0, 1), st.integers(-1, 1)))
+def test_turning_points_know_the_sizes_at_which_the_polynomial_does_not_hold(root, slope, exceptions):
+    x = symbol("x")
+    values = {n: exceptions.get(n, slope * (n - root)) for n in range(12)}
+    sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
+    found = turns(sympy.expand(slope * (x - root)), x, 0, exceptions)
+    assert [turn.below for turn in found] == [n for n in range(11) if sign[n] != sign[n + 1]]
+    assert all((turn.at_below, turn.at_above) == (values[turn.below], values[turn.above]) for turn in found)
 
 
 WRONG = {

@@ -188,11 +188,25 @@ def test_override_of_the_wrong_kind_says_what_the_field_takes(name, text, messag
 
 
 def test_unknown_override_is_answered_with_the_fields():
-    fields = ", ".join(sorted(field_types("encoder_decoder", "moa")))
+    known = field_types("encoder_decoder", "moa")
+    fields = ", ".join(sorted({*known, "attention"}))
     with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads' of moa-8K8E128D; choose from {fields}")):
         parse_overrides("moa-8K8E128D", ["num_heads=8"])
+    fields = ", ".join(sorted(known))
     with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads'; choose from {fields}")):
         preset("moa-8K8E128D", {"num_heads": 8})
+
+
+def test_another_attention_keeps_what_it_knows_of_the_model():
+    changes = ["num_shared_heads=2", "attention=moh", "top_k=3"]
+    config = preset("transformer-big", parse_overrides("transformer-big", changes))
+    assert (config.attention.variant, config.attention.num_heads, config.d_ff) == ("moh", 16, 4096)
+    config = preset("moh-dit-l2-75", {"attention": "mha"})
+    assert [layer.num_heads for layer in config.layers] == [8] * 8 + [16] * 8 + [24] * 8
+    message = "attention must be one of mha, moa, mae, moh, not 'x'"
+    for ask in (parse_overrides, lambda name, _: preset(name, {"attention": "x"})):
+        with pytest.raises(ConfigError, match=exactly(message)):
+            ask("llm-s", ["attention=x"])
 
 
 def test_configs_and_presets_do_not_import_torch():
