@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from formulas import conventions, mha, moa, moh
@@ -94,7 +94,7 @@ class Claims:
 
 def load() -> Claims:
     """The typed claims."""
-    data = tomllib.loads(files("formulas.published").joinpath("claims.toml").read_text("utf-8"))
+    data = tomllib.loads(files("formulas.published").joinpath("claims.toml").read_bytes().decode())
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
         tuple(Claim(**claim) for claim in data["claim"]),
@@ -160,7 +160,7 @@ def complete(claim: Claim, letters: Mapping[str, Size]) -> dict[str, Size]:
     """``letters`` with those that the claim's premise gives."""
     found = dict(letters)
     for letter, text in claim.premise.items():
-        found[letter] = value(text, found, {})
+        found[letter] = value(text, found)
     return found
 
 
@@ -200,15 +200,15 @@ def first_point(claim: Claim) -> dict[str, int]:
 def _admitted(claim: Claim, largest_sum: int) -> Iterator[dict[str, int]]:
     for point in _points(claim.letters, largest_sum):
         letters = complete(claim, point)
-        if all(value(text, letters, {}) for text in claim.assume):
+        if all(value(text, letters) for text in claim.assume):
             yield letters
 
 
 def _points(letters: Sequence[str], largest_sum: int) -> Iterator[dict[str, int]]:
-    for total in range(len(letters), largest_sum + 1):
+    for total in range(1, largest_sum + 1):
         # cuts between 1..total: every way to write the sum in order
         for cuts in combinations(range(1, total), len(letters) - 1):
-            sizes = (b - a for a, b in zip((0, *cuts), (*cuts, total), strict=True))
+            sizes = (b - a for a, b in pairwise((0, *cuts, total)))
             yield dict(zip(letters, sizes, strict=True))
 
 

@@ -85,7 +85,7 @@ def routers(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size
         groups.append(("group", {"2": 2}))
     out = ledger()
     for name, size in groups:
-        out += linear(at(path, f"{name}_proj"), tokens, width, size, False)
+        out += linear(at(path, f"{name}_proj"), tokens, width, size)
         out += ledger(Entry(path, "softmax", {**tokens, **size}))
     return out
 

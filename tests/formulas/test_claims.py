@@ -88,6 +88,12 @@ def test_the_search_finds_the_smallest_sum_first():
     assert claims.search(claim, "T + K < 9", 8) == claims.Search(None, 28)
 
 
+def test_a_search_over_one_letter_starts_at_1():
+    claim = replace(BY_NAME["fewer-params"], letters=("D",), premise={}, assume=[])
+    assert claims.search(claim, "D < 7", 11) == claims.Search({"D": 7}, 7)
+    assert claims.search(claim, "D > 1", 11) == claims.Search({"D": 1}, 1)
+
+
 def test_with_one_expert_the_sentence_fails_at_once():
     printed, executed = searches("fewer-macs-with-one-expert")
     assert printed.counterexample == executed.counterexample == {"T": 1, "E": 1, "D": 1, "K": 1, "d_m": 1}

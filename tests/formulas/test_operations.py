@@ -158,6 +158,24 @@ def test_mixture_of_head_attention(implementation, words):
     check(moh.layer("a", **sizes, bias=True, rotary=True, router="query_norm"), by_norm)
 
 
+@pytest.mark.parametrize(
+    "s, r, matrices",
+    [
+        (2, 3, ["routed", "shared", "group"]),
+        (1, 3, ["routed", "group"]),
+        (0, 3, ["routed"]),
+        (6, 0, ["shared"]),
+        (1, 0, []),
+    ],
+)
+def test_a_router_has_the_matrices_that_choose_between_several(s, r, matrices):
+    form = moh.layer("a", **SIZES, h=6, s=s, r=r, d_h=5, g=2)
+    assert [e.path for e in form if "router" in e.path and e.weight] == [f"a.router.{m}_proj" for m in matrices]
+    assert len([e for e in form if e.path == "a.router"]) == len(matrices)
+    by_norm = moh.layer("a", **SIZES, h=6, s=s, r=r, d_h=5, g=2, router="query_norm")
+    assert [e.kind for e in by_norm if "router" in e.path] == (["elementwise", "softmax"] if r else [])
+
+
 def test_a_decode_step_stands_at_the_path_of_its_layer():
     sizes = {"d_m": 15, "h": 6, "d_h": 5, "g": 2, "bias": False}
     check(mha.decode_step("a", B=2, n=7, **sizes), ATTENTION.format("a", 1))
