@@ -12,6 +12,10 @@ INDEX_BYTES = 8
 """Top-k gives int64 indices."""
 
 
+class NoSchedule(Exception):
+    """There is no schedule of such a layer; the message says why."""
+
+
 @dataclass
 class Schedule:
     """``live``: bytes by name now; ``moments``: the same after each allocation."""

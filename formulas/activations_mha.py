@@ -1,11 +1,8 @@
-"""Peak activation memory of multi-head, grouped-query and multi-query attention (see formulas/activations.py).
-
-For d_h > 1: heads of width 1 make other reshapes copy.
-"""
+"""Peak activation memory of multi-head, grouped-query and multi-query attention (see formulas/activations.py)."""
 
 from dataclasses import dataclass
 
-from formulas.activations import Schedule, rows_gradient, weight_gradient
+from formulas.activations import NoSchedule, Schedule, rows_gradient, weight_gradient
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,9 @@ class Sizes:
 
 
 def sizes(*, B: int, T: int, S: int, d_m: int, h: int, d_h: int, g: int, bias: bool) -> Sizes:
-    """The tensors of a layer with h heads of width d_h and g key/value heads."""
+    """The tensors of a layer with h heads of width d_h and g key/value heads. NoSchedule for d_h = 1."""
+    if d_h == 1:
+        raise NoSchedule("heads of width 1 make other reshapes copy")
     several = g > 1 and T > 1
     return Sizes(
         rows=B * T * h * d_h,

@@ -1,9 +1,6 @@
-"""Peak activation memory of mixture of attention heads (see formulas/activations.py).
+"""Peak activation memory of mixture of attention heads (see formulas/activations.py)."""
 
-For D > 1: experts of width 1 make other reshapes copy.
-"""
-
-from formulas.activations import INDEX_BYTES, Schedule, rows_gradient, weight_gradient
+from formulas.activations import INDEX_BYTES, NoSchedule, Schedule, rows_gradient, weight_gradient
 
 GATHERED_BYTES = 16 * 2**20
 """The reference gathers weights for as many rows at once as fill this."""
@@ -13,6 +10,11 @@ def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
     """How many rows go together, chunk by chunk, where each gathers a matrix of ``weights`` elements."""
     most = max(1, GATHERED_BYTES // (weights * element_bytes))
     return [min(most, rows - start) for start in range(0, rows, most)]
+
+
+def _check_width(D: int) -> None:
+    if D == 1:
+        raise NoSchedule("experts of width 1 make other reshapes copy")
 
 
 def slots_copied(B: int, T: int, K: int) -> bool:
@@ -54,8 +56,10 @@ def forward(
     element_bytes: int,
     bias: bool = False,
     renormalise: bool = True,
+    noisy: bool = False,
 ) -> Schedule:
-    """A forward pass without gradients."""
+    """A forward pass without gradients, where ``noisy`` gates add no noise."""
+    _check_width(D)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B, T, E, K, renormalise, False)
@@ -90,15 +94,23 @@ def training(
     K: int,
     D: int,
     element_bytes: int,
+    bias: bool = False,
     renormalise: bool = True,
-) -> Schedule | None:
-    """A forward and a backward pass into the parameters, without biases.
+    noisy: bool = False,
+) -> Schedule:
+    """A forward and a backward pass into the parameters.
 
-    None where the matrices are gathered in several chunks, whose gradients autograd adds up as it goes.
+    NoSchedule for biases and noise, and where the matrices are gathered in several chunks, whose gradients autograd
+    adds up as it goes.
     """
+    _check_width(D)
+    if bias:
+        raise NoSchedule("no schedule of training experts with biases")
+    if noisy:
+        raise NoSchedule("no schedule of training noisy gates")
     rows, pairs = B * T * K, B * K * T * S
     if len(chunks(rows, d_m * D, element_bytes)) > 1:
-        return None
+        raise NoSchedule("gathered matrices of more than 16 MiB come in chunks, of whose training there is no schedule")
     run = Schedule(element_bytes)
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B, T, E, K, renormalise, True)
