@@ -12,15 +12,15 @@ from typing import Any
 from bench.errors import UsageError
 from bench.ledgers import attention_form, attentions, ledger_of, model_form
 from bench.table import Column
-from formulas import activations_mha, activations_moa, decoding
+from formulas import activations_mha, activations_moa, activations_moh, decoding
 from formulas.activations import NoSchedule
 from formulas.ledger import Ledger
 from models.config import AttentionConfig, ModelConfig
 
 
-SCHEDULES = {"mha": activations_mha, "moa": activations_moa}
+SCHEDULES = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}
 """What is live in the reference layers, moment after moment."""
-SWITCHES = ("renormalise",)
+SWITCHES = ("renormalise", "gates")
 """Fields without a letter that change which tensors there are."""
 
 

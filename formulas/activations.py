@@ -46,6 +46,12 @@ class Schedule:
         self.take(**elements)
         self.drop(old)
 
+    def rename(self, old: str, new: str) -> None:
+        """Call a live tensor otherwise. Raises KeyError for one that is not live, ValueError for a name that is."""
+        if new in self.live:
+            raise ValueError(f"{new} is live already")
+        self.live[new] = self.live.pop(old)
+
     @property
     def peak(self) -> dict[str, int]:
         """What is live, in bytes by name, when most is for the first time."""
