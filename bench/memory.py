@@ -17,7 +17,6 @@ from formulas.activations import NoSchedule
 from formulas.ledger import Ledger
 from models.config import AttentionConfig, ModelConfig
 
-
 SCHEDULES = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}
 """What is live in the reference layers, moment after moment."""
 SWITCHES = ("renormalise", "gates")
@@ -128,8 +127,12 @@ def decode_intensity(subject: Subject, step: Ledger) -> Fraction:
 
 def decode_bound(subject: Subject, step: Ledger) -> str:
     """The side of the roofline: which of the given peaks the step meets first."""
+    return _side(subject, decode_intensity(subject, step))
+
+
+def _side(subject: Subject, intensity: Fraction) -> str:
     ridge = Fraction(subject.given.peak_macs_per_s) / Fraction(subject.given.bytes_per_s)
-    return "compute" if decode_intensity(subject, step) >= ridge else "memory"
+    return "compute" if intensity >= ridge else "memory"
 
 
 def generate_macs(subject: Subject) -> int:
@@ -142,6 +145,28 @@ def generate_bytes(subject: Subject) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
     steps = subject.given.generate or subject.context
     return decoding.total(lambda stored: decode_bytes(subject, subject.step(stored)), steps)
+
+
+def forward_bytes(subject: Subject) -> int:
+    """Bytes that any forward pass moves: used weights once, and a layer's input and output once."""
+    form, lengths = subject.forward(), subject.lengths
+    elements = sum(decoding.weights_read(entry) for entry in form)
+    if subject.is_layer:
+        tokens = [lengths["tgt_len"]] * 2
+        # a layer that attends to itself reads one input
+        tokens += [lengths["src_len"]] if lengths["src_len"] != lengths["tgt_len"] else []
+        elements += lengths["batch_size"] * sum(tokens) * subject.config.d_model
+    return elements * subject.given.element_bytes
+
+
+def forward_intensity(subject: Subject) -> Fraction:
+    """MACs of a forward pass per byte that it must move; a training step has three times both."""
+    return Fraction(subject.forward().macs, forward_bytes(subject))
+
+
+def forward_bound(subject: Subject) -> str:
+    """The side of the roofline of a forward pass, and of a training step."""
+    return _side(subject, forward_intensity(subject))
 
 
 def training_macs(subject: Subject) -> int:
@@ -172,10 +197,9 @@ class Account:
     of_heads: bool
 
 
-def _account(
-    name: str, head: str, value: Callable[[Subject], Any], of_heads: bool = True, **options: Any
-) -> Account:
-    return Account(Column(name, head, **({"kind": "int", "width": 14} | options)), value, of_heads)
+def _account(name: str, head: str, value: Callable[[Subject], Any], of_heads: bool = True, **options: Any) -> Account:
+    width = 11 if "kind" in options else 14
+    return Account(Column(name, head, **({"kind": "int", "width": width} | options)), value, of_heads)
 
 
 ACCOUNTS = {
@@ -189,12 +213,15 @@ ACCOUNTS = {
         _account("decode_bound", "decode step\nbound by", _of_step(decode_bound), kind="text"),
         _account("generate_macs", "generation\nMACs", generate_macs, width=19),
         _account("generate_bytes", "generation\nbytes", generate_bytes, width=19),
+        _account("forward_bytes", "forward\nleast bytes", forward_bytes),
+        _account("forward_intensity", "forward\nMACs/byte", forward_intensity, kind="fixed", digits=3),
+        _account("forward_bound", "forward\nbound by", forward_bound, kind="text"),
         _account("training_macs", "training step\nMACs", training_macs, width=19),
         _account("peak_forward_bytes", "forward\npeak bytes", partial(_peak, pass_name="forward")),
         _account("peak_training_bytes", "training\npeak bytes", partial(_peak, pass_name="training")),
     )
 }
-NEEDS_PEAKS = ("decode_bound",)
+NEEDS_PEAKS = ("decode_bound", "forward_bound")
 
 
 def check(names: Sequence[str], given: Assumptions) -> None:

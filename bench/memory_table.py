@@ -14,16 +14,22 @@ IDEAL = "_ideal"
 """What the key of a column ends in that is of the form which skips unselected heads."""
 
 
-def statement(given: Assumptions) -> str:
-    """What the columns assume, in words."""
+def statement(names: Sequence[str], given: Assumptions) -> str:
+    """What the columns called ``names`` assume, in words."""
     context = f"{given.context}" if given.context else "as many as the input has"
     steps = f"{given.generate}" if given.generate else "as many as the context"
-    return (
-        f"{given.element_bytes} bytes per element. Context: tokens stored after a decode step, {context}; generated "
-        f"tokens: {steps}. Bytes of a step: used weights once, stored keys and values that are read once, new ones "
-        "once; of routed experts and heads as many different ones as tokens can select. Training: forward and "
-        "backward, no optimiser. Peak bytes: what the reference layer allocates, as executed."
-    )
+    of_columns = {
+        ("kv_bytes", "decode", "generate"): f"Context: tokens stored after a decode step, {context}.",
+        ("generate",): f"Generated tokens, into an empty cache: {steps}.",
+        ("decode_b", "decode_i", "generate_b"): "Bytes of a step: used weights once, stored keys and values that are "
+        "read once, new ones once; of routed experts and heads as many different ones as tokens can select.",
+        ("forward",): "Least bytes of a forward pass: used weights once and, of a layer, input and output once; a "
+        "training step has three times its MACs and bytes.",
+        ("training",): "Training: forward and backward, no optimiser.",
+        ("peak",): "Peak bytes: what the reference layer allocates, as executed.",
+    }
+    parts = [text for starts, text in of_columns.items() if any(name.startswith(starts) for name in names)]
+    return " ".join([f"{given.element_bytes} bytes per element.", *parts])
 
 
 SKIPPING = (
@@ -46,7 +52,7 @@ def extended(
     table = section.table
     asked = [column for name in names for column in _columns(ACCOUNTS[name], ideal)]
     columns = [*table.columns[:-1], *asked, table.columns[-1]]
-    notes = [*table.notes_above, statement(given), *([SKIPPING] if ideal else [])]
+    notes = [*table.notes_above, statement(names, given), *([SKIPPING] if ideal else [])]
 
     def rows() -> Iterator[Row]:
         for row in section.rows:
@@ -105,7 +111,7 @@ def section_of(subjects: Mapping[str, Subject], heading: str, names: Sequence[st
         [Column("row", "preset", width=width), *(ACCOUNTS[column].column for column in names)],
         notes_above=[
             *(f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()),
-            statement(given),
+            statement(names, given),
             *([SKIPPING] if any(ideals.values()) else []),
         ],
         note_column="row",

@@ -4,6 +4,10 @@ A schedule takes and drops named tensors in the order of eager execution; its pe
 what a layer allocates itself: not its input, its parameters or the gradient of its output. A training step is a
 forward in training mode and a backward into the parameters, not into the input; without auxiliary losses, masks
 or dropout. Whether a reshape copies follows from sizes that are 1 and from who shares a key/value head.
+
+Where two gradients of one tensor meet, autograd adds in place, but beside both under a dispatch mode, which the tally
+is; the schedules hold the sum beside both too. That is never the peak of a linear router's layer; of ``query_norm`` it
+can be, by one tensor of queries.
 """
 
 from dataclasses import dataclass, field

@@ -6,22 +6,6 @@ GATHERED_BYTES = 16 * 2**20
 """The reference gathers weights for as many rows at once as fill this."""
 
 
-def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
-    """How many rows go together, chunk by chunk, where each gathers a matrix of ``weights`` elements."""
-    most = max(1, GATHERED_BYTES // (weights * element_bytes))
-    return [min(most, rows - start) for start in range(0, rows, most)]
-
-
-def _check_width(D: int) -> None:
-    if D == 1:
-        raise NoSchedule("experts of width 1 make other reshapes copy")
-
-
-def slots_copied(B: int, T: int, K: int) -> bool:
-    """Whether a token's K equal slots are written out: neither one slot nor one token needs it."""
-    return K > 1 and B * T > 1
-
-
 def forward(
     *,
     B: int,

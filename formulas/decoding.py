@@ -36,7 +36,7 @@ def attention_step(attention: Mixer, path: str, *, B: Size, new: Size, stored: S
 
 
 def _caches(step: Ledger) -> Iterator[tuple[Entry, Entry, Entry | None]]:
-    """Of each attention in ``step``: its scores, its projection of keys, and the one of the heads that tokens select."""
+    """Of each attention in ``step``: its scores, its projection of keys, and that of selected heads, if any."""
     by_path = {(entry.path, entry.kind): entry for entry in step}
     for scores in step.select(lambda entry: entry.kind == "scores"):
         key = by_path[at(scores.path, "k_proj"), "linear"]

@@ -50,7 +50,8 @@ def layers() -> str:
     rows = []
     for name, sizes in LAYERS.items():
         found = _asked("--grid", f"{sizes} d_m=512 {CONTEXTS}", "--columns", *DECODING, *TRAINING)
-        for row in found["tables"][0]["rows"]:
+        # MoH has a record of each form at a point; the first has the values of both
+        for row in (row for row in found["tables"][0]["rows"] if "implementation" not in row):
             rows += [{"T": row["point"]["T"], **form, "layer": name + form["form"]} for form in _forms(row)]
     rows.sort(key=lambda row: row["T"])
     columns = [Column("layer", "layer"), Column("T", "T", kind="int"), *_columns((*DECODING, *TRAINING))]
@@ -68,27 +69,29 @@ def layers() -> str:
 
 def _forms(row: dict[str, Any]) -> list[dict[str, Any]]:
     """A grid's row, and where there is one the row of its ideal form."""
-    ideal = {name.removesuffix(IDEAL): value for name, value in row.items() if name.endswith(IDEAL)}
+    released, ideal = _split(row)
     if not ideal:
         return [{**row, "form": ""}]
-    missing = {name.removesuffix(IDEAL): why for name, why in row["missing"].items() if name.endswith(IDEAL)}
-    of_row = {name: why for name, why in row["missing"].items() if not name.endswith(IDEAL)}
-    released = {**row, "form": ", as released", "missing": of_row}
-    return [released, {**row, **ideal, "form": ", ideal", "missing": missing}]
+    missing, missing_ideal = _split(row["missing"])
+    released |= {"form": ", as released", "missing": missing}
+    return [released, {**released, **ideal, "form": ", ideal", "missing": missing_ideal}]
+
+
+def _split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is said of a form as released, and under the same names of the ideal one."""
+    released = {name: value for name, value in values.items() if not name.endswith(IDEAL)}
+    return released, {name.removesuffix(IDEAL): values[name] for name in values.keys() - released.keys()}
 
 
 def _dashes(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
     """Why cells have dashes: a sentence for each reason."""
-    found: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
         for name, why in row["missing"].items():
-            those = found.setdefault(why, {}).setdefault(HEADS[name], [])
-            those += [row[key]] if row[key] not in those else []
-    by_reason = [
-        f"{why}: " + "; ".join(f"{head} of {', '.join(those)}" for head, those in columns.items())
-        for why, columns in found.items()
-    ]
-    return [f"Dashes: {'. '.join(by_reason)}."] if by_reason else []
+            columns, those = found.setdefault(why, ({}, {}))
+            # a dict keeps the order, and each but once
+            columns[HEADS[name]] = those[row[key]] = None
+    return [f"Dashes, {'; '.join(columns)} of {'; '.join(those)}: {why}." for why, (columns, those) in found.items()]
 
 
 def _reading(rows: Sequence[dict[str, Any]]) -> str:
@@ -108,7 +111,12 @@ def models() -> str:
     parts = []
     for names, length, about in (
         (TRANSLATION, 128, "128 source tokens, 128 generated; generation holds the encoder's pass, in MACs"),
-        (LANGUAGE, 2048, "2,048 tokens generated into an empty cache; MoH as released, and ideal"),
+        (
+            LANGUAGE,
+            2048,
+            "2,048 tokens generated into an empty cache; MoH as released, and ideal; moh-llama3-8b has a larger "
+            "vocabulary than llama3-8b",
+        ),
     ):
         found = _asked("--preset", *names, "--seq-len", str(length), "--columns", *OF_MODELS)
         (rows,) = (table["rows"] for table in found["tables"] if table["name"] == "memory")

@@ -1,6 +1,7 @@
 """Memory and decoding: the ledger's figures against real caches, counters and live tensors, with ==."""
 
 import json
+from fractions import Fraction
 
 import pytest
 import torch
@@ -266,6 +267,22 @@ def test_a_model_that_does_not_decode_has_dashes_and_says_why(preset, capsys):
     assert "[2] no peak_forward_bytes: peak bytes are of layers by themselves, not of whole models." in said
 
 
+def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
+    subject = Subject(make_config(LAYERS["mqa"]), lengths(3, 11), Assumptions(element_bytes=2))
+    weights, both = 2 * 13 * 35 + 2 * 13 * 7, 2 * 3 * 11 * 13
+    macs = 3 * (11 * weights + 2 * 5 * 11 * 11 * 7)
+    assert value("forward_bytes", subject) == 2 * (weights + both)
+    assert value("forward_intensity", subject) == Fraction(macs, 2 * (weights + both))
+    crossed = Subject(subject.config, lengths(3, 11, 17), Assumptions())
+    assert value("forward_bytes", crossed) == 4 * (weights + both + 3 * 17 * 13)
+    for bandwidth, side in ((2 * (weights + both), "compute"), (2 * (weights + both) - 1, "memory")):
+        given = Assumptions(element_bytes=2, peak_macs_per_s=macs, bytes_per_s=bandwidth)
+        assert value("forward_bound", Subject(subject.config, subject.lengths, given)) == side
+    model = make_config(LANGUAGE["moh"])
+    weights = sum(p.numel() for p in build(model).parameters()) - 29 * 13 + 2 * 7 * 13
+    assert value("forward_bytes", Subject(model, {"batch_size": 2, "seq_len": 7}, Assumptions())) == 4 * weights
+
+
 WRONG = {
     "unknown": (["--columns", "kv"], "unknown column 'kv'; choose from kv_token_bytes, kv_bytes"),
     "twice": (["--columns", "kv_bytes", "kv_bytes"], "a column is given twice in kv_bytes, kv_bytes"),
@@ -283,10 +300,10 @@ def test_wrong_columns_are_one_line(case, capsys):
     assert err.count("\n") == 1 and message in err
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [name for name in DECODING if not name.endswith("-sparse")])
 @pytest.mark.parametrize("which", ["forward", "training"])
 def test_the_column_is_the_peak_of_live_tensors(which, name):
-    config = make_config(LAYERS[name])
+    config = make_config(DECODING[name])
     layer, x = build(config).train(which == "training"), example_inputs(config, lengths(3, 11))["query"]
     gradient = torch.ones_like(x)
 
@@ -297,15 +314,13 @@ def test_the_column_is_the_peak_of_live_tensors(which, name):
                 out.backward(gradient)
 
     subject = Subject(config, lengths(3, 11), Assumptions())
-    assert tally.peak_bytes(call, [x, gradient, *layer.parameters()]) == (
-        memory.ACCOUNTS[f"peak_{which}_bytes"].value(subject)
-    )
+    assert tally.peak_bytes(call, [x, gradient, *layer.parameters()]) == value(f"peak_{which}_bytes", subject)
 
 
 def test_what_has_no_schedule_has_no_peak():
-    for options in (dict(bias=True), dict(noisy=True), dict(head_dim=1)):
-        config = make_config(LAYERS["moa"] | options)
-        _, missing = memory.values(["peak_training_bytes"], Subject(config, lengths(3, 11), Assumptions()))
+    for values in (LAYERS["moa"] | dict(head_dim=1), MOH | dict(implementation="sparse")):
+        subject = Subject(make_config(values), lengths(3, 11), Assumptions())
+        _, missing = memory.values(["peak_training_bytes"], subject)
         assert missing.keys() == {"peak_training_bytes"}
 
 

@@ -121,7 +121,8 @@ def test_a_step_of_selected_heads_moves_their_weights_and_keys():
     assert decoding.step_elements(by_norm) == weights + 2 * 7 * 3 * 5 + 2 * 6 * 5
 
 
-SELECTIONS = [(4, 2, 1, 1), (4, 2, 2, 1), (6, 3, 1, 2), (6, 3, 3, 1), (6, 6, 1, 2), (6, 2, 0, 2), (4, 1, 0, 3), (4, 2, 2, 0)]
+SELECTIONS = [(4, 2, 1, 1), (4, 2, 2, 1), (6, 3, 1, 2), (6, 3, 3, 1), (6, 6, 1, 2), (6, 2, 0, 2), (4, 1, 0, 3)]
+SELECTIONS += [(4, 2, 2, 0)]
 
 
 @pytest.mark.parametrize("batch", [1, 2])
