@@ -31,7 +31,7 @@ class Sizes:
 def sizes(*, B: int, T: int, S: int, d_m: int, h: int, d_h: int, g: int, bias: bool) -> Sizes:
     """The tensors of a layer with h heads of width d_h and g key/value heads. NoSchedule for d_h = 1."""
     if d_h == 1:
-        raise NoSchedule("heads of width 1 make other reshapes copy")
+        raise NoSchedule("no schedule for heads of width 1, which make other reshapes copy")
     several = g > 1 and T > 1
     return Sizes(
         rows=B * T * h * d_h,

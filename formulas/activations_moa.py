@@ -29,7 +29,7 @@ def forward(
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scaled", "scores", "weights", "q")
     run.take(gated=rows * D)
-    _expert_linear(run, "out", rows, D, d_m, False)
+    expert_linear(run, "out", rows, D, d_m, False)
     if bias:
         run.take(out_bias=rows * d_m, gated_bias=rows * d_m, out_biased=rows * d_m)
         run.drop("out_bias", "gated_bias", "out")
@@ -61,7 +61,7 @@ def training(
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scores", "q")
     run.take(gated=rows * D)
-    _expert_linear(run, "out", rows, D, d_m, True)
+    expert_linear(run, "out", rows, D, d_m, True)
     if bias:
         run.take(out_bias=rows * d_m, gated_bias=rows * d_m, out_biased=rows * d_m)
         run.drop("gated_bias", "out")
@@ -70,10 +70,10 @@ def training(
     if bias:
         run.take(d_gates_columns=rows * d_m, d_gated_bias=rows * d_m, d_gates_of_bias=rows)
         run.drop("d_gates_columns", "out_bias")
-        _scattered(run, "out_proj_bias", "d_gated_bias", E * d_m)
+        scattered(run, "out_proj_bias", "d_gated_bias", E * d_m)
     if slots:
         run.take(d_out=rows * d_m)
-    _expert_backward(run, "out", rows, D, d_m, E, ["gated", *(["d_out"] if slots else [])], True)
+    expert_backward(run, "out", rows, D, d_m, E, ["gated", *(["d_out"] if slots else [])], True)
     run.take(d_heads=rows * D, d_gates_rows=rows * D, d_gates=rows)
     run.drop("d_gated", "d_gates_rows", "heads")
     if bias:
@@ -90,7 +90,7 @@ def training(
     if bias:
         run.take(zeros=E * D, d_q_proj_bias=E * D)
         run.drop("zeros")
-    _expert_backward(run, "q", rows, d_m, D, E, ["d_scaled", *(["slots"] if slots else [])], False)
+    expert_backward(run, "q", rows, d_m, D, E, ["d_scaled", *(["slots"] if slots else [])], False)
     _router_backward(run, B * T, d_m, E, K, renormalise, noisy)
     weight_gradient(run, "v_proj", "d_v", d_m * D, bias * D)
     weight_gradient(run, "k_proj", rows_gradient(run, "d_k", B * S * D, B > 1 and S > 1), d_m * D, bias * D)
@@ -105,7 +105,7 @@ def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
 
 def _check_width(D: int) -> None:
     if D == 1:
-        raise NoSchedule("experts of width 1 make other reshapes copy")
+        raise NoSchedule("no schedule for experts of width 1, which make other reshapes copy")
 
 
 def _router(run: Schedule, tokens: int, E: int, K: int, renormalise: bool, noisy: bool, training: bool) -> None:
@@ -124,22 +124,27 @@ def _router(run: Schedule, tokens: int, E: int, K: int, renormalise: bool, noisy
             run.drop("denominator")
 
 
+def biased(run: Schedule, size: int) -> None:
+    """``q`` with the gathered biases of its rows' experts."""
+    run.take(q_bias=size, q_biased=size)
+    run.drop("q", "q_bias")
+    run.rename("q_biased", "q")
+
+
 def _queries(run: Schedule, tokens: int, d_m: int, K: int, D: int, bias: bool, training: bool) -> bool:
     """``q`` of every row; whether a token's K equal slots are written out: one slot or one token needs it not."""
     rows, copied = tokens * K, K > 1 and tokens > 1
     if copied:
         run.take(slots=rows * d_m)
-    _expert_linear(run, "q", rows, d_m, D, False)
+    expert_linear(run, "q", rows, d_m, D, False)
     if bias:
-        run.take(q_bias=rows * D, q_biased=rows * D)
-        run.drop("q", "q_bias")
-        run.rename("q_biased", "q")
+        biased(run, rows * D)
     if copied and not training:
         run.drop("slots")
     return copied
 
 
-def _expert_linear(run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, saved: bool) -> None:
+def expert_linear(run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, saved: bool) -> None:
     """Products with gathered matrices, chunk by chunk; ``saved`` ones stay for the backward."""
     parts = []
     for i, chunk in enumerate(chunks(rows, fan_in * fan_out, run.element_bytes)):
@@ -151,12 +156,12 @@ def _expert_linear(run: Schedule, name: str, rows: int, fan_in: int, fan_out: in
     run.drop(*parts)
 
 
-def _expert_backward(
-    run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, E: int, last: list[str], through: bool
+def expert_backward(
+    run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, E: int, last: list[str], through: bool, *gone: str
 ) -> None:
     """The gradients of gathered matrices, added up from the last chunk to the first, which needs ``last``.
 
-    ``through`` to the rows, for which the matrices were saved: ``d_gated``.
+    ``gone`` is not needed after it; ``through`` to the rows, for which the matrices were saved: ``d_gated``.
     """
     parts, weight = [], E * fan_in * fan_out
     sizes = chunks(rows, fan_in * fan_out, run.element_bytes)
@@ -166,7 +171,8 @@ def _expert_backward(
             run.take(**{f"d_part_{i}": chunk * fan_in})
             parts.append(f"d_part_{i}")
         run.drop(*(last if i == 0 else []), *([f"{name}_matrices_{i}"] if through else []))
-        _scattered(run, f"{name}_proj_chunk_{i}", "d_matrices", weight)
+        scattered(run, f"{name}_proj_chunk_{i}", "d_matrices", weight)
+        run.drop(*(gone if i == 0 else ()))
         if i < len(sizes) - 1:
             run.take(d_sum=weight)
             run.drop(f"d_{name}_proj_weight", f"d_{name}_proj_chunk_{i}")
@@ -178,7 +184,7 @@ def _expert_backward(
         run.drop(*parts)
 
 
-def _scattered(run: Schedule, name: str, gradient: str, size: int) -> None:
+def scattered(run: Schedule, name: str, gradient: str, size: int) -> None:
     """The gradient of a parameter from that of what was gathered of it."""
     run.take(zeros=size, **{f"d_{name}": size})
     run.drop("zeros", gradient)

@@ -1,9 +1,11 @@
-"""Peak activation memory of mixture-of-head attention as released (see formulas/activations.py).
+"""Peak activation memory of mixture-of-head attention (see formulas/activations.py).
 
-Every head is computed and multiplied by its gate, 0 where it is not selected.
+As released, every head is computed and multiplied by its gate, 0 where it is not selected; the ideal form is in
+formulas/activations_moh_sparse.py.
 """
 
-from formulas.activations import NoSchedule, Schedule
+from formulas import activations_moh_sparse as sparse
+from formulas.activations import Schedule
 from formulas.activations_head_router import HeadRouter
 from formulas.activations_mha import (
     Sizes,
@@ -18,9 +20,11 @@ from formulas.activations_mha import (
 )
 
 
-def forward(*, element_bytes: int, **letters) -> Schedule:
+def forward(*, element_bytes: int, implementation: str = "dense", **letters) -> Schedule:
     """A forward pass without gradients."""
     run, (n, router, gates) = Schedule(element_bytes), _parts(**letters)
+    if implementation == "sparse":
+        return sparse.forward(run, n, router, **letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run, False)
     core_forward(run, n)
@@ -29,9 +33,11 @@ def forward(*, element_bytes: int, **letters) -> Schedule:
     return run
 
 
-def training(*, element_bytes: int, **letters) -> Schedule:
+def training(*, element_bytes: int, implementation: str = "dense", **letters) -> Schedule:
     """A forward and a backward pass into the parameters."""
     run, (n, router, gates) = Schedule(element_bytes), _parts(**letters)
+    if implementation == "sparse":
+        return sparse.training(run, n, router, **letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run, True)
     saved = core_training(run, n)
@@ -63,11 +69,9 @@ def training(*, element_bytes: int, **letters) -> Schedule:
 
 
 def _parts(
-    *, B, T, S, d_m, h, s, r, d_h, g, bias=False, router="linear", implementation="dense", gates="released"
+    *, B, T, S, d_m, h, s, r, d_h, g, bias=False, router="linear", gates="released"
 ) -> tuple[Sizes, HeadRouter, int]:
     """Attention of all heads, the router, and the number of gates, zeros included."""
-    if implementation == "sparse":
-        raise NoSchedule("the ideal form gathers the weights and keys of each token's heads, and has no schedule")
     attention = sizes(B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=g, bias=bias)
     routing = HeadRouter(B * T, d_m, h, s, r, d_h, router == "query_norm", gates == "released")
     return attention, routing, B * T * h

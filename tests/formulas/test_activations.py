@@ -91,11 +91,10 @@ def test_rows_go_in_chunks_whose_matrices_fill_16_mib():
 
 
 WITHOUT = {
-    "experts of width 1 make other reshapes copy": (activations_moa, dict(E=5, K=2, D=1)),
-    "heads of width 1 make other reshapes copy": (activations_moh, dict(h=3, s=1, r=1, d_h=1, g=3)),
-    "the ideal form gathers the weights and keys of each token's heads, and has no schedule": (
+    "no schedule for experts of width 1, which make other reshapes copy": (activations_moa, dict(E=5, K=2, D=1)),
+    "no schedule for heads of width 1, which make other reshapes copy": (
         activations_moh,
-        dict(h=3, s=1, r=1, d_h=2, g=3, implementation="sparse"),
+        dict(h=3, s=1, r=1, d_h=1, g=3),
     ),
 }
 
@@ -106,6 +105,17 @@ def test_what_has_no_schedule_says_why(reason):
     for schedule in (schedules.forward, schedules.training):
         with pytest.raises(activations.NoSchedule, match=f"^{reason}$"):
             schedule(B=2, T=3, S=3, d_m=7, **sizes, element_bytes=4)
+
+
+def test_the_ideal_form_gathers_weights_keys_and_values_for_each_row():
+    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4, implementation="sparse")
+    rows = 3 * 4
+    run = activations_moh.training(**sizes)
+    sizes_of = {name: size for moment in run.moments for name, size in moment.items()}
+    assert sizes_of["q_matrices_0"] == sizes_of["out_matrices_0"] == 4 * rows * 13 * 11
+    assert sizes_of["keys_0"] == sizes_of["values_0"] == 4 * rows * 5 * 11
+    assert sizes_of["weights_0"] == 4 * rows * 5
+    assert sizes_of["d_q_proj_weight"] == sizes_of["d_out_proj_weight"] == 4 * 7 * 11 * 13
 
 
 def test_gating_heads_adds_a_tensor_of_heads_to_multi_head_attention():

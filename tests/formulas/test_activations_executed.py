@@ -8,6 +8,7 @@ import torch
 from bench.tally import LiveStorage
 from formulas import activations_mha, activations_moa, activations_moh
 from models import moa as moa_module
+from models import moh as moh_module
 from models.build import build, example_inputs
 from models.config import make_config
 
@@ -28,6 +29,9 @@ LAYERS = {
     "moh-mha-biased": MOH | dict(num_kv_heads=10, bias=True),
     "moh-mqa-printed": MOH | dict(num_kv_heads=1, gates="printed"),
     "moh-query-norm": MOH | dict(router="query_norm"),
+    "moh-ideal": MOH | dict(implementation="sparse"),
+    "moh-ideal-biased": MOH | dict(implementation="sparse", num_kv_heads=10, bias=True),
+    "moh-ideal-query-norm": MOH | dict(implementation="sparse", num_kv_heads=1, router="query_norm"),
 }
 ROUTINGS = [(0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 3), (5, 0)]
 """Shared and selected heads, such that each matrix of the router is there and is not."""
@@ -72,20 +76,22 @@ def test_every_moment_is_what_live_tensors_reach(name, shape, training):
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("router, gates", ROUTERS)
 @pytest.mark.parametrize("s, r", ROUTINGS)
-def test_every_moment_of_every_routing_of_heads(s, r, router, gates, training):
+@pytest.mark.parametrize("implementation", ["dense", "sparse"])
+def test_every_moment_of_every_routing_of_heads(implementation, s, r, router, gates, training):
     sizes = dict(num_heads=5, num_kv_heads=5, num_shared_heads=s, top_k=r, router=router, gates=gates)
-    config = make_config(MOH | sizes)
+    config = make_config(MOH | sizes | dict(implementation=implementation))
     assert predicted(config, (2, 7, 7), training) == executed(config, (2, 7, 7), training)
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("gathered", [1, 2, 7], ids=lambda rows: f"{rows}-rows")
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "biased"])
-def test_every_moment_where_matrices_are_gathered_in_several_chunks(bias, gathered, training, monkeypatch):
-    config = make_config(LAYERS["moa"] | dict(bias=bias))
-    for module in (activations_moa, moa_module):
+@pytest.mark.parametrize("name", ["moa", "moh-ideal", "moh-ideal-query-norm"])
+def test_every_moment_where_matrices_are_gathered_in_several_chunks(name, bias, gathered, training, monkeypatch):
+    config = make_config(LAYERS[name] | dict(bias=bias, head_dim=5))
+    for module in (activations_moa, moa_module, moh_module):
         monkeypatch.setattr(module, "GATHERED_BYTES", gathered * 13 * 5 * 4)
-    # 18 rows: the last chunk is smaller where they are not divided
+    # a last chunk is smaller where the rows are not divided
     assert predicted(config, (2, 3, 3), training) == executed(config, (2, 3, 3), training)
 
 
@@ -111,4 +117,4 @@ def test_heads_are_routed_as_released_without_biases_by_default():
 
 
 def test_the_schedule_gathers_as_much_as_the_module():
-    assert activations_moa.GATHERED_BYTES == moa_module.GATHERED_BYTES
+    assert activations_moa.GATHERED_BYTES == moa_module.GATHERED_BYTES == moh_module.GATHERED_BYTES
