@@ -34,7 +34,7 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
 
 SKIPPING = (
     "Ideal: nothing computed or read of a head for a token that does not select it; keys and values of all heads are "
-    "stored in both forms."
+    "stored in both forms. Its peak bytes are of the reference, which gathers weights, keys and values for each row."
 )
 
 

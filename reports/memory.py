@@ -61,7 +61,8 @@ def layers() -> str:
         "that is read, and the new ones, once each. Training: forward and backward, without the optimiser. Peak "
         "bytes: what the reference implementation allocates beside inputs and parameters, without masks. MoH uses "
         "6 of 8 heads: as released every head is computed; ideal, nothing is computed or read of a head for a token "
-        "that does not select it, and keys and values of all heads are stored all the same. Others: "
+        "that does not select it, and keys and values of all heads are stored all the same; its peak is that of the "
+        "reference, which gathers weights, keys and values for each row, as MoA's gathers weights. Others: "
         "`python -m bench.macs --grid … --columns …`."
     )
     return "\n\n".join([about, markdown.table(columns, rows), *_dashes(rows, "layer"), _reading(rows)])
