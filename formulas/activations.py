@@ -6,8 +6,7 @@ forward in training mode and a backward into the parameters, not into the input;
 or dropout. Whether a reshape copies follows from sizes that are 1 and from who shares a key/value head.
 
 Where two gradients of one tensor meet, autograd adds in place, but beside both under a dispatch mode, which the tally
-is; the schedules hold the sum beside both too. That is never the peak of a linear router's layer; of ``query_norm`` it
-can be, by one tensor of queries.
+is; the schedules hold the sum beside both too. No shape is known where that is the peak.
 """
 
 from dataclasses import dataclass, field
