@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from formulas.ledger import Ledger, Size
@@ -28,15 +29,22 @@ def ledger_of(
     if config.variant not in MODELS:
         letters = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
         return attention_form(config, sizes)("", **_replaced(letters, sizes))
-    form = import_module(f"formulas.{config.variant}").model
-    if isinstance(config, Layered):
-        # one form for all layers that are configured alike: the model's form writes their entries once
-        forms = {layer: attention_form(layer, sizes) for layer in config.layers}
-        attention = [forms[layer] for layer in config.layers]
-    else:
-        attention = attention_form(config.attention, sizes)
     letters = {**config.letters(), **config.length_letters(lengths)}
-    return form(attention, **_replaced(letters, sizes))
+    return model_form(config).model(attentions(config, sizes), **_replaced(letters, sizes))
+
+
+def model_form(config: ModelConfig) -> ModuleType:
+    """The module with a model's closed forms: ``model``, and ``step`` and ``prefill`` where it decodes."""
+    return import_module(f"formulas.{config.variant}")
+
+
+def attentions(config: ModelConfig, sizes: Mapping[str, Size] | None = None):
+    """What a model's closed form takes: the form of its attention, or one for each layer."""
+    if not isinstance(config, Layered):
+        return attention_form(config.attention, sizes)
+    # one form for all layers that are configured alike: the model's form writes their entries once
+    forms = {layer: attention_form(layer, sizes) for layer in config.layers}
+    return [forms[layer] for layer in config.layers]
 
 
 def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from bench import memory
+from bench import memory, memory_table
 from bench.cli import Parser, run
 from bench.counters import registry
 from bench.errors import UsageError
@@ -148,7 +148,8 @@ def _tables(names, counters, device, columns, given) -> Iterator[Section]:
 
     for name in names:
         main, *others = regenerate.sections(name, counters, device)
-        yield memory.extended(main, columns, given, subject) if columns else main
+        ideal = any(column.key == "ideal_macs" for column in main.table.columns)
+        yield memory_table.extended(main, columns, given, subject, ideal) if columns else main
         yield from others
 
 
@@ -165,13 +166,15 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
         ledger_of(config, resolved)
         chosen.append((name, config, resolved))
 
+    changed = f" with {', '.join(args.set)}" if args.set else ""
+
     def sections():
         for name, config, resolved in chosen:
             measured = measure(config, resolved, counters, device=args.device, label=name)
-            changed = f" with {', '.join(args.set)}" if args.set else ""
             yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
-            if args.columns:
-                yield memory.section_of(name, f"{name}{changed}", args.columns, memory.Subject(config, resolved, given))
+        if args.columns:
+            subjects = {name: memory.Subject(config, resolved, given) for name, config, resolved in chosen}
+            yield memory_table.section_of(subjects, f"{', '.join(subjects)}{changed}", args.columns, given)
 
     return sections()
 
@@ -207,7 +210,8 @@ def _grid(text, counters, device, columns, given) -> list[Section]:
     def subject(row):
         return grids.config_at(grid.variant, row.records[0]["point"]), row.records[0]["input"]
 
-    return [memory.extended(section, columns, given, subject) if columns else section]
+    ideal = grid.variant.name == "moh"
+    return [memory_table.extended(section, columns, given, subject, ideal) if columns else section]
 
 
 def _listing() -> str:

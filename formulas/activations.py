@@ -4,12 +4,19 @@ A schedule takes and drops named tensors in the order of eager execution; its pe
 what a layer allocates itself: not its input, its parameters or the gradient of its output. A training step is a
 forward in training mode and a backward into the parameters, not into the input; without auxiliary losses, masks
 or dropout. Whether a reshape copies follows from sizes that are 1 and from who shares a key/value head.
+
+Where two gradients of one tensor meet, autograd adds in place, but beside both under a dispatch mode, which the tally
+is; the schedules hold the sum beside both too. No shape is known where that is the peak.
 """
 
 from dataclasses import dataclass, field
 
 INDEX_BYTES = 8
 """Top-k gives int64 indices."""
+
+
+class NoSchedule(Exception):
+    """There is no schedule of such a layer; the message says why."""
 
 
 @dataclass
@@ -41,6 +48,12 @@ class Schedule:
         """Allocate a tensor, then free the one that it was made from."""
         self.take(**elements)
         self.drop(old)
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a live tensor otherwise. Raises KeyError for one that is not live, ValueError for a name that is."""
+        if new in self.live:
+            raise ValueError(f"{new} is live already")
+        self.live[new] = self.live.pop(old)
 
     @property
     def peak(self) -> dict[str, int]:

@@ -1,21 +1,21 @@
 """Decoding one token after another, from the same ledger: cache, multiply-accumulates and bytes of a step.
 
-A step is a layer's own form with the new tokens as queries and all stored ones as keys, whose projections of
-keys and values cover the new tokens alone. A closed cache (of an encoder's output) projects none.
+A step is a layer's own form with the new tokens as queries and all stored ones as keys, ``n`` of which are in the
+cache already: keys and values are projected of the new tokens alone, and of none where the cache is closed (of an
+encoder's output). A model that decodes has a ``step`` beside its ``model``, and a ``prefill`` where work comes before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
-from formulas.encoder_decoder import model as encoder_decoder
-from formulas.ledger import Entry, Ledger, Size, divide, ledger
-from formulas.transformer import Mixer, decoder_layer, tied_output
+from formulas.ledger import SELECTED, Entry, Ledger, Size, at, divide
+from formulas.transformer import Mixer
 
 
 def projects_keys_or_values(entry: Entry) -> bool:
     """Whether an entry's output is what a cache stores."""
-    return entry.kind == "linear" and _of_keys_or_values(entry)
+    return entry.kind == "linear" and entry.path.rpartition(".")[2] in ("k_proj", "v_proj")
 
 
 def cached_elements(form: Ledger) -> Size:
@@ -30,47 +30,47 @@ def kept_elements(form: Ledger) -> Size:
     return cached_elements(decoding if len(decoding) else form)
 
 
-def attention_step(attention: Mixer, path: str, *, B: Size, new: Size, stored: Size, closed: bool = False) -> Ledger:
-    """A layer's work on ``new`` tokens with ``stored`` keys after it, ``new`` of them its own unless ``closed``."""
-    projected = 0 if closed else new
-    form = attention(path, B=B, T=new, S=stored)
-    # a projection's bias goes with it
-    return Ledger(tuple(e.with_dims(S=projected) if _of_keys_or_values(e) else e for e in form))
+def attention_step(attention: Mixer, path: str, *, B: Size, new: Size, stored: Size) -> Ledger:
+    """A layer's work on ``new`` tokens with ``stored`` keys after it, ``new`` of them its own."""
+    return attention(path, B=B, T=new, S=stored, n=stored - new)
 
 
-def _of_keys_or_values(entry):
-    return entry.path.rpartition(".")[2] in ("k_proj", "v_proj")
+def _caches(step: Ledger) -> Iterator[tuple[Entry, Entry, Entry | None]]:
+    """Of each attention in ``step``: its scores, its projection of keys, and that of selected heads, if any."""
+    by_path = {(entry.path, entry.kind): entry for entry in step}
+    for scores in step.select(lambda entry: entry.kind == "scores"):
+        key = by_path[at(scores.path, "k_proj"), "linear"]
+        yield scores, key, by_path.get((at(scores.path, "out_proj"), "expert_linear"))
 
 
-def encoder_decoder_step(
-    attention: Mixer, *, B: Size, S: Size, d_m: Size, F: Size, V: Size, N_dec: Size, new: Size, stored: Size, **_
-) -> Ledger:
-    """The decoder on ``new`` target tokens, ``stored`` after them, reading S source tokens projected before."""
-
-    def own(path, *, B, T, S):
-        return attention_step(attention, path, B=B, new=T, stored=stored)
-
-    def cross(path, *, B, T, S):
-        return attention_step(attention, path, B=B, new=T, stored=S, closed=True)
-
-    rows = {"B": B, "T": new, "d_m": d_m}
-    return ledger(
-        Entry("embedding", "embedding", rows),
-        Entry("", "elementwise", {"2": 2, **rows}),
-        decoder_layer("decoder.layers.*", own, cross, B=B, T=new, S=S, d_m=d_m, F=F).repeat(N_dec),
-        tied_output(B=B, T=new, d_m=d_m, V=V),
-    )
+def held_elements(step: Ledger) -> Size:
+    """Keys and values in all caches after ``step``: the encoder's too, and those of heads that nobody selects."""
+    return sum(_stored(scores, _heads(key)) for scores, key, _ in _caches(step))
 
 
-def encoder_decoder_prefill(attention: Mixer, *, B: Size, S: Size, N_enc: Size, N_dec: Size, **sizes: Size) -> Ledger:
-    """The encoder on S source tokens, and its output's keys and values for every decoder layer."""
-    form = encoder_decoder(attention, B=B, S=S, T=1, N_enc=N_enc, N_dec=N_dec, **sizes)
-    return form.select(
-        lambda entry: (
-            entry.path.startswith("encoder.")
-            or (projects_keys_or_values(entry) and entry.path.rpartition(".")[0].endswith("cross_attn"))
-        )
-    )
+def read_elements(step: Ledger) -> Size:
+    """Of those, what the queries of ``step`` read: keys and values of the heads that their tokens select.
+
+    Queries that select heads may share a key/value head. Of the routings there are, the one that reads most.
+    """
+    total = 0
+    for scores, key, selected in _caches(step):
+        heads = _heads(key)
+        if selected is not None and "h" in selected.selects:
+            per_query, routed = selected.weight["h"], selected.dims["k"] - selected.shared
+            # every routed head may be of another key/value head than the shared ones and than each other
+            of_shared = ceil(divide(selected.shared * heads["g"], per_query))
+            heads["g"] = min(heads["g"], of_shared + scores.dims["T"] * routed)
+        total += _stored(scores, heads)
+    return total
+
+
+def _heads(key: Entry) -> dict[str, Size]:
+    return {letter: size for letter, size in key.dims.items() if letter not in ("B", "S", "d_m")}
+
+
+def _stored(scores: Entry, heads: Mapping[str, Size]) -> Size:
+    return 2 * scores.times * scores.dims["B"] * scores.dims["S"] * prod(heads.values())
 
 
 def total(step: Callable[[Size], Size], steps: Size) -> Size:
@@ -79,8 +79,8 @@ def total(step: Callable[[Size], Size], steps: Size) -> Size:
 
 
 def weights_read(entry: Entry) -> Size:
-    """Elements of parameters that an operation reads: at most K B T of E experts, one row per embedded token, and
-    a tied matrix like any other; none where nothing is computed."""
+    """Elements of parameters that an operation reads: those that its tokens can reach, one row per embedded token,
+    and a tied matrix like any other; none where nothing is computed."""
     if entry.size == 0:
         return 0
     if entry.kind == "embedding":
@@ -91,20 +91,24 @@ def weights_read(entry: Entry) -> Size:
 
 
 def reachable_params(entry: Entry) -> Size:
-    """Parameters of an entry that its tokens can reach: each row uses at most one expert."""
-    if "E" in entry.weight and "E" not in entry.dims:
-        rows = prod(entry.dims[letter] for letter in ("B", "T", "K"))
-        return replace(entry, weight={**entry.weight, "E": min(entry.weight["E"], rows)}).params
-    return entry.params
+    """Parameters of an entry that its tokens can reach: each of B T selects its own beside the shared ones.
 
-
-def step_elements(step: Ledger, stored: Ledger) -> Size:
-    """Elements that a step must move: weights once, every stored key and value read once, new ones written once.
-
-    ``stored`` holds the projections of all tokens that are in the cache. The activations of the new tokens
-    themselves are left out.
+    Of the routings there are, the one that reaches most: min(E, B T K) experts, min(h, s + B T r) heads.
     """
-    return sum(weights_read(entry) for entry in step) + cached_elements(stored) + cached_elements(step)
+    reached = {}
+    for letter in entry.selects:
+        own = entry.dims[SELECTED[letter]] - entry.shared
+        rows = entry.dims["B"] * entry.dims["T"]
+        reached[letter] = min(entry.weight[letter], entry.shared + rows * own)
+    return replace(entry, weight={**entry.weight, **reached}).params
+
+
+def step_elements(step: Ledger) -> Size:
+    """Elements that a step must move: weights once, stored keys and values read once, new ones written once.
+
+    The activations of the new tokens themselves are left out.
+    """
+    return sum(weights_read(entry) for entry in step) + read_elements(step) + cached_elements(step)
 
 
 def training_macs(form: Ledger) -> Size:

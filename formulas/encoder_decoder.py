@@ -1,6 +1,7 @@
 """Encoder-decoder Transformer with any attention, and its translation embedding and output (section 5)."""
 
-from formulas.ledger import Ledger, Size, ledger
+from formulas.decoding import projects_keys_or_values
+from formulas.ledger import Entry, Ledger, Size, ledger
 from formulas.transformer import Mixer, decoder_layer, encoder_layer, tied_output, translation_embedding
 
 
@@ -22,4 +23,35 @@ def model(
         encoder_layer("encoder.layers.*", attention, B=B, T=S, d_m=d_m, F=F).repeat(N_enc),
         decoder_layer("decoder.layers.*", attention, attention, B=B, T=T, S=S, d_m=d_m, F=F).repeat(N_dec),
         tied_output(B=B, T=T, d_m=d_m, V=V),
+    )
+
+
+def step(
+    attention: Mixer, *, new: Size, stored: Size, B: Size, S: Size, d_m: Size, F: Size, V: Size, N_dec: Size, **_
+) -> Ledger:
+    """The decoder on ``new`` target tokens, ``stored`` after them, reading S source tokens projected before."""
+
+    def own(path, *, B, T, S):
+        return attention(path, B=B, T=T, S=stored, n=stored - new)
+
+    def cross(path, *, B, T, S):
+        return attention(path, B=B, T=T, S=S, n=S)
+
+    rows = {"B": B, "T": new, "d_m": d_m}
+    return ledger(
+        Entry("embedding", "embedding", rows),
+        Entry("", "elementwise", {"2": 2, **rows}),
+        decoder_layer("decoder.layers.*", own, cross, B=B, T=new, S=S, d_m=d_m, F=F).repeat(N_dec),
+        tied_output(B=B, T=new, d_m=d_m, V=V),
+    )
+
+
+def prefill(attention: Mixer, *, B: Size, S: Size, N_enc: Size, N_dec: Size, **sizes: Size) -> Ledger:
+    """The encoder on S source tokens, and its output's keys and values for every decoder layer."""
+    form = model(attention, B=B, S=S, T=1, N_enc=N_enc, N_dec=N_dec, **sizes)
+    return form.select(
+        lambda entry: (
+            entry.path.startswith("encoder.")
+            or (projects_keys_or_values(entry) and entry.path.rpartition(".")[0].endswith("cross_attn"))
+        )
     )

@@ -53,6 +53,7 @@ class Entry:
     ``path`` is the module path, with ``*`` for the index of a repeated layer (``encoder.layers.*.self_attn``), or
     ``3-7`` for those of a run of layers.
     ``weight`` holds the sizes whose product is the parameter tensor, empty where there is none or it is tied.
+    ``shared``: of the experts or heads that a token uses, how many are the same for every token.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Entry:
     times: Size = 1
     weight: Mapping[str, Size] = field(default_factory=dict)
     trainable: bool = True
+    shared: Size = 0
 
     @property
     def size(self) -> Size:
@@ -83,12 +85,13 @@ class Entry:
 
         K of E experts, k of h heads: the letter stands in ``weight``, and in ``dims`` what is selected of it.
         """
-        used = {
-            letter: self.dims[SELECTED[letter]]
-            for letter in self.weight
-            if letter not in self.dims and SELECTED.get(letter) in self.dims
-        }
-        return replace(self, weight={**self.weight, **used}).params if used else self.params
+        used = {letter: self.dims[SELECTED[letter]] for letter in self.selects}
+        return replace(self, weight={**self.weight, **used}).params
+
+    @property
+    def selects(self) -> tuple[str, ...]:
+        """Letters of the weight of which each token uses a part: E or h."""
+        return tuple(n for n in self.weight if n not in self.dims and SELECTED.get(n) in self.dims)
 
     def with_dims(self, **sizes: Size) -> "Entry":
         """This entry with other sizes for letters that it has."""

@@ -24,12 +24,12 @@ def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Le
     )
 
 
-def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
-    """Causal self-attention with rotary positions, and feed-forward, each behind a norm."""
+def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, n: Size = 0) -> Ledger:
+    """Causal self-attention with rotary positions, and feed-forward, each behind a norm; n tokens are in a cache."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         rms_norm(at(path, "self_attn_norm"), **rows),
-        attention(at(path, "self_attn"), B=B, T=T, S=T, rotary=True),
+        attention(at(path, "self_attn"), B=B, T=T, S=n + T, n=n, rotary=True),
         residual(path, **rows),
         rms_norm(at(path, "feed_forward_norm"), **rows),
         gated_feed_forward(at(path, "feed_forward"), F=F, **rows),
@@ -37,12 +37,20 @@ def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) 
     )
 
 
-def model(attention: Sequence[Mixer], *, B: Size, T: Size, d_m: Size, F: Size, V: Size) -> Ledger:
-    """One layer for each of ``attention``, over T tokens as executed: the whole T x T square."""
+def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) -> Ledger:
+    """The model on ``new`` tokens, ``stored`` in the caches after them; logits of each new one."""
+    return model(attention, T=new, n=stored - new, **sizes)
+
+
+def model(attention: Sequence[Mixer], *, B: Size, T: Size, d_m: Size, F: Size, V: Size, n: Size = 0) -> Ledger:
+    """One layer for each of ``attention``, over T tokens as executed: the whole T x T square.
+
+    Keys and values of ``n`` tokens before them are in caches.
+    """
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
     return ledger(
         Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
-        stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, F=F)),
+        stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, F=F, n=n)),
         rms_norm("norm", B=B, T=T, d_m=d_m),
         linear("output_proj", rows, width, {"V": V}),
     )

@@ -20,14 +20,18 @@ def layer(
     d_h: Size,
     G: Size,
     bias: bool = True,
+    n: Size = 0,
 ) -> Ledger:
-    """Multi-head attention and B G (d_m + h) MACs of the gate, once per sequence."""
+    """Multi-head attention and B G (d_m + h) MACs of the gate, once per sequence.
+
+    Keys and values of ``n`` of the S tokens are in a cache.
+    """
     rows, width, hidden, experts = {"B": B}, {"d_m": d_m}, {"G": G}, {"h": h}
     return ledger(
         linear(at(path, "gate.fc1"), rows, width, hidden, bias),
         Entry(at(path, "gate"), "activation", {**rows, **hidden}),
         linear(at(path, "gate.fc2"), rows, hidden, experts, bias),
         Entry(at(path, "gate"), "softmax", {**rows, **experts}),
-        multi_head_attention(path, B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=h, bias=bias),
+        multi_head_attention(path, B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=h, bias=bias, n=n),
         Entry(path, "elementwise", {"B": B, "T": T, "h": h, "d_h": d_h}),
     )

@@ -37,13 +37,15 @@ def layer(
     bias: bool = False,
     noisy: bool = False,
     training: bool = False,
+    n: Size = 0,
 ) -> Ledger:
     """The exact form: T query and S key tokens, K of E experts of width D for each query token.
 
-    MACs: B T d_m E + 2 B K T d_m D + 2 B S d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
+    Keys and values of ``n`` of the S tokens are in a cache.
+    MACs: B T d_m E + 2 B K T d_m D + 2 B (S - n) d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
     where ``noisy`` and ``training``.
     """
-    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S}, {"d_m": d_m}, {"D": D}
+    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S - n}, {"d_m": d_m}, {"D": D}
     experts, routed = {"E": E}, {"B": B, "T": T, "K": K}
     out = ledger(linear(at(path, "router.proj"), queries, width, experts))
     if noisy:

@@ -40,13 +40,13 @@ def layer(
     all_heads, kv_heads = {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
     heads = {"k": s + r, "d_h": d_h} if sparse else all_heads
     if sparse and router == "linear":
-        q_proj = _selected(at(path, "q_proj"), {**queries, **width, **heads}, {**width, **all_heads})
+        q_proj = _selected(at(path, "q_proj"), {**queries, **width, **heads}, {**width, **all_heads}, s)
         if bias:
-            q_proj += ledger(Entry(at(path, "q_proj"), "expert_bias", {**queries, **heads}, weight=all_heads))
+            q_proj += ledger(Entry(at(path, "q_proj"), "expert_bias", {**queries, **heads}, weight=all_heads, shared=s))
     else:
         q_proj = linear(at(path, "q_proj"), queries, width, all_heads, bias)
     if sparse:
-        out_proj = _selected(at(path, "out_proj"), {**queries, **heads, **width}, {**all_heads, **width})
+        out_proj = _selected(at(path, "out_proj"), {**queries, **heads, **width}, {**all_heads, **width}, s)
         if bias:
             out_proj += ledger(Entry(at(path, "out_proj"), "expert_bias", {**queries, **width}, weight=width))
     else:
@@ -63,9 +63,9 @@ def layer(
     )
 
 
-def _selected(path, dims, weight) -> Ledger:
+def _selected(path, dims, weight, shared) -> Ledger:
     """A product with the rows of the heads that each token uses."""
-    return ledger(Entry(path, "expert_linear", dims, weight=weight))
+    return ledger(Entry(path, "expert_linear", dims, weight=weight, shared=shared))
 
 
 def routers(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size, d_h: Size, router: str) -> Ledger:

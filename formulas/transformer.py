@@ -1,7 +1,7 @@
 """Blocks of the post-norm Transformer: feed-forward, encoder layer, decoder layer.
 
-A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=) -> Ledger``: formulas.mha.layer or
-formulas.moa.layer with its own sizes already given.
+A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=, n=0) -> Ledger``: formulas.mha.layer or
+formulas.moa.layer with its own sizes already given. Keys and values of ``n`` of the S tokens are in a cache.
 """
 
 from collections.abc import Callable

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from models.attention import own_projection
+
 
 class KeyValueCache:
     """Room for ``max_len`` keys and values of g heads of width d_h; ``length`` of them are filled.
@@ -69,6 +71,26 @@ class KeyValueCache:
         self.value[:, self.length : end] = value.detach()
         self.length = end
         return self.stored
+
+
+class Cached:
+    """A layer whose ``k_proj`` and ``v_proj`` make keys and values that later steps read again."""
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        weight, head_dim = self.k_proj.weight, self.config.head_dim
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return KeyValueCache(batch_size, max_len, len(weight) // head_dim, head_dim, device=device, dtype=dtype)
+
+    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
+        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
+        return KeyValueCache.of(*own_projection(self)(key))
 
 
 def keys_and_values(

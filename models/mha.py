@@ -1,18 +1,17 @@
 """Multi-head attention, and its grouped-query and multi-query forms."""
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from models.attention import attend, own_projection, split_heads, zero_padded
-from models.cache import KeyValueCache, keys_and_values
+from models.cache import Cached, KeyValueCache, keys_and_values
 from models.config import MultiHeadAttentionConfig
 from models.kernels.choose import REFERENCE, Selectable
 from models.kernels.fused import fused_attend
 from models.rotary import Rotary, rotate
 
 
-class MultiHeadAttention(Selectable):
+class MultiHeadAttention(Cached, Selectable):
     """y = sum_i Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)) V Wv_i Wo_i (arXiv 1706.03762; 2210.05144, Eq. 4-5).
 
     With g < h key/value heads each serves h / g query heads (arXiv 2305.13245). Implementations differ in the
@@ -59,22 +58,6 @@ class MultiHeadAttention(Selectable):
             dropout=self.config.attention_dropout if self.training else 0.0,
         )
         return zero_padded(self.out_proj(out.flatten(-2)), query_padding_mask)
-
-    def make_cache(
-        self,
-        batch_size: int,
-        max_len: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> KeyValueCache:
-        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
-        weight, config = self.k_proj.weight, self.config
-        device, dtype = weight.device if device is None else device, dtype or weight.dtype
-        return KeyValueCache(batch_size, max_len, config.num_kv_heads, config.head_dim, device=device, dtype=dtype)
-
-    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
-        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
-        return KeyValueCache.of(*own_projection(self)(key))
 
     def automatic(self, query: Tensor) -> str:
         """``fused`` at every size: it keeps no (T, S) scores."""

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.attention import attend, zero_padded
-from models.cache import KeyValueCache, keys_and_values
+from models.attention import attend, own_projection, zero_padded
+from models.cache import Cached, KeyValueCache, keys_and_values
 from models.config import MixtureOfAttentionHeadsConfig
 from models.kernels.choose import REFERENCE, Selectable
 from models.kernels.dense_all import dense_all
@@ -96,7 +96,7 @@ def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dt
     return "grouped"
 
 
-class MixtureOfAttentionHeads(Selectable):
+class MixtureOfAttentionHeads(Cached, Selectable):
     """y_t = sum_{i in G(q_t)} w_i,t Softmax(q_t Wq_i (K Wk)^T / sqrt(D)) V Wv Wo_i (Eq. 6, 10-12).
 
     Wq_i and Wo_i are per expert and chosen by the same indices; Wk and Wv are shared by all experts, so the
@@ -138,7 +138,7 @@ class MixtureOfAttentionHeads(Selectable):
         one gives the keys instead of ``key``.
         """
         run = self.chosen(query)
-        k, v = keys_and_values(self._project, query, key, cache)
+        k, v = keys_and_values(own_projection(self), query, key, cache)
         out = run(
             self,
             query,
@@ -151,22 +151,6 @@ class MixtureOfAttentionHeads(Selectable):
         )
         return zero_padded(out, query_padding_mask)
 
-    def make_cache(
-        self,
-        batch_size: int,
-        max_len: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> KeyValueCache:
-        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
-        weight = self.k_proj.weight
-        device, dtype = weight.device if device is None else device, dtype or weight.dtype
-        return KeyValueCache(batch_size, max_len, 1, self.config.head_dim, device=device, dtype=dtype)
-
-    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
-        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
-        return KeyValueCache.of(*self._project(key))
-
     def automatic(self, query: Tensor) -> str:
         """The rule of :func:`automatic_for`."""
         num_tokens = query.shape[0] * query.shape[1]
@@ -176,6 +160,3 @@ class MixtureOfAttentionHeads(Selectable):
         """Sizes for the log."""
         config = self.config
         return f"moa d_model={config.d_model} K={config.top_k} E={config.num_experts} D={config.head_dim}"
-
-    def _project(self, key: Tensor) -> tuple[Tensor, Tensor]:
-        return self.k_proj(key)[:, :, None], self.v_proj(key)[:, :, None]

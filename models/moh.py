@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.attention import attend, drop, hidden_keys, masked_softmax, own_projection, split_heads, zero_padded
-from models.cache import KeyValueCache, keys_and_values
+from models.cache import Cached, KeyValueCache, keys_and_values
 from models.config import MixtureOfHeadAttentionConfig
 from models.head_router import HeadGates, HeadRouter
 from models.kernels.choose import REFERENCE, Selectable
@@ -27,7 +27,7 @@ def dense(layer, x, key, value, *, query_padding_mask, rotary, attend=attend, **
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
 
 
-class MixtureOfHeadAttention(Selectable):
+class MixtureOfHeadAttention(Cached, Selectable):
     """MoH(X, X') = sum_i g_i H^i W_O^i, H^i = Softmax(X W_Q^i (X' W_K^i)^T / sqrt(d_h)) X' W_V^i (Eq. 3-4).
 
     ``implementation="dense"`` computes every H^i and multiplies it by its gate, 0 where the head is not selected:
@@ -81,22 +81,6 @@ class MixtureOfHeadAttention(Selectable):
             masks = {"causal": causal, "key_padding_mask": key_padding_mask, "query_padding_mask": query_padding_mask}
             out = chosen(self, query, k, v, **masks, rotary=rotary, dropout=self._dropout())
         return zero_padded(out, query_padding_mask)
-
-    def make_cache(
-        self,
-        batch_size: int,
-        max_len: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> KeyValueCache:
-        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
-        weight, config = self.k_proj.weight, self.config
-        device, dtype = weight.device if device is None else device, dtype or weight.dtype
-        return KeyValueCache(batch_size, max_len, config.num_kv_heads, config.head_dim, device=device, dtype=dtype)
-
-    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
-        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
-        return KeyValueCache.of(*own_projection(self)(key))
 
     def automatic(self, query: Tensor) -> str:
         """``fused`` for a dense layer: ``ragged`` has no masks, so it is taken only where it is asked for."""

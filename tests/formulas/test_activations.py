@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from formulas import activations, activations_mha, activations_moa
+from formulas import activations, activations_mha, activations_moa, activations_moh
 
 
 def test_a_schedule_remembers_what_was_live_when_most_was():
@@ -35,6 +35,17 @@ def test_a_name_is_live_once():
         run.drop("b")
 
 
+def test_a_tensor_is_called_otherwise_without_a_new_moment():
+    run = activations.Schedule(2)
+    run.take(a=3, b=5)
+    run.rename("a", "c")
+    assert run.live == {"b": 10, "c": 6} and len(run.moments) == 2
+    with pytest.raises(ValueError, match="^b is live already$"):
+        run.rename("c", "b")
+    with pytest.raises(KeyError, match="a"):
+        run.rename("a", "d")
+
+
 def test_gradients_of_weights_and_rows():
     run = activations.Schedule(2)
     run.take(d_y=3)
@@ -55,12 +66,13 @@ def test_multi_query_attention_makes_no_copies():
     assert run.live == {"q": 4 * rows, "k": 4 * keys, "v": 4 * keys, "heads": 4 * rows, "y": 4 * 2 * 7 * 13}
 
 
-@pytest.mark.parametrize("h, names", [(3, {"v_copy"}), (6, {"side_by_side"})], ids=["mha", "gqa"])
+@pytest.mark.parametrize("h, names", [(3, {"v_copy"}), (6, {"ungrouped"})], ids=["mha", "gqa"])
 def test_several_key_value_heads_make_copies(h, names):
     run = activations_mha.forward(B=2, T=7, S=5, d_m=13, h=h, d_h=3, g=3, bias=False, element_bytes=4)
     assert names <= {name for moment in run.moments for name in moment}
     single = activations_mha.forward(B=1, T=1, S=1, d_m=13, h=h, d_h=3, g=3, bias=False, element_bytes=4)
-    assert not {"v_copy", "side_by_side", "q_copy"} & {name for moment in single.moments for name in moment}
+    copies = {"v_copy", "side_by_side", "q_copy", "ungrouped"}
+    assert copies.isdisjoint(name for moment in single.moments for name in moment)
 
 
 def test_rows_go_in_chunks_whose_matrices_fill_16_mib():
@@ -72,8 +84,49 @@ def test_rows_go_in_chunks_whose_matrices_fill_16_mib():
     sizes = dict(B=1, T=5, S=5, d_m=2048, E=3, K=2, D=1024, element_bytes=4)
     run = activations_moa.forward(**sizes)
     assert max(moment.get("q_matrices_0", 0) for moment in run.moments) == 2 * 2048 * 1024 * 4
-    assert activations_moa.training(**sizes) is None
-    assert activations_moa.training(**sizes | dict(d_m=7)).peak_bytes > 0
+    run = activations_moa.training(**sizes)
+    # the last chunk's matrices wait for the backward with all others, and one weight's gradient is added up
+    assert run.peak["out_matrices_0"] == 2 * 2048 * 1024 * 4
+    assert {"d_out_proj_weight", "zeros", "d_out_proj_chunk_3", "d_matrices"} <= run.peak.keys()
+
+
+WITHOUT = {
+    "no schedule for experts of width 1, which make other reshapes copy": (activations_moa, dict(E=5, K=2, D=1)),
+    "no schedule for heads of width 1, which make other reshapes copy": (
+        activations_moh,
+        dict(h=3, s=1, r=1, d_h=1, g=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", WITHOUT)
+def test_what_has_no_schedule_says_why(reason):
+    schedules, sizes = WITHOUT[reason]
+    for schedule in (schedules.forward, schedules.training):
+        with pytest.raises(activations.NoSchedule, match=f"^{reason}$"):
+            schedule(B=2, T=3, S=3, d_m=7, **sizes, element_bytes=4)
+
+
+def test_the_ideal_form_gathers_weights_keys_and_values_for_each_row():
+    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4, implementation="sparse")
+    rows = 3 * 4
+    run = activations_moh.training(**sizes)
+    sizes_of = {name: size for moment in run.moments for name, size in moment.items()}
+    assert sizes_of["q_matrices_0"] == sizes_of["out_matrices_0"] == 4 * rows * 13 * 11
+    assert sizes_of["keys_0"] == sizes_of["values_0"] == 4 * rows * 5 * 11
+    assert sizes_of["weights_0"] == 4 * rows * 5
+    assert sizes_of["d_q_proj_weight"] == sizes_of["d_out_proj_weight"] == 4 * 7 * 11 * 13
+
+
+def test_gating_heads_adds_a_tensor_of_heads_to_multi_head_attention():
+    sizes = dict(B=2, T=7, S=5, d_m=13, h=6, d_h=3, g=1, bias=False, element_bytes=4)
+    run = activations_moh.forward(**sizes, s=0, r=6)
+    dense = activations_mha.forward(**sizes)
+    gates, router_result = 2 * 7 * 6 * 4, 2 * 7 * 6 * (4 + 8)
+    assert run.live.keys() - dense.live.keys() == {"indices", "gates", "all_gates", "gated"}
+    assert sum(run.live.values()) - sum(dense.live.values()) == router_result + gates + 2 * 7 * 18 * 4
+    # the most is held in the middle of the core, where the router has left indices and gates
+    assert run.peak_bytes - dense.peak_bytes == router_result
 
 
 def test_indices_are_eight_bytes_each():

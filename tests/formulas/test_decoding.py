@@ -1,17 +1,24 @@
 """Decoding from the ledger against sums written out here."""
 
+import itertools
+
+import pytest
 import sympy
 
-from formulas import decoding, encoder_decoder, mha, moa
+from formulas import decoding, encoder_decoder, llama, mha, moa, moh
 from formulas.ledger import Entry, Ledger, ledger
 
 
-def mha_form(path, *, B, T, S):
-    return mha.layer(path, B=B, T=T, S=S, d_m=13, h=6, d_h=5, g=2)
+def mha_form(path, **sizes):
+    return mha.layer(path, **sizes, d_m=13, h=6, d_h=5, g=2)
 
 
-def moa_form(path, *, B, T, S):
-    return moa.layer(path, B=B, T=T, S=S, d_m=13, E=11, K=3, D=5)
+def moa_form(path, **sizes):
+    return moa.layer(path, **sizes, d_m=13, E=11, K=3, D=5)
+
+
+def moh_form(path, **sizes):
+    return moh.layer(path, **({"d_m": 13, "h": 6, "s": 1, "r": 2, "d_h": 5, "g": 3} | sizes))
 
 
 def test_a_cache_holds_keys_and_values_of_the_key_value_heads():
@@ -34,20 +41,22 @@ def test_a_step_projects_its_own_tokens_and_attends_to_all():
 
 
 def test_a_closed_cache_projects_nothing():
-    step = decoding.attention_step(moa_form, "a", B=2, new=1, stored=17, closed=True)
+    step = moa_form("a", B=2, T=1, S=17, n=17)
     assert step.macs == 2 * (13 * 11 + 2 * 3 * 13 * 5 + 2 * 3 * 17 * 5)
     assert decoding.cached_elements(step) == 0
+    assert decoding.held_elements(step) == 2 * 2 * 17 * 5
 
 
 SIZES = {"B": 2, "S": 17, "d_m": 13, "F": 19, "V": 29, "N_enc": 3, "N_dec": 2}
 
 
 def test_a_translation_step_is_own_and_cross_attention_feed_forward_and_output():
-    step = decoding.encoder_decoder_step(moa_form, **SIZES, new=1, stored=7)
+    step = encoder_decoder.step(moa_form, **SIZES, new=1, stored=7)
     routed = 13 * 11 + 2 * 3 * 13 * 5
     layer = routed + 2 * 13 * 5 + 2 * 3 * 7 * 5 + routed + 2 * 3 * 17 * 5 + 2 * 13 * 19
     assert step.macs == 2 * (2 * layer + 13 * 29)
     assert decoding.cached_elements(step) == 2 * 2 * 2 * 5
+    assert decoding.held_elements(step) == decoding.read_elements(step) == 2 * 2 * 2 * (7 + 17) * 5
     sizes = step.group(lambda e: e.kind, "size")
     assert sizes["embedding"] == 2 * 13
     # gates of both layers, residuals, scaling and positions of the new token
@@ -55,7 +64,7 @@ def test_a_translation_step_is_own_and_cross_attention_feed_forward_and_output()
 
 
 def test_the_prefill_is_the_encoder_and_the_keys_and_values_of_every_decoder_layer():
-    form = decoding.encoder_decoder_prefill(moa_form, **SIZES)
+    form = encoder_decoder.prefill(moa_form, **SIZES)
     layer = 17 * 13 * 11 + 2 * 3 * 17 * 13 * 5 + 2 * 17 * 13 * 5 + 2 * 3 * 17 * 17 * 5 + 2 * 17 * 13 * 19
     assert form.macs == 2 * (3 * layer + 2 * 2 * 17 * 13 * 5)
     cross = form.select(lambda entry: entry.path.startswith("decoder."))
@@ -96,7 +105,62 @@ def test_weights_that_are_read():
 def test_a_step_moves_weights_stored_tokens_and_new_ones():
     step = decoding.attention_step(mha_form, "", B=3, new=1, stored=7)
     weights = 2 * 13 * 30 + 2 * 13 * 10 + 30 + 10 + 10 + 13
-    assert decoding.step_elements(step, mha_form("", B=3, T=7, S=7)) == weights + 3 * 2 * 10 * 7 + 3 * 2 * 10
+    assert decoding.step_elements(step) == weights + 3 * 2 * 10 * 7 + 3 * 2 * 10
+
+
+def test_a_step_of_selected_heads_moves_their_weights_and_keys():
+    step = decoding.attention_step(moh_form, "", B=1, new=1, stored=7)
+    routers, keys = 13 * 5 + 13 * 2, 2 * 13 * 3 * 5
+    assert decoding.step_elements(step) == routers + keys + 2 * 13 * 6 * 5 + 2 * 7 * 3 * 5 + 2 * 3 * 5
+    sparse = moh_form("", B=1, T=1, S=7, n=6, implementation="sparse", g=6)
+    assert decoding.held_elements(sparse) == 2 * 7 * 6 * 5
+    keys = 2 * 13 * 6 * 5
+    assert decoding.step_elements(sparse) == routers + keys + 2 * 13 * 3 * 5 + 2 * 7 * 3 * 5 + 2 * 6 * 5
+    by_norm = moh_form("", B=1, T=1, S=7, n=6, implementation="sparse", g=6, router="query_norm", bias=True)
+    weights = keys + 13 * 6 * 5 + 13 * 3 * 5 + 3 * 6 * 5 + 13
+    assert decoding.step_elements(by_norm) == weights + 2 * 7 * 3 * 5 + 2 * 6 * 5
+
+
+SELECTIONS = [(4, 2, 1, 1), (4, 2, 2, 1), (6, 3, 1, 2), (6, 3, 3, 1), (6, 6, 1, 2), (6, 2, 0, 2), (4, 1, 0, 3)]
+SELECTIONS += [(4, 2, 2, 0)]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("h, g, s, r", SELECTIONS, ids=lambda size: str(size))
+def test_a_step_moves_what_the_routing_that_reads_most_reads(h, g, s, r, batch):
+    """Every choice of routed heads by every sequence, tried out."""
+    form = moh_form("", B=batch, T=1, S=7, n=6, h=h, g=g, s=s, r=r, implementation="sparse", bias=True)
+    choices = [set(range(s)) | set(routed) for routed in itertools.combinations(range(s, h), r)]
+    heads = read = 0
+    for tokens in itertools.product(choices, repeat=batch):
+        heads = max(heads, len(set.union(*tokens)))
+        read = max(read, sum(len({head * g // h for head in token}) for token in tokens))
+    assert decoding.read_elements(form) == read * 2 * 7 * 5
+    assert decoding.held_elements(form) == batch * g * 2 * 7 * 5
+    selected = form.select(lambda e: e.kind.startswith("expert_"))
+    reached = {(e.path, e.kind): decoding.reachable_params(e) for e in selected}
+    assert reached == {
+        ("q_proj", "expert_linear"): 13 * heads * 5,
+        ("q_proj", "expert_bias"): heads * 5,
+        ("out_proj", "expert_linear"): heads * 5 * 13,
+        ("out_proj", "expert_bias"): 13,
+    }
+
+
+def test_a_language_models_step_is_its_layers_on_one_token_and_the_output():
+    sizes = dict(B=2, d_m=13, F=19, V=29)
+    routed = lambda path, **given: moh_form(path, **given, implementation="sparse")  # noqa: E731
+    step = llama.step([mha_form, mha_form, routed], new=1, stored=7, **sizes)
+    dense = 2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 7 * 5
+    sparse = 13 * 5 + 13 * 2 + 2 * 13 * 15 + 2 * 13 * 15 + 2 * 3 * 7 * 5
+    assert step.macs == 2 * (2 * dense + sparse + 3 * 3 * 13 * 19 + 13 * 29)
+    assert decoding.held_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
+    # the three heads of a token may be of three key/value heads
+    assert decoding.read_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
+    whole = llama.model([mha_form, mha_form, routed], T=7, **sizes)
+    assert llama.step([mha_form, mha_form, routed], new=7, stored=7, **sizes) == whole
+    keys_turned = [e.dims["S"] for e in step if e.kind == "rope" and "S" in e.dims]
+    assert keys_turned == [1, 1]
 
 
 def test_training_multiplies_each_contraction_by_three():
@@ -107,7 +171,7 @@ def test_training_multiplies_each_contraction_by_three():
 
 def test_a_step_names_the_modules_of_the_model():
     whole = {(e.path, e.kind) for e in encoder_decoder.model(moa_form, T=7, **SIZES)}
-    step = decoding.encoder_decoder_step(moa_form, **SIZES, new=1, stored=7)
+    step = encoder_decoder.step(moa_form, **SIZES, new=1, stored=7)
     assert {(e.path, e.kind) for e in step} == {(path, kind) for path, kind in whole if not path.startswith("encoder.")}
 
 

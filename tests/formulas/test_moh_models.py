@@ -7,8 +7,8 @@ from formulas import dit, llama, mha, moh
 from models.presets import preset
 
 
-def gqa(path, *, B, T, S, rotary=False):
-    return mha.layer(path, B=B, T=T, S=S, d_m=13, h=6, d_h=4, g=2, bias=False, rotary=rotary)
+def gqa(path, **sizes):
+    return mha.layer(path, d_m=13, h=6, d_h=4, g=2, bias=False, **sizes)
 
 
 def test_llama():
