@@ -129,7 +129,9 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
         failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
         return [Section(layout, [Row(row, records=[row | found.as_record()], failures=[failure])])]
     if found.domain:
-        notes.append(f"Holds where {'; '.join(found.domain)}.")
+        notes.append(f"Holds for sizes of at least 1 where {'; '.join(found.domain)}.")
+    if found.layout:
+        notes.append(f"Torch compared sizes {len(found.layout)} more times, for how tensors lie in memory; JSON has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
