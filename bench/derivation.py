@@ -17,8 +17,17 @@ from bench.turning import symbol
 
 PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
 """Where counting starts, one for each size that is given no start of its own."""
-STARTS = {"T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2}
+STARTS = {
+    "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
+    "N": 2, "N_enc": 2, "N_dec": 2,
+}  # fmt: skip
 """Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
+
+
+def starts(letters: Mapping[str, str]) -> dict[str, int]:
+    """A start for each name, by its letter: one that fits the letter's meaning, else a prime of its own."""
+    free = iter(prime for prime in PRIMES if prime not in STARTS.values())
+    return {name: STARTS.get(letter) or STARTS.get(name) or next(free, 53) for name, letter in letters.items()}
 
 
 LINE_OF_RUNS = 5
