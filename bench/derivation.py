@@ -19,7 +19,7 @@ PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
 """Where counting starts, one for each size that is given no start of its own."""
 STARTS = {
     "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
-    "N": 2, "N_enc": 2, "N_dec": 2,
+    "N": 1, "N_enc": 1, "N_dec": 1,
 }  # fmt: skip
 """Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
 
@@ -160,7 +160,7 @@ def _with_symbols(build: Build, grid: Grid, pinned: tuple[str, ...], reason: str
 
 def _beyond(grid: Grid) -> list[dict[str, int]]:
     """Points outside the grid; the last ones are multiples of the base, which divide one another as it does."""
-    return grid.outside() + [{name: start * factor for name, start in grid.base.items()} for factor in (3, 5, 4)]
+    return grid.outside() + [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
 
 
 def counted(build: Build, point: Mapping[str, int]) -> dict[str, int]:

@@ -127,12 +127,11 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
         row = {"witness": found.witness}
         failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
         return [Section(layout, [Row(row, records=[row | found.as_record()], failures=[failure])])]
-    if found.domain:
-        notes.append(f"Holds for sizes of at least 1 where {'; '.join(found.domain)}.")
+    if found.domain or found.layout:
+        notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
-        notes.append(
-            f"Torch compared sizes {len(found.layout)} more times, for how tensors lie in memory; JSON has them."
-        )
+        more = f"{len(found.layout)} further comparisons are torch's own"
+        notes.append(f"{more}, for how tensors lie in memory; --format json has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")

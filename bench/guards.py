@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import permutations
-from math import lcm
+from itertools import permutations, product
+from math import lcm, prod
 from pathlib import Path
 
 import sympy
@@ -15,6 +15,9 @@ _REMAINDERS = (Mod, PythonMod)
 ROUNDED = (FloorDiv, CleanDiv, *_REMAINDERS)
 _LAYOUT_OF = (Path(torch.__file__).parent, Path(__file__).parent)
 """Where comparisons are made that are not the module's own: torch's, and those of the recorder."""
+
+MOST_CLASSES = 100
+"""Residue classes that one comparison is looked at in."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,15 @@ def tell(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]
                 quotient = sympy.Dummy(f"{a}/{b}", positive=True, integer=True)
                 whole[quotient] = value
             exact |= {rounded(a, b): quotient for rounded in (FloorDiv, CleanDiv)}
+    multiples = _multiples(expression for _, expression in found)
     domain: dict[sympy.Basic, None] = {}
     layout: dict[sympy.Basic, None] = {}
     for guard, expression in found:
-        left = _simpler(expression.xreplace(exact))
+        left = _simpler(expression.xreplace(exact), multiples)
         if _is_layout(guard, left):
             layout[left.xreplace(whole)] = None
         else:
-            domain[_simpler(left.xreplace(whole))] = None
+            domain[_simpler(left.xreplace(whole), multiples)] = None
     domain.pop(sympy.true, None)
     layout.pop(sympy.true, None)
     exact = {rounded: quotient.xreplace(whole) for rounded, quotient in exact.items()}
@@ -60,17 +64,38 @@ def _divides(guard: sympy.Basic) -> bool:
     return isinstance(guard, sympy.Eq) and guard.rhs == 0 and isinstance(guard.lhs, _REMAINDERS)
 
 
+def _multiples(guards: Iterable[sympy.Basic]) -> dict[sympy.Symbol, int]:
+    """The numbers that guards say to divide a size."""
+    found: dict[sympy.Symbol, int] = {}
+    for a, b in (guard.lhs.args for guard in guards if _divides(guard)):
+        if a.is_Symbol and b.is_Integer:
+            found[a] = lcm(found.get(a, 1), int(b))
+    return found
+
+
 def _follows(guard: sympy.Basic, others: Iterable[sympy.Basic]) -> bool:
-    """Whether b divides a because it divides a factor of it."""
-    if not _divides(guard):
+    """Whether b divides a because it divides a factor of it, or a bound holds because a tighter one does."""
+    if _divides(guard):
+        a, b = guard.lhs.args
+        factors = (other.lhs.args[0] for other in others if _divides(other) and other.lhs.args[1] == b)
+        return any(factor != a and sympy.denom(sympy.cancel(a / factor)) == 1 for factor in factors)
+    bound = _bounded(guard)
+    if bound is None:
         return False
-    a, b = guard.lhs.args
-    factors = (other.lhs.args[0] for other in others if _divides(other) and other.lhs.args[1] == b)
-    return any(factor != a and sympy.denom(sympy.cancel(a / factor)) == 1 for factor in factors)
+    tighter = (_bounded(other) for other in others if other != guard)
+    return any(other is not None and sympy.expand(bound - other).is_nonnegative for other in tighter)
 
 
-def _simpler(guard: sympy.Basic) -> sympy.Basic:
-    """The guard without positive factors; true where positive integers always fulfil it."""
+def _bounded(guard: sympy.Basic) -> sympy.Expr | None:
+    """What an inequality of integers says to be at least 0."""
+    if not isinstance(guard, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
+        return None
+    more, less = (guard.lhs, guard.rhs) if isinstance(guard, sympy.Ge | sympy.Gt) else (guard.rhs, guard.lhs)
+    return sympy.expand(more - less - (1 if isinstance(guard, sympy.Gt | sympy.Lt) else 0))
+
+
+def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy.Basic:
+    """The guard without positive factors; true where positive integers, multiples of these, always fulfil it."""
     guard = guard.replace(IntTrueDiv, lambda a, b: a / b)
     if not isinstance(guard, sympy.Rel):
         return guard
@@ -79,9 +104,13 @@ def _simpler(guard: sympy.Basic) -> sympy.Basic:
             # an equation that holds where one argument of a maximum is the greatest says that it is
             for one, other in permutations(greatest.args, 2):
                 if sympy.expand((guard.lhs - guard.rhs).xreplace({greatest: one})) == 0:
-                    return _simpler(one >= other)
+                    return _simpler(one >= other, multiples)
     if guard.has(*ROUNDED):
-        return sympy.true if _in_every_class(guard) else guard
+        return sympy.true if _in_every_class(guard, {} if _divides(guard) else multiples) else guard
+    for one, other in ((guard.lhs, guard.rhs), (guard.rhs, guard.lhs)):
+        if one.is_number:
+            constant = other.as_coeff_Add()[0]
+            guard = guard.xreplace({one: one - constant, other: other - constant}) if constant else guard
     factors = sympy.Mul.make_args(sympy.factor(guard.lhs - guard.rhs))
     signed = [factor for factor in factors if not factor.is_positive]
     decided = guard.func(sympy.Mul(*signed), 0)
@@ -92,29 +121,38 @@ def _simpler(guard: sympy.Basic) -> sympy.Basic:
     return guard.func(sum(term for term in terms if term not in taken), -sum(taken))
 
 
-def _in_every_class(guard: sympy.Rel) -> bool:
-    """Whether a comparison in one size, rounded after division by numbers, holds in every residue class."""
-    rounded = guard.atoms(*ROUNDED)
-    plain = all(part.args[1].is_Integer and not part.args[0].has(*ROUNDED) for part in rounded)
-    if len(guard.free_symbols) != 1 or not plain:
+def _in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> bool:
+    """Whether a comparison with rounded quotients holds in every residue class of its sizes."""
+    divisors = [int(part.args[1]) for part in guard.atoms(*ROUNDED) if part.args[1].is_Integer]
+    classes = []
+    for size in guard.free_symbols:
+        multiple = multiples.get(size, 1)
+        period = lcm(multiple, *divisors)
+        n = sympy.Symbol(f"{size}_n", integer=True, nonnegative=True)
+        classes.append([(size, period * n + start) for start in range(multiple, period + 1, multiple)])
+    if prod(map(len, classes)) > MOST_CLASSES:
         return False
-    (size,) = guard.free_symbols
-    period = lcm(*(int(part.args[1]) for part in rounded))
-    n = sympy.Symbol("n", integer=True, nonnegative=True)
-    for start in range(1, period + 1):
-        values = {}
-        for part in rounded:
-            a, b = (arg.subs(size, period * n + start) for arg in part.args)
-            if not sympy.Poly(a, n).degree() <= 1:
-                return False
-            rest = sympy.expand(a).subs(n, 0) % b
-            values[part] = rest if isinstance(part, _REMAINDERS) else sympy.expand((a - rest) / b)
-        one = guard.xreplace(values).subs(size, period * n + start)
-        if one not in (sympy.true, sympy.false):
-            one = one.func(sympy.expand(one.lhs - one.rhs), 0)
-        if one != sympy.true:
-            return False
-    return True
+    return all(_resolved(guard.subs(dict(values))) == sympy.true for values in product(*classes))
+
+
+def _resolved(guard: sympy.Basic) -> sympy.Basic:
+    guard = guard.replace(lambda part: isinstance(part, ROUNDED), lambda part: _unrounded(type(part), *part.args))
+    return guard.func(sympy.expand(guard.lhs - guard.rhs), 0) if isinstance(guard, sympy.Rel) else guard
+
+
+def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    """a // b or a % b without rounding, where a is a multiple of b and a rest that is surely in 0 … b - 1."""
+    a, b = sympy.expand(a), sympy.expand(b)
+    if b.is_Integer:
+        terms = sympy.Add.make_args(a)
+        quotient = sum((term.as_coeff_Mul()[0] // b) * term.as_coeff_Mul()[1] for term in terms)
+    else:
+        quotient = sympy.div(a, b)[0]
+    for whole in (quotient, quotient - 1):
+        rest = sympy.expand(a - whole * b)
+        if whole.is_integer and rest.is_nonnegative and sympy.expand(b - rest).is_positive:
+            return rest if issubclass(rounding, _REMAINDERS) else whole
+    return rounding(a, b)
 
 
 def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:

@@ -49,7 +49,7 @@ class Grid:
         """Two points beyond the grid: primes where every step is 1, else a prime number of steps from the base."""
         return [
             {
-                name: sympy.nextprime(factor * start) if self.step[name] == 1
+                name: sympy.nextprime(max(factor * start, factor + 2)) if self.step[name] == 1
                 else start + self.step[name] * sympy.nextprime(factor + i)
                 for i, (name, start) in enumerate(self.base.items())
             }

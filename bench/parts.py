@@ -82,7 +82,9 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
 def _starting(letters: Mapping[str, str], known: Mapping[str, str], config: Any, resized: Callable) -> dict[str, int]:
     """Where counting starts: at small primes, or at the preset's own sizes where these cannot be built."""
     found = starts(letters)
-    own = {name: getattr(config, known[letter]) for name, letter in letters.items() if hasattr(config, known[letter])}
+    inner = getattr(config, "attention", config)
+    own = {n: getattr(config, known[x], getattr(inner, known[x], None)) for n, x in letters.items() if x[0] != "N"}
+    own = {name: size for name, size in own.items() if size is not None}
     for candidate in (found, found | own):
         try:
             resized({letters[name]: size for name, size in candidate.items()})
