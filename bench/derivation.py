@@ -1,7 +1,7 @@
 """The closed form of a module, found by running it: with symbols in one run, else from counts on a grid."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -155,12 +155,26 @@ def _with_symbols(build: Build, grid: Grid, pinned: tuple[str, ...], reason: str
             f"through {number} runs ({_starts(inner)})"
         )
     domain, layout = (tuple(text(guard) for guard in kept) for kept in (guards, layout))
-    return Derivation(by_kind, method + _confirmed(points), domain, layout)
+    return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(build, grid, found), layout)
+
+
+def _not_at_one(build: Build, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
+    """Sizes that must not be 1: with it, where torch lays tensors out in another way, another count is found."""
+    bounds = []
+    for name in grid.base:
+        point = {**grid.base, name: 1}
+        if replace(found, layout=()).holds_at(point):
+            try:
+                confirm(lambda at_one: counted(build, at_one), found.by_kind, (point,))
+            except (NoPolynomial, CannotBuild):
+                bounds.append(f"{name} >= 2")
+    return tuple(bounds)
 
 
 def _beyond(grid: Grid) -> list[dict[str, int]]:
-    """Points outside the grid; the last ones are multiples of the base, which divide one another as it does."""
-    return grid.outside() + [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
+    """Points outside the grid; then multiples of the base, which divide one another as it does; then its neighbours."""
+    multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
+    return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
 
 
 def counted(build: Build, point: Mapping[str, int]) -> dict[str, int]:

@@ -130,8 +130,8 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
-        more = f"{len(found.layout)} further comparisons are torch's own"
-        notes.append(f"{more}, for how tensors lie in memory; --format json has them.")
+        more = "1 further comparison is" if len(found.layout) == 1 else f"{len(found.layout)} further comparisons are"
+        notes.append(f"{more} torch's own, for how tensors lie in memory; --format json has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")

@@ -110,11 +110,16 @@ def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy
     for one, other in ((guard.lhs, guard.rhs), (guard.rhs, guard.lhs)):
         if one.is_number:
             constant = other.as_coeff_Add()[0]
-            guard = guard.xreplace({one: one - constant, other: other - constant}) if constant else guard
+            guard = guard.func(*(side - constant for side in guard.args)) if constant else guard
+            negative = all(term.could_extract_minus_sign() for term in sympy.Add.make_args(other - constant))
+            guard = guard.reversedsign if negative and isinstance(guard, sympy.Rel) else guard
+            break
+    if not isinstance(guard, sympy.Rel):
+        return guard
     factors = sympy.Mul.make_args(sympy.factor(guard.lhs - guard.rhs))
     signed = [factor for factor in factors if not factor.is_positive]
     decided = guard.func(sympy.Mul(*signed), 0)
-    if decided in (sympy.true, sympy.false) or not any(factor.free_symbols for factor in factors if factor.is_positive):
+    if decided in (sympy.true, sympy.false) or signed == list(factors):
         return decided if decided in (sympy.true, sympy.false) else guard
     terms = sympy.Add.make_args(sympy.expand(sympy.Mul(*signed)))
     taken = [term for term in terms if term.could_extract_minus_sign()]
@@ -156,15 +161,15 @@ def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:
-    """Whether torch, not the module, compared sizes with a number or for being unequal: how tensors lie in memory.
+    """Whether torch, not the module, compared sizes with 0, 1 or 2, or for being unequal: how tensors lie in memory.
 
-    Orders of sizes and equations are never taken for that, wherever they were decided.
+    Orders of sizes, other bounds and equations are never taken for that, wherever they were decided.
     """
     place = getattr(guard.sloc.framework_loc, "filename", None)
     inside = place is not None and any(folder in Path(place).parents for folder in _LAYOUT_OF)
     if not inside or isinstance(simplified, sympy.Eq) or not isinstance(simplified, sympy.Rel):
         return False
-    return isinstance(simplified, sympy.Ne) or simplified.lhs.is_number or simplified.rhs.is_number
+    return isinstance(simplified, sympy.Ne) or any(side.is_number and abs(side) <= 2 for side in simplified.args)
 
 
 def text(guard: sympy.Basic) -> str:

@@ -89,7 +89,8 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
     for guard in told.domain:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
-            raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}")
+            sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
+            raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
     return SymbolicCount({kind: sympy.expand(total) for kind, total in by_kind.items()}, told.domain, told.layout)
 
 
