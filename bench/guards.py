@@ -57,7 +57,11 @@ def tell(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]
     domain.pop(sympy.true, None)
     layout.pop(sympy.true, None)
     exact = {rounded: quotient.xreplace(whole) for rounded, quotient in exact.items()}
-    return Told(exact, tuple(guard for guard in domain if not _follows(guard, domain)), tuple(layout))
+    for guard in tuple(domain):
+        # one by one, so that of two that say the same one stays
+        if _follows(guard, [other for other in domain if other != guard]):
+            del domain[guard]
+    return Told(exact, tuple(domain), tuple(layout))
 
 
 def _divides(guard: sympy.Basic) -> bool:
@@ -78,11 +82,11 @@ def _follows(guard: sympy.Basic, others: Iterable[sympy.Basic]) -> bool:
     if _divides(guard):
         a, b = guard.lhs.args
         factors = (other.lhs.args[0] for other in others if _divides(other) and other.lhs.args[1] == b)
-        return any(factor != a and sympy.denom(sympy.cancel(a / factor)) == 1 for factor in factors)
+        return any(sympy.denom(sympy.cancel(a / factor)) == 1 for factor in factors)
     bound = _bounded(guard)
     if bound is None:
         return False
-    tighter = (_bounded(other) for other in others if other != guard)
+    tighter = map(_bounded, others)
     return any(other is not None and sympy.expand(bound - other).is_nonnegative for other in tighter)
 
 
@@ -116,12 +120,14 @@ def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy
             break
     if not isinstance(guard, sympy.Rel):
         return guard
-    factors = sympy.Mul.make_args(sympy.factor(guard.lhs - guard.rhs))
-    signed = [factor for factor in factors if not factor.is_positive]
-    decided = guard.func(sympy.Mul(*signed), 0)
-    if decided in (sympy.true, sympy.false) or signed == list(factors):
+    number, product_of = sympy.factor(guard.lhs - guard.rhs).as_coeff_Mul()
+    factors = sympy.Mul.make_args(product_of)
+    left = [factor for factor in factors if not factor.is_positive]
+    signed = sympy.sign(number) * sympy.Mul(*left)
+    decided = guard.func(signed, 0)
+    if decided in (sympy.true, sympy.false) or (abs(number) == 1 and len(left) == len(factors)):
         return decided if decided in (sympy.true, sympy.false) else guard
-    terms = sympy.Add.make_args(sympy.expand(sympy.Mul(*signed)))
+    terms = sympy.Add.make_args(sympy.expand(signed))
     taken = [term for term in terms if term.could_extract_minus_sign()]
     return guard.func(sum(term for term in terms if term not in taken), -sum(taken))
 

@@ -10,7 +10,6 @@ import pytest
 import sympy
 
 from bench.derive import main
-from bench.interpolate import Grid, NoPolynomial, interpolate
 from bench.turning import symbol
 
 ROOT = Path(__file__).parents[2]
@@ -301,33 +300,6 @@ def test_formats_hold_text_latex_and_python(capsys):
     exec(lines[0].split(maxsplit=1)[1], scope)
     # E = K = 8, S = T
     assert scope["total"](10, 3, 7) == 10 * 7 * 8 + 2 * 8 * 10 * 7 * 3 + 2 * 10 * 7 * 3 + 2 * 8 * 10 * 10 * 3
-
-
-POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
-
-
-def test_interpolation_finds_every_coefficient():
-    x, y = symbol("x"), symbol("y")
-    forms = {"a": 7 * x**3 * y + x / 2 * (x + 1) + 3, "b": y**2}
-    found = interpolate(lambda p: {k: int(f.subs({x: p["x"], y: p["y"]})) for k, f in forms.items()}, POINTS)
-    assert all(sympy.expand(found.by_kind[kind] - form) == 0 for kind, form in forms.items())
-    assert all(point["x"] > 20 and point["y"] > 5 for point in found.confirmed_at)
-
-
-@pytest.mark.parametrize(
-    "count, point",
-    [
-        (lambda p: {"a": p["x"] // 7}, {"x": 15, "y": 5}),
-        (lambda p: {"a": 2 ** p["y"]}, {"x": 11, "y": 17}),
-        (lambda p: {"a": p["x"] if p["y"] == 5 or p["x"] < 20 else 0}, None),
-    ],
-    ids=["rounded", "exponential", "outside"],
-)
-def test_what_is_no_polynomial_is_found(count, point):
-    with pytest.raises(NoPolynomial) as caught:
-        interpolate(count, POINTS)
-    assert caught.value.counted == count(caught.value.point)["a"]
-    assert point is None or caught.value.point == point
 
 
 WRONG = {
