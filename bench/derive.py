@@ -2,6 +2,7 @@
 
     python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
     python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
+    python -m bench.derive --preset transformer-base --part model --vars T,S,d_model,d_ff,vocab_size,N_enc,N_dec
     python -m bench.derive --module FILE.py:FUNCTION --vars T,D,h --base D=32:8 h=2:2
 
 FUNCTION takes the variables as keyword integers and returns (module, inputs). One run with symbols for the sizes
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.cli import Parser, run
@@ -26,7 +27,7 @@ from bench.sections import FORMATS, Row, Section, emit
 from bench.table import Column, Table, open_output
 
 PROG = "python -m bench.derive"
-PARTS = ("attention", "feed-forward")
+PARTS = ("attention", "feed-forward", "model")
 _START = "import sys; sys.path.insert(0, {root!r}); from bench.derive_child import main; sys.exit(main())"
 
 
@@ -65,22 +66,18 @@ def _main(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _grid(words: Sequence[str], names: Sequence[str], letters: dict[str, str]) -> tuple[dict, dict]:
-    """Starts and steps by name: those given, else a prime that fits the letter's meaning, in steps of 1."""
-    from bench.derivation import PRIMES, STARTS
-
+def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Starts and steps by name: those given, else ``starts`` in steps of 1."""
     given = {}
     for word in words:
         name, _, numbers = word.partition("=")
-        if name not in names:
-            raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(names)}")
+        if name not in starts:
+            raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
         start, _, step = numbers.partition(":")
         if not (start.isdigit() and (step or "1").isdigit() and int(start) and int(step or 1)):
             raise UsageError(f"malformed {word!r}; write --base {name}=START or {name}=START:STEP")
         given[name] = (int(start), int(step or 1))
-    free = iter(prime for prime in PRIMES if prime not in STARTS.values())
-    starts = {name: STARTS.get(letters[name], STARTS.get(name)) or next(free, 53) for name in names}
-    points = {name: given.get(name, (starts[name], 1)) for name in names}
+    points = {name: given.get(name, (start, 1)) for name, start in starts.items()}
     return {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
 
 
@@ -91,12 +88,14 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
     from models.presets import parse_overrides
 
     found = part(args.preset, args.part, parse_overrides(args.preset, args.set), names)
-    grid = Grid(*_grid(args.base, names, dict(found.letters)))
+    grid = Grid(*_grid(args.base, found.starts))
     return _sections(f"{args.preset}, {args.part}", names, derive(found.build, grid), dict(found.letters), found.closed)
 
 
 def _of_module(args, names: tuple[str, ...]) -> list[Section]:
-    base, step = _grid(args.base, names, {name: name for name in names})
+    from bench.derivation import starts
+
+    base, step = _grid(args.base, starts({name: name for name in names}))
     return _sections(args.module, names, module_derivation(args.module, settings(args.set), base, step), {}, None)
 
 
@@ -128,8 +127,11 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
         row = {"witness": found.witness}
         failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
         return [Section(layout, [Row(row, records=[row | found.as_record()], failures=[failure])])]
-    if found.domain:
-        notes.append(f"Holds where {'; '.join(found.domain)}.")
+    if found.domain or found.layout:
+        notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
+    if found.layout:
+        more = "1 further comparison is" if len(found.layout) == 1 else f"{len(found.layout)} further comparisons are"
+        notes.append(f"{more} torch's own, for how tensors lie in memory; --format json has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
@@ -157,9 +159,11 @@ def _rows(names, found, letters) -> list[Row]:
     import sympy
 
     from bench.turning import symbol
-    from formulas.symbols import by_letter
+    from formulas.symbols import LEGEND
 
-    latex = {symbol(name): by_letter(letter).latex for name, letter in letters.items()}
+    legend = {row.letter: row.latex for row in LEGEND}
+    words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}
+    latex = {symbol(name): legend.get(letter, words[name]) for name, letter in letters.items()}
     rows = []
     for kind, polynomial in (*found.by_kind.items(), ("total", found.total)):
         values = {
@@ -176,12 +180,9 @@ def _differences(title: str, found, closed) -> list[str]:
     """One line for each kind whose polynomial is not the closed form's."""
     import sympy
 
-    from formulas.ledger import MAC_KINDS
-
-    forms = closed.select(lambda entry: entry.kind in MAC_KINDS).group(lambda entry: entry.kind)
     lines = []
-    for kind in dict.fromkeys((*forms, *found.by_kind)):
-        difference = sympy.expand(found.by_kind.get(kind, 0) - forms.get(kind, 0))
+    for kind in dict.fromkeys((*closed, *found.by_kind)):
+        difference = sympy.expand(found.by_kind.get(kind, 0) - closed.get(kind, 0))
         if difference != 0:
             lines.append(f"{title}: {kind} is the closed form and {difference}")
     return lines

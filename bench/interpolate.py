@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import comb
+from typing import Any
 
 import sympy
 
@@ -19,17 +20,18 @@ LINE = 10
 """Points along one size: the first four fix the degree, the others show a count that is no polynomial."""
 MOST_POINTS = 300
 
-Count = Callable[[Mapping[str, int]], Mapping[str, int]]
-"""MACs by kind at a point."""
+Count = Callable[[Mapping[str, int]], Mapping[str, Any]]
+"""MACs by kind at a point; integers, or expressions in further sizes."""
 Point = Mapping[str, int]
 
 
 class NoPolynomial(Exception):
     """Counts that no polynomial of degree 3 or less in each size gives, with the first point that breaks it."""
 
-    def __init__(self, kind: str, point: Point, expected: sympy.Expr, counted: int) -> None:
+    def __init__(self, kind: str, point: Point, expected: sympy.Expr, counted: Any) -> None:
         self.kind, self.point, self.expected, self.counted = kind, dict(point), expected, counted
-        super().__init__(f"{kind} at {at(point)} counts {counted:,}; the points before it would give {expected}")
+        found = f"{counted:,}" if isinstance(counted, int) else counted
+        super().__init__(f"{kind} at {at(point)} counts {found}; the points before it would give {expected}")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Grid:
         """Two points beyond the grid: primes where every step is 1, else a prime number of steps from the base."""
         return [
             {
-                name: sympy.nextprime(factor * start) if self.step[name] == 1
+                name: sympy.nextprime(max(factor * start, factor + 2)) if self.step[name] == 1
                 else start + self.step[name] * sympy.nextprime(factor + i)
                 for i, (name, start) in enumerate(self.base.items())
             }
@@ -70,24 +72,35 @@ def at(point: Point) -> str:
 
 
 def interpolate(count: Count, grid: Grid) -> Interpolation:
-    """The polynomials of ``count``. NoPolynomial where there are none; what ``count`` raises passes through."""
-    known: dict[tuple[int, ...], Mapping[str, int]] = {}
+    """The polynomials of ``count``, confirmed at points outside the grid.
 
-    def counted(steps: Mapping[str, int]) -> Mapping[str, int]:
+    NoPolynomial where there are none; what ``count`` raises passes through.
+    """
+    by_kind, points = through(count, grid, LINE)
+    outside = tuple(grid.outside())
+    confirm(count, by_kind, outside)
+    return Interpolation(by_kind, points, outside)
+
+
+def through(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:
+    """The polynomials of ``count`` through the points of the grid, ``line`` along each size; and how many points.
+
+    NoPolynomial where a line has no polynomial of degree 3 or less.
+    """
+    known: dict[tuple[int, ...], Mapping[str, Any]] = {}
+
+    def counted(steps: Mapping[str, int]) -> Mapping[str, Any]:
         key = tuple(steps.get(name, 0) for name in grid.base)
         if key not in known:
             known[key] = count(grid.point(steps))
         return known[key]
 
-    degrees = {name: _degree(counted, grid, name) for name in grid.base}
+    degrees = {name: _degree(counted, grid, name, line) for name in grid.base}
     exponents = list(_lower_set(tuple(degrees.values())))
     for exponent in exponents:
         counted(dict(zip(grid.base, exponent, strict=True)))
     kinds = dict.fromkeys(kind for counts in known.values() for kind in counts)
-    by_kind = {kind: _newton(kind, known, exponents, grid) for kind in kinds}
-    outside = tuple(grid.outside())
-    confirm(count, by_kind, outside)
-    return Interpolation(by_kind, len(known), outside)
+    return {kind: _newton(kind, known, exponents, grid) for kind in kinds}, len(known)
 
 
 def confirm(count: Count, by_kind: Mapping[str, sympy.Expr], points: tuple[Point, ...]) -> None:
@@ -100,23 +113,23 @@ def confirm(count: Count, by_kind: Mapping[str, sympy.Expr], points: tuple[Point
                 raise NoPolynomial(kind, point, value, found.get(kind, 0))
 
 
-def _degree(counted, grid: Grid, name: str) -> int:
+def _degree(counted, grid: Grid, name: str, line: int) -> int:
     """The degree along ``name``: the highest difference that is not 0, over all kinds."""
-    line = [counted({name: n}) for n in range(LINE)]
+    counts = [counted({name: n}) for n in range(line)]
     degree = 0
-    for kind in dict.fromkeys(kind for counts in line for kind in counts):
-        values = [counts.get(kind, 0) for counts in line]
+    for kind in dict.fromkeys(kind for one in counts for kind in one):
+        values = [one.get(kind, 0) for one in counts]
         differences = [_difference(values, order) for order in range(MAX_DEGREE + 1)]
         for n in range(MAX_DEGREE + 1, len(values)):
-            expected = sum(comb(n, order) * d for order, d in enumerate(differences))
+            expected = sympy.expand(sum(comb(n, order) * d for order, d in enumerate(differences)))
             if values[n] != expected:
-                raise NoPolynomial(kind, grid.point({name: n}), sympy.Integer(expected), values[n])
+                raise NoPolynomial(kind, grid.point({name: n}), expected, values[n])
         degree = max([degree, *(order for order, d in enumerate(differences) if d)])
     return degree
 
 
-def _difference(values: list[int], order: int) -> int:
-    return sum((-1) ** (order - n) * comb(order, n) * values[n] for n in range(order + 1))
+def _difference(values: list[Any], order: int) -> sympy.Expr:
+    return sympy.expand(sum((-1) ** (order - n) * comb(order, n) * values[n] for n in range(order + 1)))
 
 
 def _lower_set(degrees: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -5,9 +5,12 @@ run decided on its way, for instance that K <= E, or that h divides D.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import math
+import numbers as abstract
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import sympy
@@ -16,8 +19,9 @@ from torch import nn
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.nn.modules import normalization
 
+from bench.guards import ROUNDED, tell
 from bench.right.count import UncountedError, right_parts
 from bench.trace.record import record
 from bench.turning import symbol
@@ -27,78 +31,73 @@ Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
 
 
 class NotSymbolic(Exception):
-    """The module cannot be run with symbols; the message says which size it pins, or what it raised."""
+    """The module cannot be run with symbols; the message says which size it pins, or what it raised.
+
+    ``pinned`` names the sizes that it needs as numbers, where it can be run with symbols for the others.
+    """
+
+    def __init__(self, reason: str, pinned: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.pinned = pinned
 
 
 @dataclass(frozen=True)
 class SymbolicCount:
-    """MACs by kind as expressions in the sizes, and the guards under which they hold."""
+    """MACs by kind as expressions in the sizes, and the guards under which they hold.
+
+    ``layout`` are the comparisons by which torch chose how tensors lie in memory, which ``guards`` leaves out.
+    """
 
     by_kind: Mapping[str, sympy.Expr]
     guards: tuple[sympy.Basic, ...]
+    layout: tuple[sympy.Basic, ...] = ()
 
     def holds_at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether every guard holds for these sizes."""
+        """Whether these sizes decide every comparison as the run did."""
         values = {symbol(name): size for name, size in sizes.items()}
-        return all(guard.subs(values) == sympy.true for guard in self.guards)
+        return all(guard.subs(values) == sympy.true for guard in (*self.guards, *self.layout))
 
 
-def run(build: Build, base: Mapping[str, int]) -> SymbolicCount:
+def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
     """The count of ``build`` with a symbol for each size, which decides comparisons as ``base`` does.
 
-    Raises NotSymbolic, and UncountedError for operations that nobody knows.
+    ``numbers`` are further sizes, given as they are. Raises NotSymbolic, and UncountedError for operations that
+    nobody knows.
     """
-    env = ShapeEnv()
+    # Sizes of 0 and 1 are symbols too: otherwise torch takes every symbol for 2 or more without a guard.
+    env = ShapeEnv(specialize_zero_one=False)
     sizes = {name: _size(env, name, hint) for name, hint in base.items()}
     # A symbol that the run pinned has no expression of its own any more.
     names = {size.node.expr: symbol(name) for name, size in sizes.items()}
     try:
-        with quiet(), FakeTensorMode(shape_env=env), no_initialisation():
-            module, args, kwargs = build(**sizes)
+        with quiet(), FakeTensorMode(shape_env=env), no_initialisation(), symbols_as_numbers():
+            module, args, kwargs = build(**sizes, **(numbers or {}))
             parts = right_parts(record(module, args, kwargs))
     except UncountedError:
         raise
     except Exception as error:
         raise NotSymbolic(f"with symbols it raises {type(error).__name__}: {_first_line(error)}") from error
-    pinned = [f"{names[old]} = {new}" for old, new in env.replacements.items() if old in names]
+    pinned = {names[old].name: new for old, new in env.replacements.items() if old in names}
     if pinned:
-        raise NotSymbolic(f"it pins {', '.join(pinned)}")
-    guards = [guard.expr.subs(names) for guard in env.guards]
-    exact = _exact_quotients(guards)
+        reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
+        raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
+    told = tell(env.guards, names)
     by_kind: dict[str, sympy.Expr] = {}
     for kind, product in parts:
         expression = sympy.sympify(getattr(product.macs, "node", None) and product.macs.node.expr or product.macs)
-        by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(exact)
-    left = tuple(dict.fromkeys(g for g in (_simpler(guard, exact) for guard in guards) if g != sympy.true))
-    for guard in left:
+        by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(told.exact)
+    for guard in told.domain:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
-        if isinstance(guard, sympy.Eq) and not guard.has(FloorDiv, Mod, PythonMod):
-            raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}")
-    return SymbolicCount({kind: sympy.expand(total) for kind, total in by_kind.items()}, left)
+        if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
+            sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
+            raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
+    return SymbolicCount({kind: sympy.expand(total) for kind, total in by_kind.items()}, told.domain, told.layout)
 
 
 def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
     source = ConstantSource(name)
     made = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
     return env.create_symintnode(made, hint=hint, source=source)
-
-
-def _exact_quotients(guards: list[sympy.Basic]) -> dict[sympy.Basic, sympy.Expr]:
-    """a // b as a / b wherever a guard says that b divides a."""
-    divides = [
-        side.args for guard in guards if isinstance(guard, sympy.Eq) and guard.rhs == 0 for side in [guard.lhs]
-        if isinstance(side, Mod | PythonMod)
-    ]  # fmt: skip
-    return {FloorDiv(a, b): a / b for a, b in divides}
-
-
-def _simpler(guard: sympy.Basic, exact: Mapping[sympy.Basic, sympy.Expr]) -> sympy.Basic:
-    """The guard with exact quotients; true where that makes it an identity, or sizes are at least 1 anyway."""
-    guard = guard.xreplace(dict(exact))
-    if isinstance(guard, sympy.Rel) and not guard.has(FloorDiv, Mod, PythonMod):
-        difference = sympy.expand(guard.lhs - guard.rhs)
-        return guard.func(difference, 0) if difference.is_number else guard
-    return guard
 
 
 def _first_line(error: Exception) -> str:
@@ -118,6 +117,32 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def symbols_as_numbers() -> Iterator[None]:
+    """Norms take a symbol for their width, and math's functions give a symbol for a symbol, instead of pinning it."""
+    functions = {name: getattr(torch, f"_sym_{name}", None) for name in dir(math)}
+    replaced = [(math, name, _for_symbols(getattr(math, name), f)) for name, f in functions.items() if f]
+    replaced.append((normalization, "numbers", SimpleNamespace(Integral=(abstract.Integral, torch.SymInt))))
+    with _replacing(replaced):
+        yield
+
+
+def _for_symbols(plain: Callable, symbolic: Callable) -> Callable:
+    return lambda x: symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
+
+
+@contextmanager
+def _replacing(replaced: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    try:
+        for owner, name, new in replaced:
+            setattr(owner, name, new)
+        yield
+    finally:
+        for owner, name, original in saved:
+            setattr(owner, name, original)
+
+
+@contextmanager
 def no_initialisation() -> Iterator[None]:
     """Weights stay as they are made: their values do not matter, and drawing them asks for sizes as numbers."""
     functions = [(nn.init, name) for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")]
@@ -128,14 +153,8 @@ def no_initialisation() -> Iterator[None]:
         for name in ("reset_parameters", "_reset_parameters")
         if name in vars(cls)
     ]
-    saved = [(owner, name, getattr(owner, name)) for owner, name in (*functions, *methods)]
-    try:
-        for owner, name, _ in saved:
-            setattr(owner, name, _unchanged)
+    with _replacing([(owner, name, _unchanged) for owner, name in (*functions, *methods)]):
         yield
-    finally:
-        for owner, name, original in saved:
-            setattr(owner, name, original)
 
 
 def _unchanged(tensor: Any, *args: Any, **kwargs: Any) -> Any:

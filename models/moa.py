@@ -26,7 +26,7 @@ class ExpertLinear(nn.Module):
     """y = x W_e + b_e, with the expert e chosen row by row; ``weight`` is (E, in, out), ``bias`` (E, out).
 
     Plain form: gather each row's weight matrix and multiply by ``torch.bmm``. Rows go in chunks whose
-    gathered weights fill at most GATHERED_BYTES; the split changes neither result nor count.
+    gathered weights fill at most GATHERED_BYTES, on meta all at once; the split changes neither result nor count.
     """
 
     def __init__(self, num_experts: int, in_features: int, out_features: int, bias: bool = False) -> None:
@@ -55,9 +55,10 @@ class ExpertLinear(nn.Module):
         if gates is not None:
             # the product is linear in x, so the gate may act on the narrow side
             x = x * gates[..., None]
-        chunk = max(1, GATHERED_BYTES // (self.in_features * self.out_features * x.element_size()))
-        rows = x.reshape(-1, 1, self.in_features).split(chunk)
-        experts = indices.reshape(-1).split(chunk)
+        rows, experts = [x.reshape(-1, 1, self.in_features)], [indices.reshape(-1)]
+        if not x.is_meta:
+            chunk = max(1, GATHERED_BYTES // (self.in_features * self.out_features * x.element_size()))
+            rows, experts = rows[0].split(chunk), experts[0].split(chunk)
         y = torch.cat([torch.bmm(r, self.weight[e]) for r, e in zip(rows, experts, strict=True)])
         y = y.reshape(*indices.shape, self.out_features)
         if self.bias is None:

@@ -129,11 +129,11 @@ class MixtureOfHeadAttention(Cached, Selectable):
         reads = (batch * num_kv_heads + selected // group).reshape(-1)
         rows = (query * head_dim**-0.5).reshape(-1, 1, head_dim)
         chunk = rows_per_chunk(rows, src_len * head_dim)
-        row_chunks, masks = rows.split(chunk), None
+        masks = None
         if hidden is not None:
-            masks = hidden[:, :, None].expand(*selected.shape, -1).reshape(-1, 1, src_len).split(chunk)
+            masks = in_chunks(hidden[:, :, None].expand(*selected.shape, -1).reshape(-1, 1, src_len), chunk)
         out = []
-        for i, (row, read) in enumerate(zip(row_chunks, reads.split(chunk), strict=True)):
+        for i, (row, read) in enumerate(zip(in_chunks(rows, chunk), in_chunks(reads, chunk), strict=True)):
             scores = torch.bmm(row, keys[read].transpose(1, 2))
             weights = drop(masked_softmax(scores, None if masks is None else masks[i]), self._dropout(), True)
             out.append(torch.bmm(weights, values[read]))
@@ -174,12 +174,15 @@ def gathered_product(
     _, fan_in, fan_out = by_head.shape
     rows = x.reshape(-1, 1, fan_in)
     chunk = rows_per_chunk(rows, fan_in * fan_out)
-    parts = zip(rows.split(chunk), selected.reshape(-1).split(chunk), strict=True)
+    parts = zip(in_chunks(rows, chunk), in_chunks(selected.reshape(-1), chunk), strict=True)
     return torch.cat([torch.bmm(row, by_head[head]) for row, head in parts]).reshape(*selected.shape, fan_out)
 
 
-def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int:
-    """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; all on meta."""
-    if rows.is_meta:
-        return max(1, int(rows.shape[0]))
-    return max(1, GATHERED_BYTES // int(gathered * rows.element_size()))
+def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
+    """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; None on meta: all."""
+    return None if rows.is_meta else max(1, GATHERED_BYTES // int(gathered * rows.element_size()))
+
+
+def in_chunks(x: Tensor, chunk: int | None) -> tuple[Tensor, ...]:
+    """``x`` in parts of ``chunk`` rows; whole for None."""
+    return (x,) if chunk is None else x.split(chunk)

@@ -63,7 +63,7 @@ class TopKRouter(nn.Module):
         if self.noise_proj is not None and self.training:
             logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
         probs = torch.softmax(logits, dim=-1)
-        if self.top_k == self.num_experts and not ranked:
+        if not ranked and self.top_k == self.num_experts:
             weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
         else:
             weights, indices = torch.topk(probs, self.top_k, dim=-1)

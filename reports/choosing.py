@@ -10,6 +10,7 @@ DERIVED = (
     ("MoA layer", "Eq. 18", "moa-8K8E128D", "attention", "T,S,K,E,D,d_model"),
     ("MHA layer", "Eq. 19", "transformer-base", "attention", "T,S,h,d_h,d_model"),
     ("feed-forward block", None, "transformer-base", "feed-forward", "T,d_model,d_ff"),
+    ("encoder-decoder model", None, "transformer-base", "model", "T,S,d_model,d_ff,V"),
 )
 COMPARED = ("moa-16K32E256D", "transformer-big")
 COSTS = {"macs": "MACs", "params": "parameters", "active_params": "active", "kv_bytes": "cache bytes"}

@@ -57,9 +57,9 @@ class Kinds:
         if first is None or first.source == fact.source:
             return None
         if name in GATHERS:
-            # Rows of a matrix are an embedding: values, not weights.
+            # Rows of a matrix are an embedding: values, not weights. A matrix may be seen as several, one per head.
             known = self._trace.parameters.get(first.storage)
-            return GATHERED if known and len(known[1]) > 2 else None
+            return GATHERED if known and max(len(known[1]), len(first.shape)) > 2 else None
         return self.weight(first) if name in FREE else None
 
     # Attention
