@@ -66,7 +66,7 @@ class Schedule:
         return sum(self.peak.values())
 
 
-def weight_gradient(run: Schedule, name: str, output: str, weight: int, bias: int) -> None:
+def weight_gradient(run: Schedule, name: str, output: str, weight: int, bias: int = 0) -> None:
     """The gradients of a linear layer's parameters from that of its output, which is freed after."""
     run.take(**{f"d_{name}_weight": weight})
     if bias:

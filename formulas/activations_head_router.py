@@ -151,7 +151,7 @@ class HeadRouter:
         run.derive(gradient, d_probs=size)
         run.take(d_logits=size)
         run.drop("d_probs", f"{name}_probs")
-        weight_gradient(run, f"{name}_proj", "d_logits", width * self.d_m, 0)
+        weight_gradient(run, f"router_{name}_proj", "d_logits", width * self.d_m)
 
     def _selection_backward(self, run: Schedule, gradient: str) -> None:
         tokens, E, r = self.tokens, self.E, self.r
@@ -168,7 +168,7 @@ class HeadRouter:
         if self.by_norm:
             self._norms_backward(run)
         else:
-            weight_gradient(run, "routed_proj", "d_logits", E * self.d_m, 0)
+            weight_gradient(run, "router_routed_proj", "d_logits", E * self.d_m)
 
     def _quotient(self, run: Schedule, output: str, divisor: str, width: int) -> None:
         """The gradients of a dividend and of its divisor, which is one for ``width`` of them."""

@@ -202,5 +202,5 @@ def _router_backward(run: Schedule, tokens: int, d_m: int, E: int, K: int, renor
         run.drop("noise")
         run.derive("d_deviation", d_deviation_logits=tokens * E)
         run.drop("deviation_logits")
-        weight_gradient(run, "noise_proj", "d_deviation_logits", E * d_m, 0)
-    weight_gradient(run, "router", "d_logits", E * d_m, 0)
+        weight_gradient(run, "router_noise_proj", "d_deviation_logits", E * d_m)
+    weight_gradient(run, "router_proj", "d_logits", E * d_m)

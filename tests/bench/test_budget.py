@@ -13,15 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import bounds, macs
+from bench import bounds, macs, memory
 from bench.budget import main
-from bench.candidates import METRICS
+from bench.candidates import METRICS, costs
 from bench.env import device_name
 from bench.errors import UsageError
 from bench.families import FAMILIES
 from bench.front import front, listing
+from bench.ledgers import resolve_lengths
 from bench.records import append, slug
 from bench.search import Surroundings, search
+from models.presets import PRESETS, preset
 
 ROOT = Path(__file__).parents[2]
 ALL = ["--apart", "0", "--limit", "0"]
@@ -217,6 +219,15 @@ def test_a_plot_is_drawn_and_the_same_search_draws_the_same(suffix, capsys, tmp_
     for path in paths:
         assert run(capsys, "--macs", "1G", "--limit", "3", "--plot", str(path))[0] == 0
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_budgets_cache_is_that_of_the_memory_columns():
+    for name in PRESETS:
+        config = preset(name)
+        lengths = resolve_lengths(config, {})
+        found, _ = memory.values(["kv_bytes"], memory.Subject(config, lengths, memory.Assumptions(element_bytes=2)))
+        if found["kv_bytes"] is not None:
+            assert costs(config, lengths)["kv_bytes"] == found["kv_bytes"]
 
 
 def test_a_million_candidates_take_less_than_three_seconds(figure):

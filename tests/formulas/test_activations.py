@@ -51,7 +51,7 @@ def test_gradients_of_weights_and_rows():
     run.take(d_y=3)
     assert activations.rows_gradient(run, "d_y", 3, False) == "d_y"
     assert activations.rows_gradient(run, "d_y", 3, True) == "d_y_rows"
-    activations.weight_gradient(run, "proj", "d_y_rows", 7, 0)
+    activations.weight_gradient(run, "proj", "d_y_rows", 7)
     assert run.live == {"d_proj_weight": 14}
     run.take(d_z=1)
     activations.weight_gradient(run, "out", "d_z", 5, 2)

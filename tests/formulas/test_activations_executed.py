@@ -18,6 +18,8 @@ LAYERS = {
     "mha-plain": dict(attention="mha", d_model=13, num_heads=5, head_dim=2, bias=False),
     "gqa": dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=3, head_dim=5),
     "mqa": dict(attention="mha", d_model=13, num_heads=5, num_kv_heads=1, head_dim=7, bias=False),
+    "two-heads": dict(attention="mha", d_model=13, num_heads=2, head_dim=3),
+    "gqa-two": dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
     "one-head": dict(attention="mha", d_model=13, num_heads=1, head_dim=3),
     "moa": dict(attention="moa", d_model=13, num_experts=11, top_k=3, head_dim=5),
     "moa-released": dict(attention="moa", d_model=7, num_experts=5, top_k=2, head_dim=11, renormalise=False),
@@ -54,15 +56,18 @@ def executed(config, shape, training):
     return tally.trace
 
 
-def predicted(config, shape, training):
+def scheduled(config, shape, training):
     sizes = dict(zip("BTS", shape, strict=True)) | config.letters() | {"element_bytes": 4}
     schedules = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}[config.variant]
     if config.variant == "moa":
         sizes["renormalise"] = config.renormalise
     elif config.variant == "moh":
         sizes["gates"] = config.gates
-    run = (schedules.training if training else schedules.forward)(**sizes)
-    return [sum(moment.values()) for moment in run.moments]
+    return (schedules.training if training else schedules.forward)(**sizes)
+
+
+def predicted(config, shape, training):
+    return [sum(moment.values()) for moment in scheduled(config, shape, training).moments]
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
@@ -71,6 +76,14 @@ def predicted(config, shape, training):
 def test_every_moment_is_what_live_tensors_reach(name, shape, training):
     config = make_config(LAYERS[name])
     assert predicted(config, shape, training) == executed(config, shape, training)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_training_step_leaves_the_gradients_of_the_layers_parameters(name):
+    config = make_config(LAYERS[name])
+    left = scheduled(config, (2, 7, 7), training=True).live
+    parameters = {f"d_{path.replace('.', '_')}": 4 * p.numel() for path, p in build(config).named_parameters()}
+    assert {tensor: size for tensor, size in left.items() if tensor.startswith("d_")} == parameters
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
