@@ -91,6 +91,8 @@ def derive(build: Build, grid: Grid) -> Derivation:
             result = interpolate(lambda point: counted(build, point), grid)
         except NoPolynomial as error:
             return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
+        except CannotBuild as error:
+            raise CannotBuild(f"{error}; points are needed because {reason}") from error
     method = (
         f"an interpolation, because {reason}: exact through {result.points} counted points ({_starts(grid)})"
         f"{_confirmed(result.confirmed_at)}"

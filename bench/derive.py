@@ -172,7 +172,7 @@ def _rows(names, found, letters) -> list[Row]:
             "latex": sympy.latex(polynomial, symbol_names=latex),
             "python": f"def {kind}({', '.join(names)}): return {polynomial}",
         }
-        rows.append(Row(values, records=[values]))
+        rows.append(Row({**values, "latex": f"${values['latex']}$"}, records=[values]))
     return rows
 
 

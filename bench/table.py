@@ -205,11 +205,21 @@ class Markdown(_Collected):
 
 
 class Latex(_Collected):
-    """A table environment in booktabs style; notes above go into the caption."""
+    """A table environment in booktabs style; notes above go into the caption. A cell in dollar signs is a formula."""
 
     def end(self, notes_below: Sequence[str] = ()) -> None:
+        formulas: list[str] = []
+
+        def plain(cell: str) -> str:
+            if not re.fullmatch(r"\$.+\$", cell):
+                return cell.replace("\n", " ")
+            formulas.append(cell)
+            return f"formula-{len(formulas)}-"
+
         # tabulate escapes the characters of TeX in cells, but knows no dash.
-        tabular = self.tabulated("latex_booktabs", lambda cell: cell.replace("\n", " ")).replace(DASH, "--")
+        tabular = self.tabulated("latex_booktabs", plain).replace(DASH, "--")
+        for number, formula in enumerate(formulas, 1):
+            tabular = tabular.replace(f"formula-{number}-", formula)
         caption = " ".join(_latex(text) for text in (self.table.title, *self.table.notes_above))
         lines = [
             r"\begin{table}",

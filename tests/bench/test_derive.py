@@ -295,6 +295,10 @@ def test_the_feed_forward_block_of_a_llama_is_gated():
 def test_formats_hold_text_latex_and_python(capsys):
     _, out, _ = run(capsys, "--preset", "moa-8K8E128D", "--vars", "T,D,d_model")
     assert "T*d_model" in out and "T d_m" in out
+    _, as_latex, _ = run(
+        capsys, "--preset", "transformer-base", "--part", "feed-forward", "--vars", "T,F", "--format", "latex"
+    )
+    assert r"$1024 d_{ff} T$" in as_latex
     lines = [line for line in out.splitlines() if "def total" in line]
     scope = {}
     exec(lines[0].split(maxsplit=1)[1], scope)
