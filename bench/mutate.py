@@ -3,20 +3,29 @@
 mutmut itself exits 0 with survivors. This command exits 1 for each survivor that is not listed in
 bench/equivalent_mutants.toml, with the reason why it is no other program, and for each listed one that no longer
 survives. A mutant is known there by its function and the line it has instead, so that the list outlives renumbering.
+Every run starts from nothing, and its figures are stored for CONTRIBUTING.md, which ``python -m reports`` fills.
 """
 
+import json
+import shutil
 import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.cli import run
+from bench.env import commit, machine
 from bench.errors import EnvironmentMissing
 
 PROG = "python -m bench.mutate"
-LISTED = Path(__file__).parent / "equivalent_mutants.toml"
+ROOT = Path(__file__).parents[1]
+LISTED = ROOT / "bench" / "equivalent_mutants.toml"
+RECORD = ROOT / "reports" / "records" / "mutants.json"
+NOTICED = ("killed", "timeout")
+"""What mutmut calls a mutant that fails a test, or with which the tests never end."""
 
 Listed = Mapping[str, Mapping[str, str]]
 """Function -> mutated line -> why that is no other program."""
@@ -29,20 +38,33 @@ def main() -> int:
 
 def _main() -> int:
     started = time.perf_counter()
+    # mutmut keeps the results of functions that have not changed, whatever became of their tests
+    shutil.rmtree(ROOT / "mutants", ignore_errors=True)
     _mutmut("run")
     statuses = read_results(_mutmut("results", "--all", "true"))
     seconds = time.perf_counter() - started
     failures = judge(statuses, lambda name: mutated_line(_mutmut("show", name)), tomllib.loads(LISTED.read_text()))
     for failure in failures:
         print(f"{PROG}: {failure}", file=sys.stderr)
-    alive = sum(status != "killed" for status in statuses.values())
+    alive = sum(status not in NOTICED for status in statuses.values())
+    found = {
+        "mutants": len(statuses),
+        "statuses": dict(Counter(statuses.values())),
+        "alive": alive,
+        "unexplained": len(failures),
+        "seconds": round(seconds),
+        "machine": machine(),
+        "commit": commit(),
+    }
+    RECORD.write_text(json.dumps(found, indent=2) + "\n")
     print(f"{len(statuses):,} mutants, {alive} alive, {len(failures)} unexplained, {seconds:.0f} s")
     return 1 if failures else 0
 
 
 def _mutmut(*argv: str) -> str:
     try:
-        done = subprocess.run([str(Path(sys.executable).parent / "mutmut"), *argv], capture_output=True, text=True)
+        command = [str(Path(sys.executable).parent / "mutmut"), *argv]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     except FileNotFoundError:
         raise EnvironmentMissing("mutmut is not installed; pip install -e '.[mutate]'") from None
     if done.returncode:
@@ -71,8 +93,8 @@ def mutated_line(diff: str) -> str:
 
 
 def judge(statuses: Mapping[str, str], line_of: Callable[[str], str], listed: Listed) -> list[str]:
-    """What is wrong: mutants that no test killed and no reason excuses, and reasons without such a mutant."""
-    alive = {name: line_of(name) for name, status in statuses.items() if status != "killed"}
+    """What is wrong: mutants that no test noticed and no reason excuses, and reasons without such a mutant."""
+    alive = {name: line_of(name) for name, status in statuses.items() if status not in NOTICED}
     reasons = {(function, line) for function, lines in listed.items() for line in lines}
     known = {(function_of(name), line) for name, line in alive.items()}
     failures = [

@@ -14,9 +14,11 @@ PROG = "python -m reports"
 
 def files() -> dict[Path, str]:
     """Every generated file with the text that it must have."""
-    # The report runs its commands side by side; the README takes what is there then.
-    report, path = document.text(), ROOT / "README.md"
-    return {GENERATED / "report.md": report, path: blocks.fill(path.read_text("utf-8"), readme.blocks())}
+    # The report runs its commands side by side; the blocks take what is there then.
+    out = {GENERATED / "report.md": document.text()}
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        out[path] = blocks.fill(path.read_text("utf-8"), readme.blocks())
+    return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:

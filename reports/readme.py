@@ -1,4 +1,4 @@
-"""The README's generated blocks."""
+"""The generated blocks of README.md and CONTRIBUTING.md."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,13 +7,14 @@ from reports import audit, latency, markdown, results, tables
 
 
 def blocks() -> Mapping[str, Callable[[], str]]:
-    """A maker for each block that the README may hold."""
+    """A maker for each block that these files may hold."""
     return {
         "table3": lambda: tables.counted("moa-table3"),
         "verdicts": tables.verdicts,
         "speed": speed,
         "clock": clock,
         "audit": audit.matrix,
+        "mutants": mutants,
     }
 
 
@@ -73,3 +74,15 @@ def clock() -> str:
     if not any(rows[0]["environment"]["device_type"] == "cuda" for rows in devices.values()):
         parts.append(f"CUDA: {latency.NOT_MEASURED['cuda']}")
     return "\n\n".join(parts)
+
+
+def mutants() -> str:
+    """What became of the mutants where they were last run."""
+    found = results.mutants()
+    if found is None:
+        return "Not run yet: `make mutate`."
+    machine = found["machine"]
+    return (
+        f"Last run: {found['mutants']:,} mutants, {found['alive']} of them alive, {found['unexplained']} without a reason; "
+        f"{found['seconds']:,} s on {machine['cpu']}, {machine['cores']} cores."
+    )

@@ -71,7 +71,16 @@ def published(name: str) -> dict[str, Any]:
 
 def command_times() -> dict[str, Any] | None:
     """pytest-benchmark's file of command times, None where none is stored."""
-    path = RECORDS / "commands.json"
+    return _stored("commands.json")
+
+
+def mutants() -> dict[str, Any] | None:
+    """The figures of the last ``make mutate``, None where none are stored."""
+    return _stored("mutants.json")
+
+
+def _stored(name: str) -> dict[str, Any] | None:
+    path = RECORDS / name
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 

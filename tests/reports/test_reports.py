@@ -35,6 +35,7 @@ def test_a_block_that_cannot_be_filled_is_an_error(text, message):
 def readme_in(tmp_path, monkeypatch):
     path = tmp_path / "README.md"
     path.write_text("<!-- generated: x -->\nold\n<!-- end: x -->\n")
+    (tmp_path / "CONTRIBUTING.md").write_text("no block")
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "GENERATED", tmp_path / "generated")
     monkeypatch.setattr(document, "text", lambda: "a report")
