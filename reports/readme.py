@@ -83,6 +83,6 @@ def mutants() -> str:
         return "Not run yet: `make mutate`."
     machine = found["machine"]
     return (
-        f"Last run: {found['mutants']:,} mutants, {found['alive']} of them alive, {found['unexplained']} without a reason; "
+        f"Last run: {found['mutants']:,} mutants, {found['alive']} alive, {found['unexplained']} without a reason; "
         f"{found['seconds']:,} s on {machine['cpu']}, {machine['cores']} cores."
     )
