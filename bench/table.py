@@ -220,7 +220,8 @@ class Latex(_Collected):
         tabular = self.tabulated("latex_booktabs", plain).replace(DASH, "--")
         for number, formula in enumerate(formulas, 1):
             tabular = tabular.replace(f"formula-{number}-", formula)
-        caption = " ".join(_latex(text) for text in (self.table.title, *self.table.notes_above))
+        notes = "".join(f" {_latex(note)}" for note in self.table.notes_above)
+        caption = _latex(self.table.title) + (f".{notes}" if notes else "")
         lines = [
             r"\begin{table}",
             rf"\caption{{{caption}}}",

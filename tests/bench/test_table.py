@@ -93,7 +93,7 @@ def test_csv_holds_raw_numbers_and_empty_fields():
 def test_latex():
     text = rendered("latex", below=("50% of d_m",))
     assert text.startswith(
-        "\\begin{table}\n\\caption{MoA layers T = 128, B = 1}\n\\label{tab:moa-layers}\n"
+        "\\begin{table}\n\\caption{MoA layers. T = 128, B = 1}\n\\label{tab:moa-layers}\n"
         "\\begin{tabular}{lrrl}\n\\toprule\n"
     )
     assert re.search(r"a\|b \\& c\\_d +& +-- +& +0 +& differs \[1\] \[2\] +\\\\", text)

@@ -6,7 +6,7 @@ and arXiv 2005.06537's gate have closed forms only). Letters are legend letters;
 
 import pytest
 
-from formulas import convolution, decoding, dit, encoder_decoder, llama, mae, masked_lm, mha, moa, moh
+from formulas import convolution, dit, encoder_decoder, llama, mae, masked_lm, mha, moa, moh
 from formulas.symbols import by_letter
 
 
@@ -21,9 +21,9 @@ def lines(text):
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
-def attention(path, *, B, T, S, rotary=False):
-    assert (B, T, S) in ((2, 7, 7), (2, 7, 17), (2, 17, 17))
-    return mha.layer(path, B=B, T=T, S=S, d_m=15, h=6, d_h=5, g=2, bias=False, rotary=rotary)
+def attention(path, *, B, T, S, n=0, rotary=False):
+    assert (B, T, S, n) in ((2, 7, 7, 0), (2, 7, 17, 0), (2, 17, 17, 0), (2, 7, 17, 17))
+    return mha.layer(path, B=B, T=T, S=S, n=n, d_m=15, h=6, d_h=5, g=2, bias=False, rotary=rotary)
 
 
 ATTENTION = """
@@ -244,7 +244,8 @@ def test_encoder_decoder():
 
 
 def test_a_translation_step_of_all_tokens_is_the_decoder():
-    step = decoding.encoder_decoder_step(attention, **{**SIZES, **TRANSLATION}, new=7, stored=7)
+    sizes = {letter: size for letter, size in (SIZES | TRANSLATION).items() if letter != "T"}
+    step = encoder_decoder.step(attention, **sizes, new=7, stored=7)
     check(step, "embedding embedding B T d_m x1\n . elementwise 2 B T d_m x1" + DECODER + OUTPUT)
 
 
