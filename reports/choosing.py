@@ -7,10 +7,10 @@ from bench.table import Column
 from reports import markdown, results
 
 DERIVED = (
-    ("MoA layer", "Eq. 18", "moa-8K8E128D", "attention", "T,S,K,E,D,d_model"),
-    ("MHA layer", "Eq. 19", "transformer-base", "attention", "T,S,h,d_h,d_model"),
-    ("feed-forward block", None, "transformer-base", "feed-forward", "T,d_model,d_ff"),
-    ("encoder-decoder model", None, "transformer-base", "model", "T,S,d_model,d_ff,V"),
+    ("MoA layer", "Eq. 18", "T,S,K,E,D,d_model", ("--preset", "moa-8K8E128D")),
+    ("MHA layer", "Eq. 19", "T,S,h,d_h,d_model", ("--preset", "transformer-base")),
+    ("ideal MoH layer", None, "T,h,s,r,d_h,g,d_model", ("--preset", "moh-llm-s-75", "--set", "implementation=sparse")),
+    ("feed-forward block", None, "T,d_model,d_ff", ("--preset", "transformer-base", "--part", "feed-forward")),
 )
 COMPARED = ("moa-16K32E256D", "transformer-big")
 COSTS = {"macs": "MACs", "params": "parameters", "active_params": "active", "kv_bytes": "cache bytes"}
@@ -40,8 +40,8 @@ def _tables(*argv: str) -> dict[str, dict[str, Any]]:
 def derived() -> str:
     """The closed forms that running the modules gives, each equal to the one of formulas/."""
     rows, notes = [], []
-    for what, equation, preset, part, names in DERIVED:
-        argv = ("bench.derive", "--preset", preset, "--part", part, "--vars", names)
+    for what, equation, names, subject in DERIVED:
+        argv = ("bench.derive", *subject, "--vars", names)
         table = _tables(*argv)["derive"]
         total = next(row for row in table["rows"] if row["kind"] == "total")
         kinds = ", ".join(f"{row['kind']} ${row['latex']}$" for row in table["rows"] if row["kind"] != "total")
