@@ -136,8 +136,8 @@ def _mha(*, T, d_m, **_):
     return mha.layer("", B=1, T=T, S=T, d_m=d_m, h=1, d_h=d_m, g=1, bias=False)
 
 
-def _moh(*, T, h, s, r, d_h, g, d_m, implementation="dense"):
-    return moh.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g, implementation=implementation)
+def _moh(*, T, h, s, r, d_h, g, d_m, **form):
+    return moh.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g, **form)
 
 
 def value(text: str, letters: Mapping[str, Size], named: Mapping[str, Callable[..., Size]] | None = None) -> Any:

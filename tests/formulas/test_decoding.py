@@ -34,7 +34,7 @@ def test_a_step_projects_its_own_tokens_and_attends_to_all():
     step = decoding.attention_step(mha_form, "a", B=2, new=1, stored=17)
     assert step.macs == 2 * (2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 17 * 5)
     assert decoding.cached_elements(step) == 2 * 2 * 10
-    assert {e.size for e in step if e.kind == "bias" and "k_proj" in e.path} == {2 * 10}
+    assert {e.size for e in step if e.path == "a.k_proj" and e.kind == "bias"} == {2 * 10}
     several = decoding.attention_step(moa_form, "a", B=2, new=3, stored=17)
     router, experts, shared, core = 13 * 11, 2 * 3 * 13 * 5, 2 * 13 * 5, 2 * 3 * 17 * 5
     assert several.macs == 2 * 3 * (router + experts + shared + core)
@@ -90,6 +90,7 @@ def test_weights_that_are_read():
     )
     assert decoding.weights_read(routed) == decoding.reachable_params(routed) == 6 * 13 * 5
     assert decoding.weights_read(routed.with_dims(B=7)) == 11 * 13 * 5
+    assert decoding.weights_read(routed.with_dims(B=1, T=3)) == 9 * 13 * 5
     router = Entry("r", "linear", {"B": 2, "T": 1, "d_m": 13, "E": 11}, weight={"d_m": 13, "E": 11})
     assert decoding.weights_read(router) == decoding.reachable_params(router) == 13 * 11
     tied = Entry("o", "linear", {"B": 2, "T": 7, "S": 3, "d_m": 13, "V": 29}, times=5)
@@ -116,6 +117,8 @@ def test_a_step_of_selected_heads_moves_their_weights_and_keys():
     assert decoding.held_elements(sparse) == 2 * 7 * 6 * 5
     keys = 2 * 13 * 6 * 5
     assert decoding.step_elements(sparse) == routers + keys + 2 * 13 * 3 * 5 + 2 * 7 * 3 * 5 + 2 * 6 * 5
+    inside = moh_form("layers.*.self_attn", B=1, T=1, S=7, n=6, implementation="sparse", g=6)
+    assert decoding.step_elements(inside) == decoding.step_elements(sparse)
     by_norm = moh_form("", B=1, T=1, S=7, n=6, implementation="sparse", g=6, router="query_norm", bias=True)
     weights = keys + 13 * 6 * 5 + 13 * 3 * 5 + 3 * 6 * 5 + 13
     assert decoding.step_elements(by_norm) == weights + 2 * 7 * 3 * 5 + 2 * 6 * 5

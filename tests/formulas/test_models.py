@@ -79,6 +79,7 @@ def test_mixture_of_attentive_experts_adds_a_gate_per_sequence():
     assert extra["attn.gate", "activation"] == 2 * 11
     assert extra["attn.gate", "softmax"] == 2 * 3
     assert extra["attn", "elementwise"] == 2 * 7 * 15
+    assert mae.layer("attn", G=11, n=3, **sizes).macs == form.macs - 2 * 2 * 3 * 15 * 15
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["light", "dynamic"])
