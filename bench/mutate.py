@@ -24,8 +24,8 @@ PROG = "python -m bench.mutate"
 ROOT = Path(__file__).parents[1]
 LISTED = ROOT / "bench" / "equivalent_mutants.toml"
 RECORD = ROOT / "reports" / "records" / "mutants.json"
-NOTICED = ("killed", "timeout")
-"""What mutmut calls a mutant that fails a test, or with which the tests never end."""
+NOTICED = ("killed", "timeout", "segfault")
+"""What mutmut calls a mutant that fails a test, or with which the tests never end or end in a crash."""
 
 Listed = Mapping[str, Mapping[str, str]]
 """Function -> mutated line -> why that is no other program."""

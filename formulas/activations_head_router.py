@@ -40,7 +40,7 @@ class HeadRouter:
         """Gates have a gradient: some are not constant."""
         return self.r > 0 or self.weighs_shared
 
-    def forward(self, run: Schedule, training: bool) -> None:
+    def forward(self, run: Schedule, *, training: bool = False) -> None:
         """From tokens, or ``q``, to ``indices`` and ``gates``; in training, what the backward needs stays too."""
         tokens, s, r = self.tokens, self.s, self.r
         # a constant gate of 1, expanded wherever one is needed

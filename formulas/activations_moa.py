@@ -24,12 +24,12 @@ def forward(
     _check_width(D)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
-    _router(run, B * T, E, K, renormalise, False, False)
-    _queries(run, B * T, d_m, K, D, bias, False)
+    _router(run, B * T, E, K, renormalise)
+    _queries(run, B * T, d_m, K, D, bias)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scaled", "scores", "weights", "q")
     run.take(gated=rows * D)
-    expert_linear(run, "out", rows, D, d_m, False)
+    expert_linear(run, "out", rows, D, d_m)
     if bias:
         run.take(out_bias=rows * d_m, gated_bias=rows * d_m, out_biased=rows * d_m)
         run.drop("out_bias", "gated_bias", "out")
@@ -56,12 +56,12 @@ def training(
     _check_width(D)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
-    _router(run, B * T, E, K, renormalise, noisy, True)
-    slots = _queries(run, B * T, d_m, K, D, bias, True)
+    _router(run, B * T, E, K, renormalise, noisy=noisy, training=True)
+    slots = _queries(run, B * T, d_m, K, D, bias, training=True)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scores", "q")
     run.take(gated=rows * D)
-    expert_linear(run, "out", rows, D, d_m, True)
+    expert_linear(run, "out", rows, D, d_m, saved=True)
     if bias:
         run.take(out_bias=rows * d_m, gated_bias=rows * d_m, out_biased=rows * d_m)
         run.drop("gated_bias", "out")
@@ -73,7 +73,7 @@ def training(
         scattered(run, "out_proj_bias", "d_gated_bias", E * d_m)
     if slots:
         run.take(d_out=rows * d_m)
-    expert_backward(run, "out", rows, D, d_m, E, ["gated", *(["d_out"] if slots else [])], True)
+    expert_backward(run, "out", rows, D, d_m, E, ["gated", *(["d_out"] if slots else [])], through=True)
     run.take(d_heads=rows * D, d_gates_rows=rows * D, d_gates=rows)
     run.drop("d_gated", "d_gates_rows", "heads")
     if bias:
@@ -90,7 +90,7 @@ def training(
     if bias:
         run.take(zeros=E * D, d_q_proj_bias=E * D)
         run.drop("zeros")
-    expert_backward(run, "q", rows, d_m, D, E, ["d_scaled", *(["slots"] if slots else [])], False)
+    expert_backward(run, "q", rows, d_m, D, E, ["d_scaled", *(["slots"] if slots else [])])
     _router_backward(run, B * T, d_m, E, K, renormalise, noisy)
     weight_gradient(run, "v_proj", "d_v", d_m * D, bias * D)
     weight_gradient(run, "k_proj", rows_gradient(run, "d_k", B * S * D, B > 1 and S > 1), d_m * D, bias * D)
@@ -100,7 +100,8 @@ def training(
 def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
     """How many rows go together, chunk by chunk, where each gathers a matrix of ``weights`` elements."""
     most = max(1, GATHERED_BYTES // (weights * element_bytes))
-    return [min(most, rows - start) for start in range(0, rows, most)]
+    full, rest = divmod(rows, most)
+    return [most] * full + [rest] * (rest > 0)
 
 
 def _check_width(D: int) -> None:
@@ -108,7 +109,9 @@ def _check_width(D: int) -> None:
         raise NoSchedule("no schedule for experts of width 1, which make other reshapes copy")
 
 
-def _router(run: Schedule, tokens: int, E: int, K: int, renormalise: bool, noisy: bool, training: bool) -> None:
+def _router(
+    run: Schedule, tokens: int, E: int, K: int, renormalise: bool, *, noisy: bool = False, training: bool = False
+) -> None:
     run.take(logits=tokens * E)
     if noisy:
         run.take(noise=tokens * E, deviation_logits=tokens * E, deviation=tokens * E)
@@ -131,12 +134,12 @@ def biased(run: Schedule, size: int) -> None:
     run.rename("q_biased", "q")
 
 
-def _queries(run: Schedule, tokens: int, d_m: int, K: int, D: int, bias: bool, training: bool) -> bool:
+def _queries(run: Schedule, tokens: int, d_m: int, K: int, D: int, bias: bool, *, training: bool = False) -> bool:
     """``q`` of every row; whether a token's K equal slots are written out: one slot or one token needs it not."""
     rows, copied = tokens * K, K > 1 and tokens > 1
     if copied:
         run.take(slots=rows * d_m)
-    expert_linear(run, "q", rows, d_m, D, False)
+    expert_linear(run, "q", rows, d_m, D)
     if bias:
         biased(run, rows * D)
     if copied and not training:
@@ -144,7 +147,7 @@ def _queries(run: Schedule, tokens: int, d_m: int, K: int, D: int, bias: bool, t
     return copied
 
 
-def expert_linear(run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, saved: bool) -> None:
+def expert_linear(run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, *, saved: bool = False) -> None:
     """Products with gathered matrices, chunk by chunk; ``saved`` ones stay for the backward."""
     parts = []
     for i, chunk in enumerate(chunks(rows, fan_in * fan_out, run.element_bytes)):
@@ -157,7 +160,15 @@ def expert_linear(run: Schedule, name: str, rows: int, fan_in: int, fan_out: int
 
 
 def expert_backward(
-    run: Schedule, name: str, rows: int, fan_in: int, fan_out: int, E: int, last: list[str], through: bool, *gone: str
+    run: Schedule,
+    name: str,
+    rows: int,
+    fan_in: int,
+    fan_out: int,
+    E: int,
+    last: list[str],
+    *gone: str,
+    through: bool = False,
 ) -> None:
     """The gradients of gathered matrices, added up from the last chunk to the first, which needs ``last``.
 

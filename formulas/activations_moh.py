@@ -26,7 +26,7 @@ def forward(*, element_bytes: int, implementation: str = "dense", **letters) -> 
     if implementation == "sparse":
         return sparse.forward(run, n, router, **letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
-    router.forward(run, False)
+    router.forward(run)
     core_forward(run, n)
     _gated(run, n, gates)
     run.take(y=n.out)
@@ -39,7 +39,7 @@ def training(*, element_bytes: int, implementation: str = "dense", **letters) ->
     if implementation == "sparse":
         return sparse.training(run, n, router, **letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
-    router.forward(run, True)
+    router.forward(run, training=True)
     saved = core_training(run, n)
     result = _gated(run, n, gates)
     run.take(y=n.out)

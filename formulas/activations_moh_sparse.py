@@ -13,10 +13,10 @@ def forward(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, d_h, 
     """A forward pass without gradients."""
     k = routing.s + routing.r
     rows = B * T * k
-    _queries(run, n, routing, k, bias, False)
-    _core(run, n, rows, B, S, d_h, False)
+    _queries(run, n, routing, k, bias)
+    _core(run, n, rows, B, S, d_h)
     run.take(gated=rows * d_h)
-    expert_linear(run, "out", rows, d_h, d_m, False)
+    expert_linear(run, "out", rows, d_h, d_m)
     run.derive("out", y=n.out)
     if bias:
         run.derive("y", y_biased=n.out)
@@ -27,10 +27,10 @@ def training(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, h, d
     """A forward and a backward pass into the parameters."""
     k = routing.s + routing.r
     rows, weight, by_norm = B * T * k, d_m * h * d_h, routing.by_norm and routing.r > 0
-    slots = _queries(run, n, routing, k, bias, True)
-    _core(run, n, rows, B, S, d_h, True)
+    slots = _queries(run, n, routing, k, bias, training=True)
+    _core(run, n, rows, B, S, d_h, training=True)
     run.take(gated=rows * d_h)
-    expert_linear(run, "out", rows, d_h, d_m, True)
+    expert_linear(run, "out", rows, d_h, d_m, saved=True)
     run.derive("out", y=n.out)
     if bias:
         run.derive("y", y_biased=n.out)
@@ -41,7 +41,7 @@ def training(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, h, d
     copied = k > 1 and B * T > 1
     if copied:
         run.take(d_out=rows * d_m)
-    expert_backward(run, "out", rows, d_h, d_m, h, ["gated", *(["d_out"] if copied else [])], True)
+    expert_backward(run, "out", rows, d_h, d_m, h, ["gated", *(["d_out"] if copied else [])], through=True)
     # gathered by head, kept as a matrix
     run.rename("d_out_proj_weight", "d_by_head")
     run.derive("d_by_head", d_out_proj_weight=weight)
@@ -60,7 +60,7 @@ def training(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, h, d
         if bias:
             run.take(zeros=h * d_h, d_q_proj_bias=h * d_h)
             run.drop("zeros")
-        expert_backward(run, "q", rows, d_m, d_h, h, ["d_q", *(["slots"] if slots else [])], False, "indices")
+        expert_backward(run, "q", rows, d_m, d_h, h, ["d_q", *(["slots"] if slots else [])], "indices")
         run.rename("d_q_proj_weight", "d_by_head")
         run.derive("d_by_head", d_q_proj_weight=weight)
     if routing.learns:
@@ -73,14 +73,14 @@ def training(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, h, d
     return run
 
 
-def _queries(run: Schedule, n: Sizes, router: HeadRouter, k: int, bias: bool, training: bool) -> bool:
+def _queries(run: Schedule, n: Sizes, router: HeadRouter, k: int, bias: bool, *, training: bool = False) -> bool:
     """Keys, values and each row's query; whether tokens are written out once for each of their heads."""
     run.take(k=n.keys, v=n.keys)
     if not router.by_norm:
-        router.forward(run, training)
+        router.forward(run, training=training)
         return _projected(run, router, k, bias, training)
     run.take(q=n.rows)
-    router.forward(run, training)
+    router.forward(run, training=training)
     run.take(picked=router.tokens * k * router.d_h)
     if not training:
         run.drop("q")
@@ -91,7 +91,7 @@ def _projected(run: Schedule, router: HeadRouter, k: int, bias: bool, training: 
     rows, copied = router.tokens * k, k > 1 and router.tokens > 1
     if copied:
         run.take(slots=rows * router.d_m)
-    expert_linear(run, "q", rows, router.d_m, router.d_h, False)
+    expert_linear(run, "q", rows, router.d_m, router.d_h)
     if copied and not training:
         run.drop("slots")
     if bias:
@@ -99,7 +99,7 @@ def _projected(run: Schedule, router: HeadRouter, k: int, bias: bool, training: 
     return copied
 
 
-def _core(run: Schedule, n: Sizes, rows: int, B: int, S: int, d_h: int, training: bool) -> None:
+def _core(run: Schedule, n: Sizes, rows: int, B: int, S: int, d_h: int, *, training: bool = False) -> None:
     """From each row's query to ``heads``."""
     if n.keys_copied:
         run.take(k_copy=n.keys, v_copy=n.keys)
@@ -131,16 +131,16 @@ def _core_backward(run: Schedule, n: Sizes, rows: int, S: int, d_h: int) -> None
     """From ``d_heads`` to ``d_v``, ``d_k`` and ``d_q``, chunk by chunk from the last."""
     sizes, parts = chunks(rows, S * d_h, run.element_bytes), []
     for i, chunk in reversed(list(enumerate(sizes))):
-        first, newest = i == len(sizes) - 1, i == 0
+        first, last = i == len(sizes) - 1, i == 0
         run.take(d_values=chunk * S * d_h, d_weights=chunk * S)
-        run.drop(f"values_{i}", *(["d_heads"] if newest else []))
+        run.drop(f"values_{i}", *(["d_heads"] if last else []))
         _added(run, "v", "d_values", n.keys, first)
         run.take(d_scores=chunk * S)
         run.drop("d_weights", f"weights_{i}")
         run.take(d_keys=chunk * S * d_h, **{f"d_row_{i}": chunk * d_h})
-        run.drop("d_scores", f"keys_{i}", *(["scaled"] if newest else []))
+        run.drop("d_scores", f"keys_{i}", *(["scaled"] if last else []))
         parts.append(f"d_row_{i}")
-        _added(run, "k", "d_keys", n.keys, first, *(["reads"] if newest else []))
+        _added(run, "k", "d_keys", n.keys, first, *(["reads"] if last else []))
     run.take(d_rows=rows * d_h)
     run.drop(*parts)
     run.derive("d_rows", d_q=rows * d_h)

@@ -24,7 +24,7 @@ def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Le
     )
 
 
-def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, n: Size = 0) -> Ledger:
+def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, n: Size) -> Ledger:
     """Causal self-attention with rotary positions, and feed-forward, each behind a norm; n tokens are in a cache."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(

@@ -66,7 +66,11 @@ def test_multi_query_attention_makes_no_copies():
     assert run.live == {"q": 4 * rows, "k": 4 * keys, "v": 4 * keys, "heads": 4 * rows, "y": 4 * 2 * 7 * 13}
 
 
-@pytest.mark.parametrize("h, names", [(3, {"v_copy"}), (6, {"ungrouped"})], ids=["mha", "gqa"])
+@pytest.mark.parametrize(
+    "h, names",
+    [(3, {"q_copy", "k_copy", "v_copy", "side_by_side"}), (6, {"grouped", "k_copy", "v_copy", "ungrouped"})],
+    ids=["mha", "gqa"],
+)
 def test_several_key_value_heads_make_copies(h, names):
     run = activations_mha.forward(B=2, T=7, S=5, d_m=13, h=h, d_h=3, g=3, bias=False, element_bytes=4)
     assert names <= {name for moment in run.moments for name in moment}

@@ -32,10 +32,11 @@ LAYERS = {
     "moh-mqa-printed": MOH | dict(num_kv_heads=1, gates="printed"),
     "moh-query-norm": MOH | dict(router="query_norm"),
     "moh-ideal": MOH | dict(implementation="sparse"),
+    "moh-ideal-two": MOH | dict(implementation="sparse", num_kv_heads=2),
     "moh-ideal-biased": MOH | dict(implementation="sparse", num_kv_heads=10, bias=True),
     "moh-ideal-query-norm": MOH | dict(implementation="sparse", num_kv_heads=1, router="query_norm"),
 }
-ROUTINGS = [(0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 3), (5, 0)]
+ROUTINGS = [(0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3), (3, 2), (5, 0)]
 """Shared and selected heads, such that each matrix of the router is there and is not."""
 ROUTERS = [("linear", "released"), ("linear", "printed"), ("query_norm", "released")]
 SHAPES = [(2, 7, 7), (3, 11, 5), (1, 13, 13), (2, 1, 7), (5, 3, 2), (7, 2, 1), (1, 1, 1)]
@@ -124,9 +125,11 @@ def test_weights_are_renormalised_without_biases_by_default():
 
 def test_heads_are_routed_as_released_without_biases_by_default():
     sizes = dict(B=2, T=7, S=5, d_m=13, h=6, s=2, r=3, d_h=5, g=3, element_bytes=4)
-    plain = dict(bias=False, router="linear", implementation="dense", gates="released")
+    plain = dict(bias=False, router="linear", gates="released")
     for schedule in (activations_moh.forward, activations_moh.training):
-        assert schedule(**sizes).moments == schedule(**sizes, **plain).moments
+        assert schedule(**sizes).moments == schedule(**sizes, **plain, implementation="dense").moments
+        ideal = dict(implementation="sparse")
+        assert schedule(**sizes, **ideal).moments == schedule(**sizes, **plain, **ideal).moments
 
 
 def test_the_schedule_gathers_as_much_as_the_module():
