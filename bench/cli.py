@@ -6,15 +6,17 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from bench.errors import UsageError
+
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line on stderr and exit code 2."""
+    """A parser whose errors are those of any other wrong usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        raise UsageError(message)
 
 
 def run(prog: str, command: Callable[[], int]) -> int:

@@ -25,8 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     parser = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
-    args = parser.parse_args(argv)
-    return run(PROG, lambda: _main(args.check))
+    return run(PROG, lambda: _main(parser.parse_args(argv).check))
 
 
 def _main(check: bool) -> int:

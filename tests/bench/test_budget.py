@@ -30,11 +30,7 @@ ALL = ["--apart", "0", "--limit", "0"]
 
 
 def run(capsys, *argv, main=main):
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 def rows_of(capsys, *argv):

@@ -26,11 +26,7 @@ SMALL = {"d_model": 13, "d_ff": 5, "vocab_size": 11, "num_layers": 2, "bias": Fa
 
 
 def run(capsys, *argv, main=main):
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 def table_of(capsys, *argv):

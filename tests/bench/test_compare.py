@@ -76,9 +76,6 @@ def test_the_command_prints_a_verdict_and_names_corrupt_lines(tmp_path, capsys):
 
 @pytest.mark.parametrize("argv, message", [(["a"], "required: B"), (["x", "y"], "cannot read x")])
 def test_wrong_usage(argv, message, capsys):
-    try:
-        code = main(["compare", *argv])
-    except SystemExit as stop:
-        code = stop.code
+    code = main(["compare", *argv])
     err = capsys.readouterr().err
     assert code == 2 and message in err and err.count("\n") == 1

@@ -16,11 +16,7 @@ BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
 
 
 def run(capsys, *argv):
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 def tables_of(capsys, *argv):

@@ -104,11 +104,7 @@ def user(tmp_path):
 
 
 def run(capsys, *argv):
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 def derived_outside(names, *argv):

@@ -24,11 +24,7 @@ CLOSED = ["--counter", "closed-form"]
 
 
 def run(capsys, *argv):
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 def json_of(capsys, *argv):

@@ -74,11 +74,7 @@ def project(tmp_path):
 
 
 def run(capfd, *argv):
-    try:
-        code = main(["--module", *map(str, argv)])
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capfd.readouterr()
+    return main(["--module", *map(str, argv)]), *capfd.readouterr()
 
 
 def test_a_project_with_our_package_names_is_counted(project, capfd):

@@ -34,11 +34,7 @@ def arguments(tmp_path, *more):
 
 
 def run(capsys, *argv):
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 def test_every_routed_layer_is_counted_as_the_model_routes(files, capsys):

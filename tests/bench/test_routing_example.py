@@ -90,8 +90,7 @@ def test_training_is_deterministic(name):
 
 
 def run(capsys, *argv):
-    code = main(argv)
-    return code, *capsys.readouterr()
+    return main(argv), *capsys.readouterr()
 
 
 @pytest.mark.parametrize("name, units", [("moa", "experts"), ("moh", "heads")])

@@ -286,10 +286,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys):
     argv, message = WRONG[case]
-    try:
-        code = main(argv)
-    except SystemExit as stop:
-        code = stop.code
+    code = main(argv)
     out, err = capsys.readouterr()
     assert code == 2 and out == ""
     assert message in err and err.count("\n") == 1
