@@ -55,13 +55,13 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--d-model", type=int, metavar="N")
     out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
     out.add_argument("--like", metavar="PRESET[,FIELD=VALUE]", help="match this model, in its other fields too")
-    out.add_argument("--match", nargs="+", choices=WORDS, default=["macs"], help="what --like matches")
-    out.add_argument("--tolerance", metavar="SHARE", type=_share, default="0.02", help="how near --like is matched")
+    out.add_argument("--match", nargs="+", choices=WORDS, help="what --like matches, macs without it")
+    out.add_argument("--tolerance", metavar="SHARE", type=_share, help="how near --like is matched, 0.02 without it")
     out.add_argument("--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes of one letter")
     out.add_argument("--any", action="store_true", help="any integers instead of hardware-friendly multiples")
     out.add_argument("--maximise", nargs="*", choices=WORDS, default=MAXIMISED, help="of what more is better")
     out.add_argument("--sort", choices=WORDS, help="what rows are ordered by")
-    out.add_argument("--limit", type=_rows, default=20, metavar="N", help="rows; 0 for all")
+    out.add_argument("--limit", type=_rows, default=20, metavar="N", help="rows; 0 for all, which may take minutes")
     out.add_argument("--apart", metavar="SHARE", type=_share, default="0.05", help="leave out what is so near a row")
     for name in LENGTHS:
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
@@ -180,12 +180,15 @@ def _like(text: str, config: ModelConfig, own, overrides, given) -> Like:
 
 def _bounds(args, around: Surroundings, like: Like | None) -> dict[str, Bound]:
     decodes = around.example.decodes
-    asked = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *args.match, *args.maximise}
+    match, tolerance = args.match or ["macs"], Fraction(1, 50) if args.tolerance is None else args.tolerance
+    if not like and (args.match or args.tolerance is not None):
+        raise UsageError("--match and --tolerance need --like, the model to match")
+    asked = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *match, *args.maximise}
     if not decodes and "kv-bytes" in asked:
         raise UsageError(f"{around.preset} keeps no cache: it does not decode; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if like:
-        bounds |= {WORDS[word]: around_value(like.costs[WORDS[word]], args.tolerance) for word in args.match}
+        bounds |= {WORDS[word]: around_value(like.costs[WORDS[word]], tolerance) for word in match}
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --like")
     return bounds
@@ -233,14 +236,16 @@ def _width(values: np.ndarray) -> int:
 def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None) -> list[str]:
     around, given = answer.surroundings, {text.partition("=")[0] for text in args.range}
     example = around.example
+    listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
+    shown = f"{listed} by {NAMES[answer.ordered_by]}"
+    ranges = _ranges(args, chosen)
     by_statement: dict[str, list[str]] = {}
     for letter, known in chosen.letters.items():
-        if letter not in given:
-            by_statement.setdefault(known.statement, []).append(letter)
-    multiples = "; ".join(f"{', '.join(letters)} {statement}" for statement, letters in by_statement.items())
-    sizes = "any integers" if args.any else f"hardware-friendly sizes ({multiples}; --any for others)"
-    if not multiples:
-        sizes = "the sizes given"
+        statement = "as given" if letter in given else "any integer" if args.any else known.statement
+        by_statement.setdefault(statement, []).append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}")
+    sizes = "; ".join(f"{', '.join(letters)}, {statement}" for statement, letters in by_statement.items())
+    if not args.any:
+        sizes += " (--any for every integer)"
     rest = f" with the other sizes of {args.like}" if like and not args.like.startswith(around.preset) else ""
     known = [word for word in args.maximise if WORDS[word] in answer.found.costs]
     more = ", ".join(NAMES[WORDS[word]] for word in known) or "nothing"
@@ -251,10 +256,11 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
         else "No cache: this model does not decode."
     )
     notes = [
-        f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Candidates: {answer.searched:,}, "
-        f"{sizes}, {chosen.condition(example.attention)}; within the budget: {len(answer.found):,}.",
-        f"On the front, where more is better of {more}, less of the rest{near}. {cache} python -m bench.macs takes "
-        "each row as printed.",
+        f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Searched: {sizes}; "
+        f"{chosen.condition(example.attention)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
+        "budget. --range sets other bounds.",
+        f"On the front of these, where more is better of {more}, less of the rest{near}; {shown}. {cache} "
+        "python -m bench.macs takes each row as printed.",
     ]
     if remark := chosen.remark(example.attention):
         notes.insert(0, remark)

@@ -95,7 +95,7 @@ def derive(build: Build, grid: Grid) -> Derivation:
             raise CannotBuild(f"{error}; points are needed because {reason}") from error
     method = (
         f"an interpolation, because {reason}: exact through {result.points} counted points ({_starts(grid)})"
-        f"{_confirmed(result.confirmed_at)}"
+        f"{_confirmed(result.confirmed_at)}; sizes at which the module takes another path are not found in this way"
     )
     return Derivation(result.by_kind, method)
 
@@ -193,7 +193,7 @@ def counted(build: Build, point: Mapping[str, int]) -> dict[str, int]:
         raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CannotBuild(f"cannot be built at {at(point)}: {reason}; --base gives another start and step") from error
+        raise CannotBuild(f"cannot be built at {at(point)}: {reason}; --base gives other points") from error
     totals: dict[str, int] = {}
     for kind, product in parts:
         totals[kind] = totals.get(kind, 0) + int(product.macs)

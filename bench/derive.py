@@ -3,9 +3,10 @@
     python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
     python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
     python -m bench.derive --preset transformer-base --part model --vars T,S,d_model,d_ff,vocab_size,N_enc,N_dec
-    python -m bench.derive --module FILE.py:FUNCTION --vars T,D,h --base D=32:8 h=2:2
+    python -m bench.derive --module FILE.py:FUNCTION --vars T,h,d_h --base d_h=8:8
 
-FUNCTION takes the variables as keyword integers and returns (module, inputs). One run with symbols for the sizes
+FUNCTION takes the variables as keyword integers and returns (module, inputs); where one size must divide another, let
+it take their quotient. One run with symbols for the sizes
 gives the polynomial; where the module wants numbers, counts on a grid do, and the output says so. Exit codes: 0
 fine; 1 the count is no polynomial, or not the closed form; 2 wrong usage, or a module that cannot be built at a
 point of the grid.
@@ -55,6 +56,8 @@ def _main(args: argparse.Namespace) -> int:
     if bool(args.preset) == bool(args.module):
         raise UsageError("give --preset or --module")
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise UsageError(f"--vars names {', '.join(twice)} twice")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
     sections = _of_module(args, names) if args.module else _of_preset(args, names)

@@ -13,7 +13,7 @@ from typing import Any
 from bench.derivation import CannotBuild, derive
 from bench.interpolate import Grid
 from bench.right.count import UncountedError
-from bench.user_code import UserCodeError, build, forget_ours, load
+from bench.user_code import UserCodeError, build, check_settings, forget_ours, load
 
 
 def main() -> int:
@@ -35,6 +35,7 @@ def main() -> int:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     spec = request["spec"]
     function = load(spec, Path(request["here"]))
+    check_settings(spec, function, {**request["settings"], **request["base"]})
 
     def made(**sizes):
         module, args, kwargs = build(spec, function, {**request["settings"], **sizes})

@@ -13,7 +13,8 @@ Sizes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter's range: ``friendly`` sizes by default, every integer of ``any_size`` on request."""
+    """A letter's range: ``friendly`` sizes by default, which ``statement`` tells, every integer of ``any_size`` on
+    request."""
 
     friendly: tuple[int, ...]
     any_size: range
@@ -68,7 +69,7 @@ def _moh_remark(attention: AttentionConfig) -> str:
 _FEW = (1, 2, *range(4, 65, 4))
 _HEADS = Letter(_FEW, range(1, 65), "1, 2 or a multiple of 4")
 _SELECTED = Letter((*range(1, 5), *range(6, 33, 2)), range(33), "1, 3 or even", least=0)
-_WIDTH = Letter(tuple(range(16, 513, 16)), range(8, 257), "a multiple of 16")
+_WIDTH = Letter(tuple(range(16, 513, 16)), range(1, 513), "a multiple of 16")
 # Five letters make many points: fewer of each when all integers are asked for.
 _MOH_HEADS, _MOH_WIDTH = replace(_HEADS, any_size=range(1, 33)), replace(_WIDTH, any_size=range(8, 129))
 

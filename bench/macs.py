@@ -15,6 +15,7 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 """
 
 import argparse
+import math
 import resource
 import sys
 import time
@@ -130,8 +131,10 @@ def _assumptions(args) -> memory.Assumptions:
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     flags = {name: f"--{name.replace('_', '-')}" for name in values}
     if values and not args.columns:
-        raise UsageError(f"{', '.join(flags.values())} go with --columns")
+        raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
+        if not math.isfinite(value):
+            raise UsageError(f"{flags[name]} must be finite, not {value}")
         if value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}

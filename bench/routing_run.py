@@ -42,7 +42,7 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except Exception as error:
         # torch raises what pickle, zipfile or its own reader raise for a file that is none of its own
-        raise UsageError(f"{path} is no checkpoint: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path} is no checkpoint: torch cannot read it ({type(error).__name__})") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UsageError(f"{path} is no checkpoint: a mapping from names to tensors is expected")
     for name, tensor in wanted.items():

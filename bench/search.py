@@ -46,13 +46,15 @@ class Surroundings:
 @dataclass(frozen=True)
 class Answer:
     """``found``: every candidate within the budgets; ``times``: of those with a record, else NaN; ``listed``: the
-    indices of the listed part of the front, best first; ``searched``: how many candidates there were."""
+    indices of the listed part of the front, best first; ``searched``: how many candidates there were;
+    ``ordered_by``: the metric that comes first in the order."""
 
     surroundings: Surroundings
     found: Candidates
     times: np.ndarray
     listed: Sequence[int]
     searched: int
+    ordered_by: str
 
 
 def base_for(variant: str, name: str, like: ModelConfig) -> tuple[str, dict[str, Any]]:
@@ -106,7 +108,7 @@ def search(
     order = sorted(known, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
     objectives = [-found.costs[m] if m in maximise else found.costs[m] for m in order]
     walk = listing(objectives, times, list(found.costs.values()), apart)
-    return Answer(around, found, times, _first(walk, limit), len(every))
+    return Answer(around, found, times, _first(walk, limit), len(every), order[0])
 
 
 def _first(walk: Iterator[int], limit: int) -> list[int]:

@@ -78,11 +78,7 @@ def _from_file(file: Path) -> ModuleType:
 def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) -> tuple[Any, tuple, dict[str, Any]]:
     """What the function returns for ``settings``: a module, positional inputs, inputs by keyword."""
     name = spec.rpartition(":")[2]
-    try:
-        inspect.signature(function).bind(**settings)
-    except TypeError as error:
-        takes = ", ".join(inspect.signature(function).parameters) or "nothing"
-        raise UserCodeError(f"{name} takes {takes}: {error}") from error
+    check_settings(spec, function, settings)
     made = _guarded(name, lambda: function(**settings))
     from torch import nn
 
@@ -97,6 +93,15 @@ def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) 
     if isinstance(inputs, tuple | list):
         return module, tuple(inputs), {}
     raise UserCodeError(f"{wanted}; its inputs are {_described(inputs)}")
+
+
+def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Raise UserCodeError, with the names it takes, where the function cannot be called with ``settings``."""
+    try:
+        inspect.signature(function).bind(**settings)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(function).parameters) or "nothing"
+        raise UserCodeError(f"{spec.rpartition(':')[2]} takes {takes}: {error}") from error
 
 
 def called(reason: str, error: BaseException) -> UserCodeError:

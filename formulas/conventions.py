@@ -54,13 +54,13 @@ def frozen(entry: Entry) -> int:
 
 
 def attention(entry: Entry) -> int:
-    """Everything inside an attention module."""
-    return int("_attn" in entry.path)
+    """Everything of an attention module, but not the norm beside it."""
+    return int(any(part.endswith("_attn") for part in entry.path.split(".")))
 
 
 def feed_forward(entry: Entry) -> int:
-    """Everything inside a feed-forward block."""
-    return int("feed_forward." in entry.path)
+    """Everything of a feed-forward block, but not the norm beside it."""
+    return int("feed_forward" in entry.path.split("."))
 
 
 def by_name(name: str):

@@ -104,9 +104,11 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
     attention = next((value for field, _, value in parts if field == "attention"), base["attention"])
     types = _types(base, attention)
     values = {}
-    for field, _, value in parts:
+    for field, equals, value in parts:
         if field not in types:
             raise ConfigError(f"unknown field {field!r} of {name}; choose from {', '.join(sorted(types))}")
+        if not equals:
+            raise ConfigError(f"{field} has no value; write {field}=VALUE")
         values[field] = _parse(field, value, types[field])
     return values
 

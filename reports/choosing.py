@@ -26,8 +26,9 @@ BUDGETS = (
     (
         ("--like", "llm-s", "--attention", "moh", "--match", "macs", "kv-bytes", "--range", "g=12", "d_h=64"),
         "MoH models with the MACs and the key/value cache of the MoH paper's small dense language model: each token "
-        "uses as many heads as that has, chosen from more; key/value heads stay as they are, and with them the cache. "
-        "Counted is the ideal MoH, which computes no head for a token that does not use it, but its keys and values.",
+        "uses as many heads as that has, chosen from as many or more; key/value heads stay as they are, and with them "
+        "the cache. Counted is the ideal MoH, which computes no head for a token that does not use it, but its keys "
+        "and values.",
     ),
 )
 
@@ -68,7 +69,6 @@ def comparison() -> str:
         for account in ("rule", "exact")
         for key, head in (("a", a), ("b", b), ("difference", "A less B"), ("sum", "from B to A"))
     ]
-    found = [row for row in turns if row["below"] is not None]
     letters = [
         Column("account", "account"),
         Column("letter", "size"),
@@ -85,7 +85,7 @@ def comparison() -> str:
         "forms and, where the models can be built, counted at both integers."
     )
     return "\n\n".join(
-        [about, markdown.table([Column("block", "block"), *numbers], blocks), markdown.table(letters, found)]
+        [about, markdown.table([Column("block", "block"), *numbers], blocks), markdown.table(letters, turns)]
     )
 
 

@@ -10,6 +10,7 @@ from formulas import claims
 from formulas.claims import Claim, Paper, Search
 from formulas.symbols import by_letter
 from reports import counted, markdown
+from reports.printed import judged_ratios
 
 
 def page() -> str:
@@ -26,13 +27,18 @@ def page() -> str:
         }
         for claim, printed, executed in judged
     ]
+    rows += [
+        {"claim": ratio.name, "paper": "MoA", "place": ratio.place, "verdict": verdict, "smallest counterexample": None}
+        for ratio, _, verdict in judged_ratios()
+    ]
     columns = [Column(key, key) for key in rows[0]]
     about = (
         f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence *holds* where no point of "
         "positive integers contradicts it, *holds only as printed* where the printed equations bear it out and the "
         "exact costs do not, and *fails* where its own equations contradict it. Searched: every point whose free "
-        f"letters add up to at most {claims.LARGEST_SUM}, smallest sums first. Counts are of built layers, by "
-        f"PyTorch's own counter. {' '.join(paper.about for paper in found.papers.values() if paper.about)}"
+        f"letters add up to at most {claims.LARGEST_SUM}, smallest sums first; a sentence about two printed rows has "
+        "none. Counts are of built layers, by PyTorch's own counter. "
+        f"{' '.join(paper.about for paper in found.papers.values() if paper.about)}"
     )
     return "\n\n".join([about, markdown.table(columns, rows), *(paragraph(*one) for one in judged)])
 
@@ -141,7 +147,8 @@ def _found(claim: Claim, relation: str, search: Search) -> str:
     margins = [_shown(claim, margin(claim, relation, case), case) for case in _cases(claim)]
     condition = f"right less left is {' and '.join(margins)}, and the sentence needs it ${needed}$"
     if search.counterexample is None:
-        sure = " It holds at every point: no coefficient is negative." if proved(claim, relation) else ""
+        why = "both sides are the same" if claims.parts(relation)[1] == "==" else "no coefficient is negative"
+        sure = f" It holds at every point: {why}." if proved(claim, relation) else ""
         point, found = claims.first_point(claim), f"No counterexample among {search.tried:,} points.{sure}"
     else:
         never = " It fails at every point: no coefficient has the other sign." if refuted(claim, relation) else ""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from functools import cache
+from math import ceil
 from typing import Any
 
 from bench.table import Column
@@ -96,7 +97,8 @@ def _dashes(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
 
 
 def _reading(rows: Sequence[dict[str, Any]]) -> str:
-    highest = max(row["decode_intensity"] for row in rows)
+    # rounded up: nothing may lie above it
+    highest = ceil(100 * max(row["decode_intensity"] for row in rows)) / 100
     most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
     return (
         f"No decode step here does more than {highest:.2f} MACs per byte, so each is bound by memory on any device "

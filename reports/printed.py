@@ -16,25 +16,31 @@ PARTS = {
 }
 
 
-def ratios() -> str:
-    """Sentences that one row costs a part of another: printed, under the table's rule, exact, counted."""
-    parts = []
+def judged_ratios() -> list[tuple[claims.Ratio, dict[str, Fraction], str]]:
+    """Sentences that one row costs a part of another: printed, under the table's rule, exact, counted; the verdict."""
+    out = []
     for ratio in claims.load().ratios:
         rows = [r for r in results.published(ratio.table)["rows"] if r["row"] in (ratio.row, ratio.against)]
         closed = {r["row"]: r for r in rows if r["counter"] == "closed-form"}
         counted = {r["row"]: r["macs"] for r in rows if r["counter"] == "torch"}
-        bound = Fraction(ratio.at_most)
         found = {
             "printed": claims.printed_ratio(ratio, tables.load(ratio.table)),
             "under the table's rule": _over(ratio, {name: r["macs_under_rule"] for name, r in closed.items()}),
             "exact": _over(ratio, {name: r["macs"] for name, r in closed.items()}),
             "counted by torch": _over(ratio, counted),
         }
-        verdict = "Holds" if all(value <= bound for value in found.values()) else "Fails"
+        out.append((ratio, found, "holds" if max(found.values()) <= Fraction(ratio.at_most) else "fails"))
+    return out
+
+
+def ratios() -> str:
+    """A paragraph for each of those sentences."""
+    parts = []
+    for ratio, found, verdict in judged_ratios():
         figures = ", ".join(f"{name} {float(value):.3f}" for name, value in found.items())
         parts.append(
-            f"**{ratio.name}** ({ratio.place}): {ratio.sentence} *{verdict}*: {ratio.row} over {ratio.against} is "
-            f"{figures}; the sentence needs at most {float(bound):.3f}."
+            f"**{ratio.name}** ({ratio.place}): {ratio.sentence} *{verdict.capitalize()}*: {ratio.row} over "
+            f"{ratio.against} is {figures}; the sentence needs at most {float(Fraction(ratio.at_most)):.3f}."
         )
     return "\n\n".join(parts)
 

@@ -173,6 +173,22 @@ def test_sizes_are_hardware_friendly_unless_any_are_asked_for(capsys):
     assert any(row["D"] % 16 for row in rows_of(capsys, "--macs", "1G", "--any"))
 
 
+@pytest.mark.parametrize("variant", ["moa", "mha"])
+def test_any_integers_hold_the_hardware_friendly_sizes(variant):
+    for letter in FAMILIES[variant].letters.values():
+        assert set(letter.friendly) <= set(letter.any_size)
+
+
+def test_the_bounds_of_the_search_and_what_of_the_front_is_shown_are_said(capsys):
+    argv = ["--macs", "1.2G", "--limit", "6", "--range", "K=2:8"]
+    said = " ".join(run(capsys, *argv)[1].split())
+    assert "Searched: K 2 to 8, as given; E 8 to 128, a multiple of 8; D 16 to 512, a multiple of 16 (--any" in said
+    assert "the first 6 by active parameters" in said
+    assert "the first 6 by MACs" in " ".join(run(capsys, *argv, "--sort", "macs")[1].split())
+    everything = " ".join(run(capsys, *argv[:-3], "0", "--range", "K=2", "E=8", "D=16,32")[1].split())
+    assert "less of the rest, rows at least 5% apart in one cost (--apart 0 for all); all " in everything
+
+
 def record(name, implementation, ms, **changed):
     environment = {"time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
     shape = {"subject": "layer", "pass": "forward", "role": "subject", "status": "timed", "smoke": False, "seq_len": 10}
@@ -246,6 +262,7 @@ WRONG = {
         "within the other budgets; the nearest is",
     ),
     "nothing fits": (["--macs", "1k", "--params", "1k", "--kv-bytes", "1"], "the nearest is 422,191,360"),
+    "match alone": (["--macs", "1G", "--match", "params"], "--match and --tolerance need --like, the model to match"),
     "malformed": (["--macs", "1.2X"], "malformed budget '1.2X'; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G"),
     "backwards": (["--macs", "2G:1G"], "the budget '2G:1G' ends below its beginning"),
     "letter": (["--macs", "1G", "--range", "h=2"], "unknown letter 'h'; choose from K, E, D"),

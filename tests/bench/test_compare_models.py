@@ -237,6 +237,14 @@ def test_a_preset_stands_against_a_users_module(capsys, tmp_path):
     assert turn["counted"] == "torch"
 
 
+def test_norms_belong_to_no_block(capsys):
+    rows = by(tables_of(capsys, "--compare", "transformer-base", "moa-8K8E128D", *CLOSED)["compare-params"], "block")
+    # 6 encoder layers of one attention, 6 decoder layers of two, a feed-forward block in each; a norm after every one
+    assert rows["attention"]["a_params"] == 18 * (4 * 512 * 512 + 4 * 512)
+    assert rows["feed-forward"]["a_params"] == 12 * (2 * 512 * 2048 + 2048 + 512)
+    assert rows["other"]["a_params"] == (18 + 12) * 2 * 512
+
+
 def test_columns_of_a_model_of_images_are_dashes_where_it_does_not_decode(capsys):
     argv = ["--preset", "dit-s2", "--counter", "closed-form", "--columns", "kv_bytes", "decode_macs", "generate_macs"]
     assert main(argv) == 0

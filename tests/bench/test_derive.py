@@ -307,6 +307,7 @@ WRONG = {
     "no variables": (["--preset", "transformer-base"], "--vars names the sizes"),
     "variable": (["--preset", "moa-8K8E128D", "--vars", "T,q"], "unknown variable 'q'; choose from B (batch_size)"),
     "twice": (["--preset", "moa-8K8E128D", "--vars", "K,top_k"], "a variable is given twice"),
+    "the same twice": (["--preset", "moa-8K8E128D", "--vars", "T,T"], "--vars names T twice"),
     "preset": (["--preset", "moa", "--vars", "T"], "unknown preset 'moa'; choose from"),
     "closed form only": (["--preset", "mae-7", "--vars", "T"], "mae has a closed form only, no module"),
     "convolution": (
@@ -323,7 +324,7 @@ WRONG = {
         ["--module", "USER:small", "--vars", "T"],
         "cannot be built at T=14: small raised ValueError: at most 13",
     ),
-    "argument": (["--module", "USER:small", "--vars", "T,X"], "cannot be built at T=11 X=7: small takes T"),
+    "argument": (["--module", "USER:small", "--vars", "T,X"], ":small: small takes T"),
     "file": (["--module", "nowhere.py:small", "--vars", "T"], "there is no file nowhere.py"),
     "buildable": (["--preset", "moa-8K8E128D", "--vars", "K"], "cannot be built at K=9: top_k must lie in 1..num"),
 }

@@ -176,9 +176,11 @@ def test_loading_again_gives_the_same_tables():
 
 
 def test_selections_by_module_path():
-    inside = {path: Entry(path, "linear", {"T": 7}) for path in ("a.self_attn.q_proj", "a.feed_forward.fc1", "a.norm")}
-    assert [conventions.attention(entry) for entry in inside.values()] == [1, 0, 0]
-    assert [conventions.feed_forward(entry) for entry in inside.values()] == [0, 1, 0]
+    paths = ("a.self_attn.q_proj", "a.cross_attn", "a.self_attn_norm", "a.feed_forward.fc1", "a.feed_forward_norm")
+    entries = [Entry(path, "linear", {"T": 7}) for path in paths]
+    assert [conventions.attention(entry) for entry in entries] == [1, 1, 0, 0, 0]
+    assert [conventions.feed_forward(entry) for entry in entries] == [0, 0, 0, 1, 0]
+    assert conventions.feed_forward(Entry("a.feed_forward", "activation", {"T": 7})) == 1
     assert [conventions.exact(Entry("", kind, {})) for kind in ("scores", "bias")] == [1, 0]
 
 

@@ -175,7 +175,7 @@ def test_overrides_are_read_as_the_types_of_their_fields():
     "name, text, message",
     [
         ("moa-8K8E128D", "top_k=two", "top_k takes a whole number, not 'two'"),
-        ("moa-8K8E128D", "top_k", "top_k takes a whole number, not ''"),
+        ("moa-8K8E128D", "top_k", "top_k has no value; write top_k=VALUE"),
         ("moa-8K8E128D", "top_k=2.5", "top_k takes a whole number, not '2.5'"),
         ("moa-8K8E128D", "bias=1", "bias takes true or false, not '1'"),
         ("moa-8K8E128D", "dropout=much", "dropout takes a number, not 'much'"),
