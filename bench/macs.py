@@ -20,6 +20,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bench import memory, memory_table
 from bench.cli import Parser, run
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.NAMES, help=", ".join(tables.NAMES))
     out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
-    out.add_argument("--grid", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file with these keys")
+    out.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
     out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
@@ -120,8 +121,8 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
     parts = [_tables(names, counters, args.device, args.columns, assumed)]
     if args.preset:
         parts.append(_presets(args, counters, lengths, assumed))
-    if args.grid:
-        parts.append(_grid(args.grid, counters, args.device, args.columns, assumed))
+    for number, spec in enumerate(args.grid or (), 1):
+        parts.append(_grid(spec, number, counters, args.device, args.columns, assumed))
     return (section for part in parts for section in part)
 
 
@@ -204,11 +205,13 @@ def _module(args, counters) -> Iterator[Section]:
     return module.sections(args.module, answer, args.depth)
 
 
-def _grid(text, counters, device, columns, given) -> list[Section]:
+def _grid(text, number, counters, device, columns, given) -> list[Section]:
     from bench import grids
 
     grid = grids.parse(text)
     section = grids.section(grid, counters, device)
+    if number > 1:
+        section = replace(section, table=replace(section.table, name=f"{section.table.name}-{number}"))
 
     def subject(row):
         return grids.config_at(grid.variant, row.records[0]["point"]), row.records[0]["input"]

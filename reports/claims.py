@@ -17,6 +17,7 @@ def page() -> str:
     """A summary and a paragraph for each claim."""
     found = claims.load()
     judged = [(claim, *searches(claim)) for claim in found.claims]
+    counted.count_for(place for one in judged for place in _counted_places(*one))
     rows = [
         {
             "claim": claim.name,
@@ -46,6 +47,16 @@ def page() -> str:
 def searches(claim: Claim) -> tuple[Search, Search]:
     """The searches of a claim's relation as printed and as executed."""
     return claims.search(claim, claim.as_printed), claims.search(claim, claim.as_executed)
+
+
+def _counted_places(claim: Claim, printed: Search, executed: Search) -> list[tuple[str, Mapping[str, int]]]:
+    """The relations of a claim's paragraph, each with the point at which it is counted."""
+    places = [(claim.as_printed, _place(claim, printed)), (claim.as_executed, _place(claim, executed))]
+    return places + ([(claim.threshold["relation"], _equal_at(claim))] if claim.threshold else [])
+
+
+def _place(claim: Claim, search: Search) -> Mapping[str, int]:
+    return search.counterexample or claims.first_point(claim)
 
 
 def paragraph(claim: Claim, printed: Search, executed: Search) -> str:
@@ -149,12 +160,13 @@ def _found(claim: Claim, relation: str, search: Search) -> str:
     if search.counterexample is None:
         why = "both sides are the same" if claims.parts(relation)[1] == "==" else "no coefficient is negative"
         sure = f" It holds at every point: {why}." if proved(claim, relation) else ""
-        point, found = claims.first_point(claim), f"No counterexample among {search.tried:,} points.{sure}"
+        found = f"No counterexample among {search.tried:,} points.{sure}"
     else:
         never = " It fails at every point: no coefficient has the other sign." if refuted(claim, relation) else ""
-        point = search.counterexample
-        found = f"Smallest counterexample, point {search.tried:,} of the search: {_point(point)}.{never}"
-    return f"`{relation}`: {condition}. {found}{_confirmation(claim, relation, point)}"
+        found = (
+            f"Smallest counterexample, point {search.tried:,} of the search: {_point(search.counterexample)}.{never}"
+        )
+    return f"`{relation}`: {condition}. {found}{_confirmation(claim, relation, _place(claim, search))}"
 
 
 def _shown(claim: Claim, expression: sympy.Expr, case: str, before: str = "") -> str:
@@ -194,21 +206,27 @@ def _threshold(claim: Claim) -> str:
     for case in _cases(claim):
         (solution,) = sympy.solve(margin(claim, relation, case), _symbol(letter))
         values.append(_shown(claim, solution, case, f"{_symbol(letter)} = "))
-    search = claims.search(claim, f"{left} != {right}")
-    counts = _confirmation(claim, relation, search.counterexample).removeprefix(" Counted there: ")
+    point = _equal_at(claim)
+    counts = _confirmation(claim, relation, point).removeprefix(" Counted there: ")
     return (
         f"`{left}` equals `{right}` at {' and '.join(values)}. The smallest such integers are "
-        f"{_point(search.counterexample)}, counted there: {counts}"
+        f"{_point(point)}, counted there: {counts}"
     )
+
+
+def _equal_at(claim: Claim) -> dict[str, int] | None:
+    """The smallest point at which both sides of the claim's threshold are equal."""
+    left, _, right = claims.parts(claim.threshold["relation"])
+    return claims.search(claim, f"{left} != {right}").counterexample
 
 
 def _confirmation(claim: Claim, relation: str, letters: Mapping[str, int]) -> str:
     """Both sides counted at ``letters``, "" for costs that are not a layer's; raises where a count is not the closed
     form."""
     left, _, right = claims.parts(relation)
-    named = counted.costs()
-    if not set(re.findall(r"(\w+)\(", relation)) <= set(named):
+    if not counted.countable(relation):
         return ""
+    named = counted.costs()
     formula, count = ([claims.value(side, letters, costs) for side in (left, right)] for costs in (None, named))
     if formula != count:
         raise ArithmeticError(f"{claim.name} at {_point(letters)}: counted {count}, by the closed form {formula}")

@@ -122,19 +122,27 @@ def stored(kind: str) -> list[dict[str, Any]]:
 def counted_layer(point: Mapping[str, int], implementation: str = "dense") -> dict[str, Any]:
     """One layer of a grid, counted now by PyTorch's counter: the JSON record of the reading.
 
-    ``implementation``: of MoH, ``dense`` or ``sparse``. Counterexamples are
-    small: all layers with sizes 1 and 2 are counted at once.
+    ``implementation``: of MoH, ``dense`` or ``sparse``. A point that :func:`count_layers` has not counted is counted
+    by itself.
     """
-    small = set(point.values()) <= {1, 2}
-    spec = " ".join(f"{letter}={'1,2' if small else size}" for letter, size in point.items())
-    rows = [row for row in _counted_layers(spec) if row["point"] == dict(point)]
-    return next(row for row in rows if row.get("implementation", "dense") == implementation)
+    if _key(point) not in _COUNTED:
+        count_layers([point])
+    return next(row for row in _COUNTED[_key(point)] if row.get("implementation", "dense") == implementation)
 
 
-@once
-def _counted_layers(spec: str) -> list[dict[str, Any]]:
-    found = command("bench.macs", "--check", "--grid", spec, "--counter", "torch", "--format", "json")
-    return [row for row in json.loads(found)["tables"][0]["rows"] if row["counter"] == "torch"]
+def count_layers(points: Sequence[Mapping[str, int]]) -> None:
+    """Count layers of grids in one process, for :func:`counted_layer` to give them out."""
+    specs = [" ".join(f"{letter}={size}" for letter, size in point.items()) for point in points]
+    found = command("bench.macs", "--check", "--grid", *specs, "--counter", "torch", "--format", "json")
+    for point, table in zip(points, json.loads(found)["tables"], strict=True):
+        _COUNTED[_key(point)] = [row for row in table["rows"] if row["counter"] == "torch"]
+
+
+_COUNTED: dict[frozenset[tuple[str, int]], list[dict[str, Any]]] = {}
+
+
+def _key(point: Mapping[str, int]) -> frozenset[tuple[str, int]]:
+    return frozenset(point.items())
 
 
 @once
