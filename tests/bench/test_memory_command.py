@@ -27,6 +27,14 @@ def test_columns_join_a_grid(capsys):
     assert row["generate_macs"] == sum(step(stored) for stored in range(1, 18))
 
 
+def test_several_grids_are_several_tables(capsys):
+    code, out, _ = run(capsys, "--grid", "K=2 E=3 D=5 T=7 d_m=11", "h=2 d_h=5 T=7 d_m=11", "--format", "json")
+    first, second = json.loads(out)["tables"]
+    assert code == 0 and (first["name"], second["name"]) == ("grid", "grid-2")
+    assert [row["point"] for row in first["rows"]] == [{"K": 2, "E": 3, "D": 5, "T": 7, "d_m": 11}]
+    assert [row["point"] for row in second["rows"]] == [{"h": 2, "d_h": 5, "T": 7, "d_m": 11}]
+
+
 def test_columns_join_a_table_and_a_preset(capsys):
     _, out, _ = run(capsys, "--table", "moa-table3", "--columns", "kv_bytes", "--format", "csv")
     assert out.splitlines()[0].endswith(",macs,kv_bytes,verdict,notes")

@@ -192,3 +192,17 @@ def test_the_footnote_is_answered_by_the_vocabulary_projection():
     assert f"{10 * 1024 * kernels:,}" in text
     assert text.count(f"{10 * 1024 * 32000:,}") == 2
     assert "prints 1750M. All" in text and "without it the row prints 1750M" in text
+
+
+def test_the_layers_of_the_whole_page_are_counted_in_one_process(small_search, monkeypatch):
+    asked, run = [], results.command
+
+    def command(*argv, **environ):
+        asked.append(argv)
+        return run(*argv, **environ)
+
+    monkeypatch.setattr(results, "command", command)
+    monkeypatch.setattr(results, "_COUNTED", {})
+    monkeypatch.setattr(claims, "judged_ratios", list)
+    claims.page()
+    assert len(asked) == 1 and "--grid" in asked[0]
