@@ -208,7 +208,7 @@ WRONG = {
     "preset": (["--preset", "moa-8k8e128d"], "choose from transformer-base, transformer-big"),
     "field": (["--preset", "moa-8K8E128D", "--set", "num_heads=4"], "unknown field 'num_heads'"),
     "field value": (["--preset", "moa-8K8E128D", "--set", "top_k=two"], "top_k takes a whole number, not 'two'"),
-    "field text": (["--preset", "moa-8K8E128D", "--set", "top_k"], "top_k takes a whole number, not ''"),
+    "field text": (["--preset", "moa-8K8E128D", "--set", "top_k"], "top_k has no value; write top_k=VALUE"),
     "flag value": (["--preset", "moa-8K8E128D", "--set", "bias=1"], "bias takes true or false, not '1'"),
     "counter": (["--counter", "thop"], "invalid choice: 'thop' (choose from"),
     "table": (["--table", "table9"], "invalid choice: 'table9' (choose from"),
