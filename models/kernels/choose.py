@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ REFERENCE, AUTO = "reference", "auto"
 _log = logging.getLogger("headcount.kernels")
 
 
-class Selectable(nn.Module):
+class Selectable(nn.Module, ABC):
     """A layer with several implementations of the same function, all on the parameters of the reference.
 
     ``implementation`` is a name from ``implementations``, or ``auto``; ``implementation_used`` is the name that
@@ -28,13 +29,13 @@ class Selectable(nn.Module):
         self.implementation = REFERENCE
         self.implementation_used: str | None = None
 
+    @abstractmethod
     def automatic(self, query: Tensor) -> str:
         """The name that ``auto`` stands for, for queries like ``query`` (B, T, d_m)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """The layer's sizes in a few words, for the log."""
-        raise NotImplementedError
 
     def chosen(self, query: Tensor) -> Callable:
         """The implementation to run now, noted in ``implementation_used``. ConfigError for an unknown name."""

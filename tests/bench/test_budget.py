@@ -13,16 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import bounds, macs, memory
+from bench import macs, memory
 from bench.budget import main
 from bench.candidates import METRICS, costs
 from bench.env import device_name
-from bench.errors import UsageError
 from bench.families import FAMILIES
 from bench.front import front, listing
 from bench.ledgers import resolve_lengths
 from bench.records import append, slug
-from bench.search import Surroundings, search
+from bench.search import Surroundings
 from models.presets import PRESETS, preset
 
 ROOT = Path(__file__).parents[2]
@@ -37,13 +36,6 @@ def rows_of(capsys, *argv):
     code, out, err = run(capsys, *argv, "--format", "json")
     assert code == 0, err
     return json.loads(out)["tables"][0]["rows"]
-
-
-def dominates(p, q):
-    """More parameters and active parameters, fewer MACs and cache bytes."""
-    signs = {"macs": 1, "params": -1, "active_params": -1, "kv_bytes": 1}
-    pairs = [(sign * p[m], sign * q[m]) for m, sign in signs.items()]
-    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
 
 
 def moa_costs(K, E, D, T, N, d_m=512, F=2048, V=32000):
@@ -68,7 +60,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sor
 @given(
     K=SIZES, E=SIZES, D=SIZES, T=st.integers(1, 7), budgets=st.dictionaries(st.sampled_from(METRICS), st.floats(0, 1))
 )
-def test_the_front_is_that_of_brute_force(K, E, D, T, budgets):
+def test_the_front_is_that_of_brute_force(brute_force, K, E, D, T, budgets):
     points = {(k, e, d): moa_costs(k, e, d, T, 2) for k, e, d in product(K, E, D) if k <= e}
     around = Surroundings(
         FAMILIES["moa"],
@@ -76,26 +68,7 @@ def test_the_front_is_that_of_brute_force(K, E, D, T, budgets):
         {"num_encoder_layers": 2, "num_decoder_layers": 2},
         {"batch_size": 1, "src_len": T, "tgt_len": T},
     )
-    limits = {}
-    for metric, share in budgets.items():
-        values = sorted(costs[metric] for costs in points.values()) or [0]
-        limits[metric] = bounds.Bound(0, values[int(share * (len(values) - 1))])
-    fitting = {p: c for p, c in points.items() if all(c[m] <= b.high for m, b in limits.items())}
-    expected = {p for p, c in fitting.items() if not any(dominates(other, c) for other in fitting.values())}
-    ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0}
-    ranges = {"K": K, "E": E, "D": D}
-    if not fitting:
-        with pytest.raises(UsageError, match="no point|no candidate"):
-            search(around, ranges, limits, apart=0, **ask)
-        return
-    answer = search(around, ranges, limits, apart=0, **ask)
-    found = [tuple(answer.found.at(i).values()) for i in answer.listed]
-    assert len(found) == len(set(found)) and set(found) == expected
-    for i in answer.listed:
-        assert {m: int(v[i]) for m, v in answer.found.costs.items()} == points[tuple(answer.found.at(i).values())]
-    apart = search(around, ranges, limits, apart=0.05, **ask)
-    assert {tuple(apart.found.at(i).values()) for i in apart.listed} <= expected
-    assert found[0] == tuple(apart.found.at(apart.listed[0]).values())
+    brute_force(around, {"K": K, "E": E, "D": D}, points, budgets)
 
 
 COLUMN = st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=12)

@@ -53,13 +53,6 @@ def moh_costs(h, s, r, g, d_h, *, T, ideal, d_m=13, F=5, V=11, N=2):
     }
 
 
-def dominates(p, q):
-    """More parameters and active parameters, fewer MACs and cache bytes."""
-    signs = {"macs": 1, "params": -1, "active_params": -1, "kv_bytes": 1}
-    pairs = [(sign * p[m], sign * q[m]) for m, sign in signs.items()]
-    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
-
-
 def sizes(least, largest):
     return st.lists(st.integers(least, largest), min_size=1, max_size=3, unique=True).map(sorted)
 
@@ -69,35 +62,17 @@ def sizes(least, largest):
     h=sizes(1, 7), s=sizes(0, 5), r=sizes(0, 5), g=sizes(1, 3), d_h=sizes(1, 8), T=st.integers(1, 7),
     form=st.sampled_from(["sparse", "dense"]), budgets=st.dictionaries(st.sampled_from(METRICS), st.floats(0, 1)),
 )  # fmt: skip
-def test_the_front_is_that_of_brute_force(h, s, r, g, d_h, T, form, budgets):
+def test_the_front_is_that_of_brute_force(brute_force, h, s, r, g, d_h, T, form, budgets):
     points = {
         p: moh_costs(*p, T=T, ideal=form == "sparse")
         for p in product(h, s, r, g, d_h)
         # a token uses a head, no more than there are, and rotary positions turn pairs
         if 1 <= p[1] + p[2] <= p[0] and p[0] % p[3] == 0 and p[4] % 2 == 0
     }
-    limits = {}
-    for metric, share in budgets.items():
-        values = sorted(costs[metric] for costs in points.values()) or [0]
-        limits[metric] = bounds.Bound(0, values[int(share * (len(values) - 1))])
-    fitting = {p: c for p, c in points.items() if all(c[m] <= b.high for m, b in limits.items())}
-    expected = {p for p, c in fitting.items() if not any(dominates(other, c) for other in fitting.values())}
     around = Surroundings(
         FAMILIES["moh"], "moh-llm-s-75", {**SMALL, "implementation": form}, {"batch_size": 1, "seq_len": T}
     )
-    ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0}
-    ranges = {"h": h, "s": s, "r": r, "g": g, "d_h": d_h}
-    if not fitting:
-        with pytest.raises(UsageError, match="no point|no candidate"):
-            search(around, ranges, limits, apart=0, **ask)
-        return
-    answer = search(around, ranges, limits, apart=0, **ask)
-    found = [tuple(answer.found.at(i).values()) for i in answer.listed]
-    assert len(found) == len(set(found)) and set(found) == expected
-    for i in answer.listed:
-        assert {m: int(v[i]) for m, v in answer.found.costs.items()} == points[tuple(answer.found.at(i).values())]
-    apart = search(around, ranges, limits, apart=0.05, **ask)
-    assert {tuple(apart.found.at(i).values()) for i in apart.listed} <= expected
+    brute_force(around, {"h": h, "s": s, "r": r, "g": g, "d_h": d_h}, points, budgets)
 
 
 BASES = {"moa": ["moa-8K8E128D"], "mha": ["transformer-base", "llm-s", "dit-s2"]}

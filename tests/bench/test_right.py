@@ -113,15 +113,15 @@ def test_an_unknown_operation_fails_with_its_name_shapes_and_module():
 
 
 def test_a_formula_makes_an_unknown_operation_counted():
-    with torch.library._scoped_library("headcount_test", "DEF") as library:
-        library.define("twice(Tensor x, Tensor w) -> Tensor")
-        library.impl("twice", lambda x, w: x @ w, "CPU")
-        model = module(lambda x, w: torch.ops.headcount_test.twice(x, w))
-        trace = record(model, (torch.ones(3, 5), torch.ones(5, 7)))
-        with pytest.raises(UncountedError, match="headcount_test.twice on 3x5 5x7"):
-            right_count(trace)
-        formulas = {"headcount_test.twice": lambda event: event.args[0].numel * event.out.shape[-1]}
-        assert right_count(trace, formulas=formulas).macs == 3 * 5 * 7
+    @torch.library.custom_op("headcount_test::twice", mutates_args=())
+    def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w
+
+    trace = record(module(twice), (torch.ones(3, 5), torch.ones(5, 7)))
+    with pytest.raises(UncountedError, match="headcount_test.twice on 3x5 5x7"):
+        right_count(trace)
+    formulas = {"headcount_test.twice": lambda event: event.args[0].numel * event.out.shape[-1]}
+    assert right_count(trace, formulas=formulas).macs == 3 * 5 * 7
 
 
 def test_every_operation_is_in_one_of_the_states():
