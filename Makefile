@@ -2,6 +2,11 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
+# The rooms under the one name that they are imported by, as a wheel has them.
+INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
+	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
+	build/installed/headcount
+
 .PHONY: macs test lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
@@ -13,22 +18,23 @@ test: lint
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(VENV)/bin/lint-imports --no-cache
+	$(INSTALLED)
+	cd build/installed && ../../$(VENV)/bin/lint-imports --config ../../pyproject.toml --no-cache
 
 # The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp
-	JAXTYPING_DISABLE=1 $(PY) -m pytest bench --benchmark-only --benchmark-json=reports/records/commands.json -k commands
+	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks --benchmark-only --benchmark-json=reports/records/commands.json -k commands
 
 mutate: $(VENV)/.stamp
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[mutate]'
-	$(PY) -m bench.mutate
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[mutate]'
+	$(PY) -m tests.mutate
 
 reports: $(VENV)/.stamp
 	$(PY) -m reports
 
-$(VENV)/.stamp: pyproject.toml
+$(VENV)/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[test]'
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
 clean:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bench.measure import CLOSED_FORM, Measurement
-from formulas.ledger import Ledger
+from headcount.bench.measure import CLOSED_FORM, Measurement
+from headcount.formulas.ledger import Ledger
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from bench.errors import UsageError
+from headcount.bench.errors import UsageError
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""

@@ -1,6 +1,6 @@
 """The right count as a library, for tests of your own models.
 
-from bench.count import assert_macs, count_macs
+from headcount.bench.count import assert_macs, count_macs
 
 def test_my_attention_costs_what_the_paper_says():
     assert_macs(MyMoA(...), (x,), "T*d*E + 2*K*T*d*D + 2*T*d*D + 2*K*T*T*D", T=128, d=512, E=32, K=8, D=64)
@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from bench.expressions import evaluate
-from bench.right.count import Formula, RightCount, right_count
-from bench.right.rows import merged
-from bench.trace.record import record
+from headcount.bench.contractions.count import Formula, RightCount, right_count
+from headcount.bench.contractions.rows import merged
+from headcount.bench.expressions import evaluate
+from headcount.bench.trace.record import record
 
 
 def count_macs(

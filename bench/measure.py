@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from bench.counters import registry
-from bench.errors import EnvironmentMissing
-from bench.ledgers import ledger_of
-from formulas.ledger import Ledger
-from models.config import AttentionConfig, ModelConfig
+from headcount.bench.case import ledger_of
+from headcount.bench.counters import registry
+from headcount.bench.errors import EnvironmentMissing
+from headcount.formulas.ledger import Ledger
+from headcount.models.configs.make import AttentionConfig, ModelConfig
 
 CLOSED_FORM = "closed-form"
 """The counter that runs nothing: the ledger itself."""
@@ -100,7 +100,7 @@ def measure(
         return Measurement(config, lengths, ledger, None, tuple(counts))
     check_device(device)
 
-    from bench.counters.undisturbed import one_thread
+    from headcount.bench.counters.undisturbed import one_thread
 
     with one_thread():
         return _counted(config, lengths, ledger, counters, device, label)
@@ -109,7 +109,7 @@ def measure(
 def _counted(config, lengths, ledger, counters, device, label) -> Measurement:
     import torch
 
-    from models.build import build, example_inputs
+    from headcount.models.build import build, example_inputs
 
     adapters = {name: registry.counter(name) for name in counters}
     devices = {name: place(adapter, ledger, device) for name, adapter in adapters.items()}

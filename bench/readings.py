@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.counters import registry
-from bench.counters.reading import CounterError
-from bench.right.count import Formula, RightCount, right_count
-from bench.rules.explain import Explanation, explain
-from bench.rules.tools import NAMES, RULES
-from bench.trace.modes import tensors_of
-from bench.trace.record import record
+from headcount.bench.contractions.count import Formula, RightCount, right_count
+from headcount.bench.counters import registry
+from headcount.bench.counters.reading import CounterError
+from headcount.bench.rules.explain import Explanation, explain
+from headcount.bench.rules.tools import NAMES, RULES
+from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.record import record
 
 
 @dataclass(frozen=True)

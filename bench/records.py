@@ -1,14 +1,41 @@
 """Stored measurements: append-only JSON Lines, one record a line, raw samples and environment included."""
 
 import json
+import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.errors import UsageError
+import headcount
+from headcount.bench.errors import UsageError
 
 SCHEMA_VERSION = 1
+
+
+def shipped() -> Path:
+    """The measurements that come with this software."""
+    root = headcount.CHECKOUT or Path(headcount.__file__).parent
+    return root / "reports" / "records"
+
+
+def writable() -> Path:
+    """Where new measurements are stored: with the others in a checkout, else in the user's own data folder."""
+    if headcount.CHECKOUT:
+        return shipped()
+    if sys.platform == "win32":
+        data = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        data = Path.home() / "Library" / "Application Support"
+    else:
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "headcount" / "records"
+
+
+def folders() -> tuple[Path, ...]:
+    """Every folder that measurements are read from, each once."""
+    return tuple(dict.fromkeys((shipped(), writable())))
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:

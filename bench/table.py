@@ -14,7 +14,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from bench.errors import UsageError
+from headcount.bench.errors import UsageError
 
 DASH = "–"
 """What an unknown value, None, prints as; it is never a 0."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from formulas.ledger import FORWARD_KINDS, Entry, Ledger
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger
 
 
 def nothing(entry: Entry) -> bool:

@@ -4,7 +4,7 @@ A selection names entries; a convention is a sum of selections. Both are functio
 integer, so that a convention is one more projection of the ledger.
 """
 
-from formulas.ledger import MAC_KINDS, Entry
+from headcount.formulas.ledger import MAC_KINDS, Entry
 
 
 def exact(entry: Entry) -> int:

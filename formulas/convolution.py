@@ -6,9 +6,9 @@ by channels in h_w groups, Linear d_m to d_m. A dynamic convolution predicts its
 
 from collections.abc import Sequence
 
-from formulas.ledger import Entry, Ledger, Size, at, ledger
-from formulas.linear import linear
-from formulas.transformer import (
+from headcount.formulas.blocks import linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.transformer import (
     Mixer,
     feed_forward,
     residual_norm,

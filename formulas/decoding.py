@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import ceil, prod
 
-from formulas.ledger import SELECTED, Entry, Ledger, Size, at, divide
-from formulas.transformer import Mixer
+from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, at, divide
+from headcount.formulas.transformer import Mixer
 
 
 def projects_keys_or_values(entry: Entry) -> bool:

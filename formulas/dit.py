@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from formulas.ledger import Entry, Ledger, Size, at, ledger, stack
-from formulas.linear import linear
-from formulas.transformer import Mixer, feed_forward
+from headcount.formulas.blocks import linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
+from headcount.formulas.transformer import Mixer, feed_forward
 
 
 def modulation(path: str, parts: str, *, B: Size, d_m: Size) -> Ledger:

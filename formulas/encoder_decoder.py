@@ -1,8 +1,8 @@
 """Encoder-decoder Transformer with any attention, and its translation embedding and output (section 5)."""
 
-from formulas.decoding import projects_keys_or_values
-from formulas.ledger import Entry, Ledger, Size, ledger
-from formulas.transformer import Mixer, decoder_layer, encoder_layer, tied_output, translation_embedding
+from headcount.formulas.decoding import projects_keys_or_values
+from headcount.formulas.ledger import Entry, Ledger, Size, ledger
+from headcount.formulas.transformer import Mixer, decoder_layer, encoder_layer, tied_output, translation_embedding
 
 
 def model(

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from formulas.ledger import Entry, Ledger, Size, at, ledger, stack
-from formulas.linear import linear, residual
-from formulas.transformer import Mixer
+from headcount.formulas.blocks import linear, residual
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
+from headcount.formulas.transformer import Mixer
 
 
 def rms_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:

@@ -4,9 +4,9 @@ A gate on the mean token weighs the experts: g = Softmax(W2 tanh(W1 mean(x))). T
 weight per head, so the heads themselves are computed once, as in multi-head attention.
 """
 
-from formulas.ledger import Entry, Ledger, Size, at, ledger
-from formulas.linear import linear
-from formulas.mha import layer as multi_head_attention
+from headcount.formulas.blocks import linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.mha import layer as multi_head_attention
 
 
 def layer(

@@ -1,8 +1,8 @@
 """Masked language model: a post-norm encoder with learned positions and a tied, biased output (section 5)."""
 
-from formulas.ledger import Entry, Ledger, Size, ledger
-from formulas.linear import layer_norm, linear
-from formulas.transformer import Mixer, encoder_layer
+from headcount.formulas.blocks import layer_norm, linear
+from headcount.formulas.ledger import Entry, Ledger, Size, ledger
+from headcount.formulas.transformer import Mixer, encoder_layer
 
 
 def model(attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, V: Size, N: Size, P: Size) -> Ledger:

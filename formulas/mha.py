@@ -5,8 +5,8 @@ W_att,i = Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)), y = sum_i (W_att,i V Wv_i) Wo_
 
 from dataclasses import replace
 
-from formulas.ledger import Entry, Ledger, Size, at, divide, ledger
-from formulas.linear import linear
+from headcount.formulas.blocks import linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 
 
 def macs_eq19(*, T: Size, d_m: Size) -> Size:

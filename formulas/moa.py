@@ -4,9 +4,9 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 (Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
 """
 
-from formulas.ledger import Entry, Ledger, Size, at, divide, ledger
-from formulas.linear import linear
-from formulas.mha import attention_ledger
+from headcount.formulas.blocks import linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.mha import attention_ledger
 
 
 def macs_eq18(*, T: Size, K: Size, D: Size, d_m: Size) -> Size:

@@ -7,9 +7,9 @@ read by every query that selected the head, whatever the token itself selected.
 
 from fractions import Fraction
 
-from formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, ledger
-from formulas.linear import linear
-from formulas.mha import attention_ledger, rope
+from headcount.formulas.blocks import linear
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, ledger
+from headcount.formulas.mha import attention_ledger, rope
 
 
 def layer(

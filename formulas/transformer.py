@@ -6,8 +6,8 @@ formulas.moa.layer with its own sizes already given. Keys and values of ``n`` of
 
 from collections.abc import Callable
 
-from formulas.ledger import Entry, Ledger, Size, at, ledger
-from formulas.linear import layer_norm, linear, residual
+from headcount.formulas.blocks import layer_norm, linear, residual
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 
 Mixer = Callable[..., Ledger]
 

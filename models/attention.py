@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.rotary import Rotary, rotate
+from headcount.models.rotary import Rotary, rotate
 
 
 def attend(

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from models.config import AttentionConfig, ConfigError, ModelConfig
-from models.kernels.choose import REFERENCE, select_implementation
-from models.moa import ExpertLinear
-from models.resolve import make_module
+from headcount.models.configs.make import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.kernels.choose import REFERENCE, select_implementation
+from headcount.models.moa import ExpertLinear
+from headcount.models.resolve import make_module
 
 
 def build(

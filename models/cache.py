@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.attention import own_projection
+from headcount.models.attention import own_projection
 
 
 class KeyValueCache:

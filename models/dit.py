@@ -5,11 +5,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models import losses
-from models.config import AttentionConfig, DiffusionTransformerConfig
-from models.encoder_decoder import sinusoidal_positions
-from models.resolve import make_module
-from models.transformer import FeedForward
+from headcount.models import losses
+from headcount.models.configs.make import AttentionConfig, DiffusionTransformerConfig
+from headcount.models.encoder_decoder import sinusoidal_positions
+from headcount.models.resolve import make_module
+from headcount.models.transformer import FeedForward
 
 
 def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models import losses
-from models.attention import drop
-from models.config import EncoderDecoderConfig
-from models.transformer import Decoder, Encoder, LayerCaches, relu
+from headcount.models import losses
+from headcount.models.attention import drop
+from headcount.models.configs.make import EncoderDecoderConfig
+from headcount.models.transformer import Decoder, Encoder, LayerCaches, relu
 
 
 class DecoderState(NamedTuple):

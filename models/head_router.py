@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.config import MixtureOfHeadAttentionConfig
-from models.router import Recorded, Routing
+from headcount.models.configs.make import MixtureOfHeadAttentionConfig
+from headcount.models.router import Recorded, Routing
 
 
 class HeadGates(NamedTuple):

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models import losses
-from models.cache import KeyValueCache
-from models.config import AttentionConfig, LlamaConfig
-from models.resolve import make_module
-from models.rotary import Rotary, rotary_table
+from headcount.models import losses
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.make import AttentionConfig, LlamaConfig
+from headcount.models.resolve import make_module
+from headcount.models.rotary import Rotary, rotary_table
 
 
 class RMSNorm(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.head_router import HeadRouter
-from models.router import Recorded, TopKRouter
+from headcount.models.head_router import HeadRouter
+from headcount.models.router import Recorded, TopKRouter
 
 Router = TopKRouter | HeadRouter
 

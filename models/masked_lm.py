@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models import losses
-from models.attention import drop
-from models.config import MaskedLanguageModelConfig
-from models.transformer import Encoder, gelu
+from headcount.models import losses
+from headcount.models.attention import drop
+from headcount.models.configs.make import MaskedLanguageModelConfig
+from headcount.models.transformer import Encoder, gelu
 
 RESERVED_POSITIONS = 2
 

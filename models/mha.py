@@ -3,12 +3,12 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.attention import attend, own_projection, split_heads, zero_padded
-from models.cache import Cached, KeyValueCache, keys_and_values
-from models.config import MultiHeadAttentionConfig
-from models.kernels.choose import REFERENCE, Selectable
-from models.kernels.fused import fused_attend
-from models.rotary import Rotary, rotate
+from headcount.models.attention import attend, own_projection, split_heads, zero_padded
+from headcount.models.cache import Cached, KeyValueCache, keys_and_values
+from headcount.models.configs.make import MultiHeadAttentionConfig
+from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.rotary import Rotary, rotate
 
 
 class MultiHeadAttention(Cached, Selectable):

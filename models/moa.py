@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.attention import attend, own_projection, zero_padded
-from models.cache import Cached, KeyValueCache, keys_and_values
-from models.config import MixtureOfAttentionHeadsConfig
-from models.kernels.choose import REFERENCE, Selectable
-from models.kernels.dense_all import dense_all
-from models.kernels.fused import fused_attend
-from models.kernels.grouped import grouped
-from models.kernels.loop import loop
-from models.router import TopKRouter
+from headcount.models.attention import attend, own_projection, zero_padded
+from headcount.models.cache import Cached, KeyValueCache, keys_and_values
+from headcount.models.configs.make import MixtureOfAttentionHeadsConfig
+from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.dense_all import dense_all
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.grouped import grouped
+from headcount.models.kernels.loop import loop
+from headcount.models.router import TopKRouter
 
 GATHERED_BYTES = 16 * 2**20
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here

@@ -6,14 +6,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.attention import attend, drop, hidden_keys, masked_softmax, own_projection, split_heads, zero_padded
-from models.cache import Cached, KeyValueCache, keys_and_values
-from models.config import MixtureOfHeadAttentionConfig
-from models.head_router import HeadGates, HeadRouter
-from models.kernels.choose import REFERENCE, Selectable
-from models.kernels.fused import fused_attend
-from models.kernels.ragged import ragged
-from models.rotary import Rotary, rotate
+from headcount.models.attention import (
+    attend,
+    drop,
+    hidden_keys,
+    masked_softmax,
+    own_projection,
+    split_heads,
+    zero_padded,
+)
+from headcount.models.cache import Cached, KeyValueCache, keys_and_values
+from headcount.models.configs.make import MixtureOfHeadAttentionConfig
+from headcount.models.head_router import HeadGates, HeadRouter
+from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.ragged import ragged
+from headcount.models.rotary import Rotary, rotate
 
 GATHERED_BYTES = 16 * 2**20
 

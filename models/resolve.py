@@ -4,7 +4,7 @@ import pkgutil
 
 from torch import nn
 
-from models.config import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.make import AttentionConfig, ConfigError, ModelConfig
 
 
 def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
@@ -14,4 +14,4 @@ def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
     """
     if config.module is None:
         raise ConfigError(f"{config.variant} has a closed form only, no module")
-    return pkgutil.resolve_name(f"models.{config.variant}:{config.module}")(config)
+    return pkgutil.resolve_name(f"headcount.models.{config.variant}:{config.module}")(config)

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.attention import drop
-from models.cache import KeyValueCache
-from models.config import AttentionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
-from models.resolve import make_module
+from headcount.models.attention import drop
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.make import AttentionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
+from headcount.models.resolve import make_module
 
 TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
 Activation = Callable[[Tensor], Tensor]

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cli import Parser, run
-from reports import blocks, document, readme
-from reports.results import GENERATED, ROOT
+from headcount.bench.cli import Parser, run
+from headcount.reports import blocks, document, readme
+from headcount.reports.results import GENERATED, ROOT
 
 PROG = "python -m reports"
 

@@ -1,6 +1,6 @@
 """How each counter reads each spelling of a layer, and the calls behind every difference, on cpu and on meta."""
 
-from reports import results
+from headcount.reports import results
 
 ABOUT = (
     "Each row is one way of writing MHA, MoA or a vocabulary projection, at small sizes. Cells are a counter's "

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from bench.table import Column
-from reports import latency, markdown
+from headcount.bench.table import Column
+from headcount.reports import latency, markdown
 
 ABOUT = (
     "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed "

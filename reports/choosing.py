@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from bench.table import Column
-from reports import markdown, results
+from headcount.bench.table import Column
+from headcount.reports import markdown, results
 
 DERIVED = (
     ("MoA layer", "Eq. 18", "T,S,K,E,D,d_model", ("--preset", "moa-8K8E128D")),

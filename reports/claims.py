@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import sympy
 
-from bench.table import Column
-from formulas import claims
-from formulas.claims import Claim, Paper, Search
-from formulas.symbols import by_letter
-from reports import counted, markdown
-from reports.printed import judged_ratios
+from headcount.bench.table import Column
+from headcount.formulas.published import claims
+from headcount.formulas.published.claims import Claim, Paper, Search
+from headcount.formulas.symbols import by_letter
+from headcount.reports import counted, markdown
+from headcount.reports.printed import judged_ratios
 
 
 def page() -> str:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from formulas import claims
-from reports import results
+from headcount.formulas.published import claims
+from headcount.reports import results
 
 Layer = Callable[..., dict[str, Any]]
 """From a point of a grid, and MoH's implementation, to the record of the layer there."""

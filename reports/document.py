@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from bench.table import Column
-from formulas.published import tables as published
-from reports import (
+from headcount.bench.table import Column
+from headcount.formulas.published import tables as published
+from headcount.reports import (
     audit,
     break_even,
     choosing,

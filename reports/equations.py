@@ -2,10 +2,10 @@
 
 import sympy
 
-from bench.table import Column
-from formulas import conventions, mha, moa
-from formulas.symbols import LEGEND, by_letter
-from reports import markdown
+from headcount.bench.table import Column
+from headcount.formulas import conventions, mha, moa
+from headcount.formulas.symbols import LEGEND, by_letter
+from headcount.reports import markdown
 
 PRINTED = {
     "Eq. 18": r"C_{MoA} = k T^2 d_h + 2 (k + 1) T d_h d_m",

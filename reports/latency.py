@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bench.latency_table import Columns
-from bench.statistics import paired_ratio, quantile
-from bench.table import Column
-from reports import markdown, results
+from headcount.bench.latency.statistics import paired_ratio, quantile
+from headcount.bench.latency.table import Columns
+from headcount.bench.table import Column
+from headcount.reports import markdown, results
 
 SENTENCE = (
     "The MoA paper's Limitations expect that without its memory copies the implementation would take at most half the "

@@ -4,7 +4,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from bench.table import Column, Markdown, Table
+from headcount.bench.table import Column, Markdown, Table
 
 
 def table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], notes: Sequence[Sequence[str]] = ()) -> str:

@@ -6,8 +6,8 @@ from functools import cache
 from math import ceil
 from typing import Any
 
-from bench.table import Column
-from reports import markdown, results
+from headcount.bench.table import Column
+from headcount.reports import markdown, results
 
 LAYERS = {
     "MHA 8 heads": "h=8 d_h=64",

@@ -2,11 +2,11 @@
 
 from fractions import Fraction
 
-from bench.table import Column
-from formulas import claims, conventions
-from formulas.ledger import Ledger
-from formulas.published import tables
-from reports import markdown, results
+from headcount.bench.table import Column
+from headcount.formulas import conventions
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.published import claims, tables
+from headcount.reports import markdown, results
 
 BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
 PARTS = {

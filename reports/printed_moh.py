@@ -3,10 +3,10 @@
 from fractions import Fraction
 from typing import Any
 
-from bench.table import Column
-from formulas import conventions
-from formulas.published import tables
-from reports import markdown, results
+from headcount.bench.table import Column
+from headcount.formulas import conventions
+from headcount.formulas.published import tables
+from headcount.reports import markdown, results
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 

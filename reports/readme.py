@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from bench.table import Column
-from reports import audit, latency, markdown, results, tables
+from headcount.bench.table import Column
+from headcount.reports import audit, latency, markdown, results, tables
 
 
 def blocks() -> Mapping[str, Callable[[], str]]:

@@ -6,16 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from threading import Lock, Semaphore
 from typing import Any
 
-from bench import records
-from formulas.ledger import Entry, Ledger
-from formulas.published.tables import MOA_NAMES, NAMES
+import headcount
+from headcount.bench import records
+from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.published.tables import MOA_NAMES, NAMES
 
-ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "reports" / "records"
+ROOT = headcount.CHECKOUT
+RECORDS = records.shipped()
 GENERATED = ROOT / "reports" / "generated"
 
 

@@ -1,8 +1,8 @@
 """The published tables in documents: printed, under the rule, exact, counted, with verdicts."""
 
-from bench.table import Column
-from formulas.published import tables
-from reports import markdown, results
+from headcount.bench.table import Column
+from headcount.formulas.published import tables
+from headcount.reports import markdown, results
 
 
 def verdicts() -> str:

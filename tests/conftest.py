@@ -7,6 +7,12 @@ import torch
 torch.set_num_threads(1)
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Benchmarks are for runs with pytest-benchmark: beside tests that run at once they time nothing."""
+    without = not config.pluginmanager.hasplugin("benchmark")
+    return True if without and collection_path.name == "benchmarks" else None
+
+
 @pytest.fixture
 def figure(record_property):
     """A function that takes one line to print after the test run."""

@@ -7,9 +7,9 @@ from importlib.metadata import version
 from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
-from bench.counters.reading import Reading, added_by_kind, unknown_kind, whole
-from bench.counters.undisturbed import arguments, device_of, undisturbed
-from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.counters.reading import Reading, added_by_kind, unknown_kind, whole
+from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 
 NAME = "fvcore"
 DEFAULT_DEVICE = "meta"

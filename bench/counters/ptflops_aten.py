@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from bench.counters import ptflops_run
-from bench.counters.reading import Reading, added_by_kind, unknown_kind
-from bench.counters.undisturbed import device_of
-from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.counters import ptflops_run
+from headcount.bench.counters.reading import Reading, added_by_kind, unknown_kind
+from headcount.bench.counters.undisturbed import device_of
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 
 NAME = "ptflops-aten"
 DEFAULT_DEVICE = "meta"

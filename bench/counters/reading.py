@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 
 
 class CounterError(RuntimeError):

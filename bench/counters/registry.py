@@ -5,11 +5,11 @@ from importlib import import_module
 from types import ModuleType
 
 COUNTERS = {
-    "ptflops-pytorch": "bench.counters.ptflops_pytorch",
-    "ptflops-aten": "bench.counters.ptflops_aten",
-    "fvcore": "bench.counters.fvcore_jit",
-    "torch": "bench.counters.torch_dispatch",
-    "right": "bench.counters.right",
+    "ptflops-pytorch": "headcount.bench.counters.ptflops_pytorch",
+    "ptflops-aten": "headcount.bench.counters.ptflops_aten",
+    "fvcore": "headcount.bench.counters.fvcore_jit",
+    "torch": "headcount.bench.counters.torch_dispatch",
+    "right": "headcount.bench.counters.right",
 }
 """Module paths. Each module has NAME, DEFAULT_DEVICE, VERIFIED, count, bills, predict and additions."""
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from bench.counters.reading import Reading, added_by_kind
-from bench.counters.undisturbed import arguments, device_of, undisturbed
-from bench.right.count import right_count
-from bench.trace.record import record
-from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.contractions.count import right_count
+from headcount.bench.counters.reading import Reading, added_by_kind
+from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.trace.record import record
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 
 NAME = "right"
 DEFAULT_DEVICE = "meta"

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.counters.reading import Reading, added_by_kind, macs_from_flops, unknown_kind
-from bench.counters.undisturbed import arguments, device_of, undisturbed
-from formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.counters.reading import Reading, added_by_kind, macs_from_flops, unknown_kind
+from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 
 NAME = "torch"
 DEFAULT_DEVICE = "meta"

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from types import ModuleType
 
-from bench.right.count import RightCount
-from bench.rules.bills import PRODUCT, Bill, unverified
-from bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
+from headcount.bench.contractions.count import RightCount
+from headcount.bench.rules.bills import PRODUCT, Bill, unverified
+from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
 

@@ -17,9 +17,9 @@ from math import prod
 
 import numpy as np
 
-from bench.rules.bills import PRODUCT, Bill, total
-from bench.rules.liveness import live_functions
-from bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
+from headcount.bench.rules.bills import PRODUCT, Bill, total
+from headcount.bench.rules.liveness import live_functions
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
 
 NAME = "fvcore"
 VERIFIED = {"fvcore": "0.1.5.post20221221", "torch": "2.13"}

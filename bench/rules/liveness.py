@@ -1,6 +1,6 @@
 """Which calls torch.jit keeps: those that an output, a side effect or a weight's new value depends on."""
 
-from bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 
 
 def live_functions(trace: Trace) -> set[int]:

@@ -12,8 +12,8 @@ Composite operations are not taken apart: under inference_mode a linear layer ar
 from collections.abc import Callable
 from math import prod
 
-from bench.rules.bills import PRODUCT, Bill, total
-from bench.trace.events import OPERATION, Event, Trace
+from headcount.bench.rules.bills import PRODUCT, Bill, total
+from headcount.bench.trace.events import OPERATION, Event, Trace
 
 NAME = "ptflops-aten"
 VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}

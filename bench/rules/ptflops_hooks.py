@@ -5,8 +5,8 @@ from math import prod
 
 from torch import nn
 
-from bench.rules.bills import PRODUCT
-from bench.trace.events import Event, ModuleFact
+from headcount.bench.rules.bills import PRODUCT
+from headcount.bench.trace.events import Event, ModuleFact
 
 Parts = Mapping[str, int]
 

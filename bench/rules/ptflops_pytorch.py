@@ -15,9 +15,9 @@ the trace, inside the operation.
 from collections.abc import Callable
 from math import prod
 
-from bench.rules.bills import PRODUCT, Bill, total
-from bench.rules.ptflops_hooks import HOOKS
-from bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
+from headcount.bench.rules.bills import PRODUCT, Bill, total
+from headcount.bench.rules.ptflops_hooks import HOOKS
+from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
 
 NAME = "ptflops-pytorch"
 VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}

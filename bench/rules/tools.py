@@ -1,6 +1,6 @@
 """The rules by counter."""
 
-from bench.rules import fvcore_jit, ptflops_aten, ptflops_pytorch, torch_dispatch
+from headcount.bench.rules import fvcore_jit, ptflops_aten, ptflops_pytorch, torch_dispatch
 
 RULES = {rules.NAME: rules for rules in (ptflops_pytorch, ptflops_aten, fvcore_jit, torch_dispatch)}
 NAMES = tuple(name for rules in RULES.values() for name in rules.NAMES)

@@ -7,8 +7,8 @@ operation that is not in it is 0 without a warning, fused attention on the CPU a
 from collections.abc import Callable
 from math import prod
 
-from bench.rules.bills import PRODUCT, Bill, total
-from bench.trace.events import OPERATION, Event, TensorFact, Trace
+from headcount.bench.rules.bills import PRODUCT, Bill, total
+from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
 
 NAME = "torch"
 VERIFIED = {"torch": "2.13"}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from bench.spellings import cores, experts, layers, projections
-from formulas import mha, moa
-from formulas.ledger import Entry, Ledger
+from headcount.bench.spellings import cores, experts, layers, projections
+from headcount.formulas import mha, moa
+from headcount.formulas.ledger import Entry, Ledger
 
 B, T, S, D_MODEL, HEADS, KV_HEADS, EXPERTS, TOP_K, WIDTH, VOCABULARY = 2, 7, 11, 48, 6, 3, 5, 3, 16, 29
 """Sizes of all spellings; widths are multiples of 8, because F.grouped_mm takes no others on meta."""

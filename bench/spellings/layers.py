@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.spellings.experts import Experts
+from headcount.bench.spellings.experts import Experts
 
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 

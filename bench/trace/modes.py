@@ -9,8 +9,8 @@ from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.trace.events import FUNCTION, OPERATION, Event
-from bench.trace.names import ORIGINAL, Guards
+from headcount.bench.trace.events import FUNCTION, OPERATION, Event
+from headcount.bench.trace.names import ORIGINAL, Guards
 
 _DIFFERENTIATES = "headcount: index of the event that this node differentiates"
 _LAYOUT_QUESTIONS = {

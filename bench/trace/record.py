@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from bench.trace.events import Trace
-from bench.trace.modes import tensors_of
-from bench.trace.recorder import Recorder
+from headcount.bench.trace.events import Trace
+from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.recorder import Recorder
 
 TOOLS = ("torch", "ptflops", "fvcore")
 

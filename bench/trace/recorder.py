@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.autograd.function import _SingleLevelFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
-from bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
-from bench.trace.names import Guards, replacing, watch
+from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
+from headcount.bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
+from headcount.bench.trace.names import Guards, replacing, watch
 
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from formulas.rounding import Printing
+from headcount.formulas.published.rounding import Printing
 
 VERDICTS = ("reproduced", "explained", "no rule", "unexplained", "nothing printed")
 MOA_NAMES = ("moa-table1", "moa-table2", "moa-table3")
@@ -68,7 +68,8 @@ def load(name: str) -> PublishedTable:
     """The table called ``name``. Raises ValueError, with the list of names, where there is none."""
     if name not in NAMES:
         raise ValueError(f"unknown table {name!r}; choose from {', '.join(NAMES)}")
-    data = tomllib.loads(files("formulas.published").joinpath(f"{name.replace('-', '_')}.toml").read_bytes().decode())
+    file = files("headcount.formulas.published").joinpath(f"{name.replace('-', '_')}.toml")
+    data = tomllib.loads(file.read_bytes().decode())
     rule = dict(data.get("macs_rule", {}))
     return PublishedTable(
         name=data["name"],

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from models.config import ConfigError
+from headcount.models.configs.make import ConfigError
 
 REFERENCE, AUTO = "reference", "auto"
 

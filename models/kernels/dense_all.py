@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.kernels.fused import fused_attend
+from headcount.models.kernels.fused import fused_attend
 
 
 def dense_all(

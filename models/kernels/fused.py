@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.attention import hidden_keys
+from headcount.models.attention import hidden_keys
 
 
 def fused_attend(

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.kernels.choose import say_once
-from models.kernels.fused import fused_attend
-from models.kernels.segments import collect, make_segments, spread
+from headcount.models.kernels.choose import say_once
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.segments import collect, make_segments, spread
 
 ALIGNED_BYTES = 16
 

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.attention import attend
-from models.router import Routing
+from headcount.models.attention import attend
+from headcount.models.router import Routing
 
 
 class Dispatch(NamedTuple):

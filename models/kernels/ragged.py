@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.config import ConfigError
-from models.kernels.segments import Segments, collect, make_segments, spread
-from models.rotary import Rotary, rotate
+from headcount.models.configs.make import ConfigError
+from headcount.models.kernels.segments import Segments, collect, make_segments, spread
+from headcount.models.rotary import Rotary, rotate
 
 
 def ragged(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bench import records
-from bench.errors import UsageError
+from headcount.bench import records
+from headcount.bench.errors import UsageError
 
 
 def test_records_come_back_in_order_with_their_schema_version(tmp_path):

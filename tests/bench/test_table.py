@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from bench.errors import EnvironmentMissing, UsageError
-from bench.table import RENDERERS, Column, Table, open_output, renderer, write_json
+from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.table import RENDERERS, Column, Table, open_output, renderer, write_json
 
 TABLE = Table(
     "moa-layers",

@@ -4,7 +4,10 @@ import re
 
 import pytest
 
-from formulas import activations, activations_mha, activations_moa, activations_moh
+from headcount.formulas.activations import mha as activations_mha
+from headcount.formulas.activations import moa as activations_moa
+from headcount.formulas.activations import moh as activations_moh
+from headcount.formulas.activations import schedule as activations
 
 
 def test_a_schedule_remembers_what_was_live_when_most_was():

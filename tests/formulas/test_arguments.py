@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from formulas.arguments import PrintedRow, no_common_rule
-from formulas.ledger import Entry, ledger
+from headcount.formulas.ledger import Entry, ledger
+from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 
 
 def printed(name, number, sizes, step=10):

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from formulas import conventions, mha, moa
-from formulas.symbols import by_letter
+from headcount.formulas import conventions, mha, moa
+from headcount.formulas.symbols import by_letter
 
 B, T, S, D, E, K, H, G, DH, DM = sympy.symbols("B T S D E K h g d_h d_m", positive=True, integer=True)
 

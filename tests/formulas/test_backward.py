@@ -1,8 +1,8 @@
 """The backward pass follows from the forward ledger."""
 
-from formulas.backward import backward, scores
-from formulas.ledger import BACKWARD_KINDS, FORWARD_KINDS, MAC_KINDS, Entry, Ledger
-from formulas.mha import layer
+from headcount.formulas.backward import backward, scores
+from headcount.formulas.ledger import BACKWARD_KINDS, FORWARD_KINDS, MAC_KINDS, Entry, Ledger
+from headcount.formulas.mha import layer
 
 MHA = layer("", B=2, T=7, S=17, d_m=35, h=5, d_h=7, g=5)
 PROJECTIONS, ATTENTION = 2 * 35 * 35 * (7 + 17 + 17 + 7), 2 * 5 * 7 * 17 * 7

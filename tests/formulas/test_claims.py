@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from formulas import claims
-from formulas.published import tables
+from headcount.formulas.published import claims, tables
 
 FOUND = claims.load()
 BY_NAME = {claim.name: claim for claim in FOUND.claims}

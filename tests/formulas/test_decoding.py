@@ -5,8 +5,8 @@ import itertools
 import pytest
 import sympy
 
-from formulas import decoding, encoder_decoder, llama, mha, moa, moh
-from formulas.ledger import Entry, Ledger, ledger
+from headcount.formulas import decoding, encoder_decoder, llama, mha, moa, moh
+from headcount.formulas.ledger import Entry, Ledger, ledger
 
 
 def mha_form(path, **sizes):

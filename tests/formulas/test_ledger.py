@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from formulas.ledger import MAC_KINDS, OTHER_KINDS, Entry, Ledger, at, divide, ledger
-from formulas.symbols import LEGEND, by_letter
+from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, Entry, Ledger, at, divide, ledger
+from headcount.formulas.symbols import LEGEND, by_letter
 
 ROUTED = Entry(
     "a.q_proj", "expert_linear", {"B": 2, "T": 7, "K": 3, "d_m": 13, "D": 5}, weight={"E": 11, "d_m": 13, "D": 5}

@@ -5,9 +5,9 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from formulas import mha, moh
-from formulas.ledger import Entry, Ledger, ledger, stack
-from formulas.symbols import by_letter
+from headcount.formulas import mha, moh
+from headcount.formulas.ledger import Entry, Ledger, ledger, stack
+from headcount.formulas.symbols import by_letter
 
 B, T, S, N, DM, H, SH, R, DH, G = sympy.symbols("B T S n d_m h s r d_h g", positive=True, integer=True)
 SIZES = dict(B=2, T=7, S=5, d_m=13, h=11, s=3, r=5, d_h=17, g=11)

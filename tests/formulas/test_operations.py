@@ -6,8 +6,8 @@ and arXiv 2005.06537's gate have closed forms only). Letters are legend letters;
 
 import pytest
 
-from formulas import convolution, dit, encoder_decoder, llama, mae, masked_lm, mha, moa, moh
-from formulas.symbols import by_letter
+from headcount.formulas import convolution, dit, encoder_decoder, llama, mae, masked_lm, mha, moa, moh
+from headcount.formulas.symbols import by_letter
 
 
 def operations(form):

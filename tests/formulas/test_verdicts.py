@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from formulas import verdicts
-from formulas.ledger import Entry, ledger
-from formulas.published.tables import Adjustment, PublishedTable, Row
-from formulas.rounding import Printing
-from formulas.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
+from headcount.formulas.ledger import Entry, ledger
+from headcount.formulas.published import verdicts
+from headcount.formulas.published.rounding import Printing
+from headcount.formulas.published.tables import Adjustment, PublishedTable, Row
+from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
 
 
 def row(name, macs=None, *, params=None, activated=None, verdict="reproduced", adjust=(), note=None):

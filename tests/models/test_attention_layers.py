@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.build import build, example_inputs
-from models.config import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
 
 BATCH, TGT, SRC = 2, 5, 7
 
@@ -217,7 +217,7 @@ def test_chunks_of_gathered_experts_change_neither_output_nor_gradient(config, c
     expected = gradients(whole, layer, query, key)
     products = []
     bmm = torch.bmm
-    monkeypatch.setattr("models.moa.GATHERED_BYTES", chunk_bytes)
+    monkeypatch.setattr("headcount.models.moa.GATHERED_BYTES", chunk_bytes)
     monkeypatch.setattr(torch, "bmm", lambda a, b: products.append(len(a)) or bmm(a, b))
     chunked = layer(query, key)
     rows = BATCH * TGT * config.top_k

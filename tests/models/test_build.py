@@ -9,10 +9,10 @@ from fvcore.nn import FlopCountAnalysis
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from models.build import build, example_inputs
-from models.config import MODELS, ConfigError, make_config
-from models.encoder_decoder import sinusoidal_positions
-from models.presets import PRESETS, preset
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import MODELS, ConfigError, make_config
+from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.encoder_decoder import sinusoidal_positions
 
 CLOSED_FORM_ONLY = {"mae-7": "mae", "lightconv": "convolution", "dynamicconv": "convolution"}
 BUILDABLE = [name for name in PRESETS if name not in CLOSED_FORM_ONLY]
@@ -210,7 +210,7 @@ def test_inputs_longer_than_the_position_table_are_refused():
 def test_counts_depend_on_neither_device_dtype_nor_chunks(config, device, dtype, monkeypatch):
     readings = set()
     for chunk_bytes, where, kind in ((10**9, "cpu", torch.float32), (1, device, dtype), (3000, device, dtype)):
-        monkeypatch.setattr("models.moa.GATHERED_BYTES", chunk_bytes)
+        monkeypatch.setattr("headcount.models.moa.GATHERED_BYTES", chunk_bytes)
         options = {"dtype": kind} if config.variant in ("mha", "moa", "moh") else {}
         model, inputs = (
             build(config, device=where, dtype=kind),

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from models.config import (
+from headcount.models.configs.make import (
     ConfigError,
     ConvolutionConfig,
     EncoderDecoderConfig,
@@ -19,7 +19,7 @@ from models.config import (
     field_types,
     make_config,
 )
-from models.presets import PRESETS, parse_overrides, preset
+from headcount.models.configs.presets import PRESETS, parse_overrides, preset
 
 MHA = {"attention": "mha", "d_model": 15, "num_heads": 3}
 MOA = {"attention": "moa", "d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}

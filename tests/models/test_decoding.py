@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.build import build
-from models.cache import KeyValueCache
-from models.config import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig, make_config
-from models.encoder_decoder import sinusoidal_positions
+from headcount.models.build import build
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig, make_config
+from headcount.models.encoder_decoder import sinusoidal_positions
 
 LAYERS = {
     "moa-K3-E7-dm11-D5": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5, bias=True),

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.build import build, example_inputs
-from models.config import ConfigError, make_config
-from models.presets import PRESETS, preset
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import ConfigError, make_config
+from headcount.models.configs.presets import PRESETS, preset
 
 SIZES = dict(model="dit", d_model=20, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 MHA = dict(attention="mha", num_heads=3, head_dim=5)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models.build import build
-from models.config import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
-from models.kernels import grouped
-from models.losses import auxiliary_loss, tokens_per_expert
+from headcount.models.build import build
+from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
+from headcount.models.kernels import grouped
+from headcount.models.losses import auxiliary_loss, tokens_per_expert
 
 MOA = {
     "K3-E7-dm11-D5": dict(d_model=11, num_experts=7, top_k=3, head_dim=5),

@@ -5,11 +5,16 @@ import logging
 import pytest
 import torch
 
-from models.build import build
-from models.config import ConfigError, MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig, make_config
-from models.kernels import grouped
-from models.kernels.choose import Selectable, implementations_used, say_once, select_implementation
-from models.moa import automatic_for
+from headcount.models.build import build
+from headcount.models.configs.make import (
+    ConfigError,
+    MixtureOfAttentionHeadsConfig,
+    MultiHeadAttentionConfig,
+    make_config,
+)
+from headcount.models.kernels import grouped
+from headcount.models.kernels.choose import Selectable, implementations_used, say_once, select_implementation
+from headcount.models.moa import automatic_for
 
 SOME = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5)
 ALL = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=5, top_k=5, head_dim=3)

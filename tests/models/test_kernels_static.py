@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.build import build
-from models.config import MixtureOfAttentionHeadsConfig
-from models.kernels import grouped
+from headcount.models.build import build
+from headcount.models.configs.make import MixtureOfAttentionHeadsConfig
+from headcount.models.kernels import grouped
 
 CONFIGS = {
     "K3-E7-dm24-D8": MixtureOfAttentionHeadsConfig(d_model=24, num_experts=7, top_k=3, head_dim=8, bias=True),

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from models import losses
-from models.build import build, example_inputs
-from models.config import ConfigError, make_config
+from headcount.models import losses
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import ConfigError, make_config
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.attention import attend
-from models.build import build, example_inputs
-from models.config import make_config
+from headcount.models.attention import attend
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import make_config
 
 DENSE = {"attention": "mha", "num_heads": 3, "head_dim": 5}
 LAYERS = {

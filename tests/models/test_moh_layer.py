@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from models.build import build, example_inputs
-from models.cache import KeyValueCache
-from models.config import MixtureOfHeadAttentionConfig, MultiHeadAttentionConfig
-from models.rotary import rotary_table, rotate
+from headcount.models.build import build, example_inputs
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.make import MixtureOfHeadAttentionConfig, MultiHeadAttentionConfig
+from headcount.models.rotary import rotary_table, rotate
 
 LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
 HEADS = {  # h, s, r, g
@@ -130,7 +130,7 @@ def both(config, seed=0):
 @pytest.mark.parametrize("gates", ["released", "printed"])
 @pytest.mark.parametrize("name", ["two-groups", "no-shared", "one-shared", "nothing-routed", "grouped"])
 def test_dense_and_sparse_agree_forward_and_backward(name, gates, router, monkeypatch):
-    monkeypatch.setattr("models.moh.GATHERED_BYTES", 5_000)
+    monkeypatch.setattr("headcount.models.moh.GATHERED_BYTES", 5_000)
     dense, sparse, x = both(config_of(name, gates=gates, router=router))
     rotary = rotary_table(7, 10, 1e4, dtype=torch.float64)
     padding = torch.zeros(2, 7, dtype=torch.bool)

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from models import losses
-from models.build import build, example_inputs
-from models.config import MixtureOfHeadAttentionConfig
+from headcount.models import losses
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import MixtureOfHeadAttentionConfig
 
 HEADS = {"two-groups": (7, 3, 2), "no-shared": (5, 0, 3), "nothing-routed": (3, 3, 0)}  # h, s, r
 FORMS = ("dense", "sparse")

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.build import build
-from models.config import ConfigError, make_config
-from models.kernels import ragged
-from models.rotary import rotary_table
+from headcount.models.build import build
+from headcount.models.configs.make import ConfigError, make_config
+from headcount.models.kernels import ragged
+from headcount.models.rotary import rotary_table
 
 B, T, S = 3, 7, 11
 CASES = {

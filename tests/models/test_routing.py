@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 import torch
 
-from models import losses
-from models.build import build, example_inputs
-from models.config import MixtureOfAttentionHeadsConfig, make_config
-from models.router import TopKRouter
+from headcount.models import losses
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, make_config
+from headcount.models.router import TopKRouter
 
 # (batch, tokens, top_k, num_experts)
 SIZES = [(2, 5, 3, 11), (3, 7, 1, 5), (1, 13, 5, 5), (2, 3, 1, 1)]

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.build import build, example_inputs
-from models.config import make_config
-from models.encoder_decoder import sinusoidal_positions
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import make_config
+from headcount.models.encoder_decoder import sinusoidal_positions
 
 SIZES = {"attention": "mha", "d_model": 15, "num_heads": 3, "d_ff": 17, "vocab_size": 19}
 LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 7}

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from formulas import claims as data
-from formulas.published import tables
-from reports import claims, printed, results
+from headcount.formulas.published import claims as data
+from headcount.formulas.published import tables
+from headcount.reports import claims, printed, results
 
 FOUND = data.load()
 BY_NAME = {claim.name: claim for claim in FOUND.claims}

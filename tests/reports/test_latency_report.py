@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench import records
-from reports import break_even, latency, results
+from headcount.bench import records
+from headcount.reports import break_even, latency, results
 
 
 def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8K8E128D", kind="cpu", **facts):

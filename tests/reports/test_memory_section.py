@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from reports import memory, results
+from headcount.reports import memory, results
 
 
 def test_the_reading_follows_the_rows():

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from formulas.published import tables
-from reports import printed_moh, results
+from headcount.formulas.published import tables
+from headcount.reports import printed_moh, results
 
 
 def lines(text):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import __main__ as command
-from reports import blocks, document, readme, results
+from headcount.reports import __main__ as command
+from headcount.reports import blocks, document, readme, results
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,124 @@
+"""The right count of a recorded run: every contraction once, every other operation accounted for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from headcount.bench.contractions.kinds import Kinds
+from headcount.bench.contractions.no_contraction import holds_none
+from headcount.bench.contractions.products import Product, products
+from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
+
+COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
+
+Formula = Callable[[Event], int]
+"""MACs of an operation that this table does not know, from its recorded arguments and result."""
+
+
+class UncountedError(RuntimeError):
+    """A run held operations that nobody knows; ``uncounted`` are their audit lines."""
+
+    def __init__(self, uncounted: tuple["AuditLine", ...]) -> None:
+        self.uncounted = uncounted
+        lines = "; ".join(line.text() for line in uncounted)
+        super().__init__(f"operations that may hold uncounted products: {lines}")
+
+
+@dataclass(frozen=True)
+class AuditLine:
+    """All calls of one operation from one module: its state, and the shapes of the first call."""
+
+    operation: str
+    state: str
+    path: str
+    calls: int
+    shapes: tuple[tuple[int, ...], ...]
+
+    def text(self) -> str:
+        """One phrase that names operation, shapes and module."""
+        shapes = " ".join("x".join(map(str, shape)) or "scalar" for shape in self.shapes) or "no tensors"
+        times = f"{self.calls} times, " if self.calls > 1 else ""
+        return f"{self.operation} on {shapes} ({times}in {self.path or 'the model'})"
+
+
+@dataclass(frozen=True)
+class RightCount:
+    """``ledger`` of all contractions, by module path and kind; ``audit`` of all dispatched operations.
+
+    ``by_event`` holds (kind, product) of each operation event, for explanations.
+    """
+
+    ledger: Ledger
+    audit: tuple[AuditLine, ...]
+    by_event: Mapping[int, list[tuple[str, Product]]]
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the run."""
+        return self.ledger.macs
+
+    @property
+    def uncounted(self) -> tuple[AuditLine, ...]:
+        """The audit lines of operations that nobody knows."""
+        return tuple(line for line in self.audit if line.state == UNKNOWN)
+
+
+def right_count(
+    trace: Trace, *, allow_uncounted: bool = False, formulas: Mapping[str, Formula] | None = None
+) -> RightCount:
+    """The count of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
+
+    Raises UncountedError for operations that neither hold known products nor are known to hold none;
+    ``allow_uncounted`` leaves them in the audit instead.
+    """
+    formulas = formulas or {}
+    found: dict[int, list[Product]] = {}
+    audit: dict[tuple[str, str], AuditLine] = {}
+    for event in trace.operations():
+        parts = _products(event, formulas)
+        if parts is not None:
+            found[event.index] = parts
+        state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
+        line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
+        audit[event.name, event.path] = replace(line, calls=line.calls + 1)
+    out = RightCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
+    if out.uncounted and not allow_uncounted:
+        raise UncountedError(out.uncounted)
+    return replace(out, ledger=_ledger(trace, out.by_event))
+
+
+def right_parts(trace: Trace) -> list[tuple[str, Product]]:
+    """Each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
+    found, unknown = {}, []
+    for event in trace.operations():
+        parts = products(event)
+        if parts is not None:
+            found[event.index] = parts
+        elif not holds_none(event.name):
+            unknown.append(AuditLine(event.name, UNKNOWN, event.path, 1, _shapes(event)))
+    if unknown:
+        raise UncountedError(tuple(unknown))
+    return [pair for pairs in Kinds(trace, found).found.values() for pair in pairs]
+
+
+def _products(event: Event, formulas: Mapping[str, Formula]) -> list[Product] | None:
+    if event.name in formulas:
+        return [Product({"i": formulas[event.name](event)}, tuple(event.tensors()), "contraction")]
+    return products(event)
+
+
+def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> Ledger:
+    """Equal products of one module as one entry with repetitions, in order of first appearance."""
+    times: dict[tuple, int] = {}
+    for index, parts in by_event.items():
+        for kind, product in parts:
+            if kind not in MAC_KINDS:
+                raise ValueError(f"{kind!r} is no kind of product")
+            key = (trace.events[index].path, kind, tuple(product.dims.items()))
+            times[key] = times.get(key, 0) + 1
+    return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))
+
+
+def _shapes(event: Event) -> tuple[tuple[int, ...], ...]:
+    found: list[TensorFact] = list(tensors_in(event.args))
+    return tuple(fact.shape for fact in found)

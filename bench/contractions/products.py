@@ -1,0 +1,223 @@
+"""Operations that hold contractions: each call as products of named sizes (b times m x k by k x n)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from headcount.bench.trace.events import Event, TensorFact
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" where the operands decide it."""
+
+    dims: Mapping[str, int]
+    operands: tuple[TensorFact, ...]
+    kind: str = ""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return prod(self.dims.values())
+
+
+def products(event: Event) -> list[Product] | None:
+    """The contractions of an operation; None where it is not one of this table, or not in a form known here."""
+    rule = RULES.get(event.name)
+    return rule(event) if rule else None
+
+
+def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
+    """Arguments ``first`` (…, m, k) and ``second`` (…, k, n), both with the same leading dimensions."""
+
+    def rule(event: Event) -> list[Product]:
+        a, b = event.args[first], event.args[second]
+        *batch, m, k = a.shape
+        dims = {"b": prod(batch)} if batch else {}
+        return [Product({**dims, "m": m, "i": k, "j": b.shape[-1]}, (a, b))]
+
+    return rule
+
+
+def _vector(first: int, second: int) -> Callable[[Event], list[Product]]:
+    def rule(event: Event) -> list[Product]:
+        a, b = event.args[first], event.args[second]
+        dims = {"m": a.shape[0], "i": a.shape[1]} if len(a.shape) == 2 else {"i": a.shape[0]}
+        return [Product(dims, (a, b))]
+
+    return rule
+
+
+def _by_output(event: Event) -> list[Product]:
+    """First operand (…, m, k) and an output (…, m, n): weights that are packed or transposed."""
+    a, b = event.args[:2]
+    *rows, k = a.shape
+    return [Product({"m": prod(rows), "i": k, "j": event.out.shape[-1]}, (a, b))]
+
+
+def _grouped(event: Event) -> list[Product]:
+    """Groups of rows against one matrix each. (m, k) x (g, k, n), (g, m, k) x (k, n), (m, k) x (k, n) with groups
+    along k (a weight gradient), (g, m, k) x (g, k, n)."""
+    a, b = event.args[:2]
+    *batch, m, k = a.shape
+    dims = {"m": m, "i": k, "j": b.shape[-1]}
+    if batch and len(b.shape) == 3:
+        dims = {"b": batch[0], **dims}
+    return [Product(dims, (a, b), "expert_linear")]
+
+
+def _convolution(event: Event) -> list[Product]:
+    x, weight, transposed = event.args[0], event.args[1], event.args[6]
+    return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
+
+
+def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
+    """Positions m, summed k and columns n; a transposed convolution spreads each input position."""
+    batch = x.shape[0]
+    if transposed:
+        return {"b": batch, "m": prod(x.shape[2:]), "i": x.shape[1], "j": prod(weight.shape[1:])}
+    return {"b": batch, "m": prod(out.shape[2:]), "i": prod(weight.shape[1:]), "j": weight.shape[0]}
+
+
+def _convolution_backward(event: Event) -> list[Product]:
+    gradient, x, weight = event.args[:3]
+    transposed, mask = event.args[7], event.args[10]
+    dims = _window_dims(x, weight, gradient, transposed)
+    operands = ((gradient, weight), (gradient, x))
+    kinds = ("conv_dx", "conv_dw")
+    return [Product(dims, pair, kind) for wanted, pair, kind in zip(mask[:2], operands, kinds, strict=True) if wanted]
+
+
+def _attention(event: Event) -> list[Product]:
+    """Fused attention over (B, h, T, d), (B, g, S, d) and (B, g, S, d_v)."""
+    q, k, v = event.args[:3]
+    return _attention_products(q, k, v, q.shape[0] * q.shape[1], q.shape[2], k.shape[2])
+
+
+def _attention_tokens_first(lengths_at: int) -> Callable[[Event], list[Product] | None]:
+    """The same over (B, T, h, d); None for packed sequences, whose lengths are values."""
+
+    def rule(event: Event) -> list[Product] | None:
+        q, k, v = event.args[:3]
+        if len(q.shape) != 4 or isinstance(event.args[lengths_at], TensorFact):
+            return None
+        return _attention_products(q, k, v, q.shape[0] * q.shape[2], q.shape[1], k.shape[1])
+
+    return rule
+
+
+def _attention_products(q, k, v, heads: int, queries: int, keys: int) -> list[Product]:
+    return [
+        Product({"b": heads, "m": queries, "i": q.shape[-1], "j": keys}, (q, k), "scores"),
+        Product({"b": heads, "m": queries, "i": keys, "j": v.shape[-1]}, (v,), "values"),
+    ]
+
+
+def _attention_backward(event: Event) -> list[Product]:
+    return _attention_gradients(event.args[0], *event.args[1:4])
+
+
+def _flex_backward(event: Event) -> list[Product]:
+    return _attention_gradients(event.args[5], *event.args[:3])
+
+
+def _attention_gradients(gradient, q, k, v) -> list[Product]:
+    """Five products: the scores once more, then the gradients of weights, values, queries and keys."""
+    heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
+    keys, out = k.shape[2], v.shape[3]
+    return [
+        Product({"b": heads, "m": queries, "i": width, "j": keys}, (q, k), "scores_recompute"),
+        Product({"b": heads, "m": queries, "i": out, "j": keys}, (gradient, v), "values_dx"),
+        Product({"b": heads, "m": keys, "i": queries, "j": out}, (gradient,), "values_dw"),
+        Product({"b": heads, "m": queries, "i": keys, "j": width}, (k,), "scores_dx"),
+        Product({"b": heads, "m": keys, "i": queries, "j": width}, (q,), "scores_dw"),
+    ]
+
+
+def _native_attention(event: Event) -> list[Product]:
+    """nn.MultiheadAttention's fast path: packed in-projection, attention, out-projection."""
+    q, k, v, width, heads, packed, _, out = event.args[:8]
+    return _self_attention(q, k, v, width, heads, packed, out)
+
+
+def _self_attention(q, k, v, width, heads, packed, out) -> list[Product]:
+    batch, queries, _ = q.shape
+    keys, head = k.shape[1], width // heads
+    rows = queries + k.shape[1] + v.shape[1]
+    return [
+        Product({"b": batch, "m": rows, "i": width, "j": width}, (q, packed), "linear"),
+        Product({"b": batch * heads, "m": queries, "i": head, "j": keys}, (), "scores"),
+        Product({"b": batch * heads, "m": queries, "i": keys, "j": head}, (), "values"),
+        Product({"b": batch, "m": queries, "i": width, "j": width}, (out,), "linear"),
+    ]
+
+
+def _native_encoder_layer(event: Event) -> list[Product]:
+    """nn.TransformerEncoderLayer's fast path: self-attention and two linear layers."""
+    x, width, heads, packed, _, out = event.args[:6]
+    rows = prod(x.shape[:-1])
+    fed = [
+        Product({"m": rows, "i": weight.shape[1], "j": weight.shape[0]}, (weight,), "linear")
+        for weight in (event.args[14], event.args[16])
+    ]
+    return _self_attention(x, x, x, width, heads, packed, out) + fed
+
+
+def _recurrent(event: Event) -> list[Product]:
+    """One recurrent layer in one call: every row of the input through each of its weight matrices."""
+    x = event.args[0]
+    weights = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:3]
+    rows = prod(x.shape[:-1])
+    return [
+        Product({"m": rows, "i": weight.shape[1], "j": weight.shape[0]}, (x, weight), "linear")
+        for weight in weights
+        if len(weight.shape) == 2
+    ]
+
+
+RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
+    "mm": _matrices(0, 1),
+    "bmm": _matrices(0, 1),
+    "addmm": _matrices(1, 2),
+    "_addmm_activation": _matrices(1, 2),
+    "baddbmm": _matrices(1, 2),
+    "addbmm": _matrices(1, 2),
+    "addmm_": _matrices(1, 2),
+    "baddbmm_": _matrices(1, 2),
+    "addbmm_": _matrices(1, 2),
+    "_scaled_mm": _matrices(0, 1),
+    "_int_mm": _matrices(0, 1),
+    "mv": _vector(0, 1),
+    "addmv": _vector(1, 2),
+    "addmv_": _vector(1, 2),
+    "dot": _vector(0, 1),
+    "vdot": _vector(0, 1),
+    "linear": _by_output,
+    "_weight_int8pack_mm": _by_output,
+    "_weight_int4pack_mm": _by_output,
+    "_weight_int4pack_mm_for_cpu": _by_output,
+    "_grouped_mm": _grouped,
+    "_scaled_grouped_mm": _grouped,
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "convolution_overrideable": _convolution,
+    "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_cudnn_attention": _attention,
+    "_scaled_dot_product_fused_attention_overrideable": _attention,
+    "flex_attention": _attention,
+    "_flash_attention_forward": _attention_tokens_first(3),
+    "_efficient_attention_forward": _attention_tokens_first(4),
+    "_scaled_dot_product_flash_attention_backward": _attention_backward,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
+    "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
+    "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    "flex_attention_backward": _flex_backward,
+    "_native_multi_head_attention": _native_attention,
+    "_transformer_encoder_layer_fwd": _native_encoder_layer,
+    "mkldnn_rnn_layer": _recurrent,
+    "_cudnn_rnn": _recurrent,
+}

@@ -1,0 +1,195 @@
+"""``python -m bench.derive``: the closed form of a module, found by running it.
+
+    python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
+    python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
+    python -m bench.derive --preset transformer-base --part model --vars T,S,d_model,d_ff,vocab_size,N_enc,N_dec
+    python -m bench.derive --module FILE.py:FUNCTION --vars T,h,d_h --base d_h=8:8
+
+FUNCTION takes the variables as keyword integers and returns (module, inputs); where one size must divide another, let
+it take their quotient. One run with symbols for the sizes
+gives the polynomial; where the module wants numbers, counts on a grid do, and the output says so. Exit codes: 0
+fine; 1 the count is no polynomial, or not the closed form; 2 wrong usage, or a module that cannot be built at a
+point of the grid.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headcount.bench.cli import Parser, run
+from headcount.bench.errors import UsageError
+from headcount.bench.macs.module import OURS, environment, settings
+from headcount.bench.render import FORMATS, Row, Section, emit
+from headcount.bench.table import Column, Table, open_output
+
+PROG = "python -m bench.derive"
+PARTS = ("attention", "feed-forward", "model")
+_START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.derive_child import main; sys.exit(main())"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of bench.derive."""
+    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
+    out.add_argument("--part", choices=PARTS, default="attention", help="what of the preset")
+    out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
+    out.add_argument("--set", nargs="+", metavar="NAME=VALUE", default=[], help="what else is fixed")
+    out.add_argument("--vars", metavar="NAME,NAME", help="the sizes that the closed form is in")
+    out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="where the points are")
+    out.add_argument("--format", choices=FORMATS, default="text")
+    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    if bool(args.preset) == bool(args.module):
+        raise UsageError("give --preset or --module")
+    names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise UsageError(f"--vars names {', '.join(twice)} twice")
+    if not names:
+        raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
+    sections = _of_module(args, names) if args.module else _of_preset(args, names)
+    with open_output(args.out) as stream:
+        failures = emit(sections, args.format, stream)
+    for failure in failures:
+        print(f"{PROG}: {failure}", file=sys.stderr)
+    print(f"{time.perf_counter() - started:.1f} s", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Starts and steps by name: those given, else ``starts`` in steps of 1."""
+    given = {}
+    for word in words:
+        name, _, numbers = word.partition("=")
+        if name not in starts:
+            raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
+        start, _, step = numbers.partition(":")
+        if not (start.isdigit() and (step or "1").isdigit() and int(start) and int(step or 1)):
+            raise UsageError(f"malformed {word!r}; write --base {name}=START or {name}=START:STEP")
+        given[name] = (int(start), int(step or 1))
+    points = {name: given.get(name, (start, 1)) for name, start in starts.items()}
+    return {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
+
+
+def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
+    from headcount.bench.derive.derivation import derive
+    from headcount.bench.derive.interpolate import Grid
+    from headcount.bench.derive.parts import part
+    from headcount.models.configs.presets import parse_overrides
+
+    found = part(args.preset, args.part, parse_overrides(args.preset, args.set), names)
+    grid = Grid(*_grid(args.base, found.starts))
+    return _sections(f"{args.preset}, {args.part}", names, derive(found.build, grid), dict(found.letters), found.closed)
+
+
+def _of_module(args, names: tuple[str, ...]) -> list[Section]:
+    from headcount.bench.derive.derivation import starts
+
+    base, step = _grid(args.base, starts({name: name for name in names}))
+    return _sections(args.module, names, module_derivation(args.module, settings(args.set), base, step), {}, None)
+
+
+def module_derivation(spec: str, given: dict[str, int], base: dict[str, int], step: dict[str, int]):
+    """The derivation of the module that ``spec`` builds, made in a process of its own. UsageError where the
+    factory is at fault, or cannot be built at a point."""
+    from headcount.bench.derive.derivation import from_record
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "answer.json"
+        request = {"spec": spec, "settings": given, "base": base, "step": step, "ours": OURS, "out": str(out)}
+        command = [sys.executable, "-P", "-c", _START.format(ours=OURS)]
+        request["here"] = str(Path.cwd().resolve())
+        done = subprocess.run(command, input=json.dumps(request), text=True, env=environment())
+        if not out.exists():
+            raise UsageError(f"{spec} ended the process that ran it, with exit code {done.returncode}")
+        answer = json.loads(out.read_text())
+    if "error" in answer:
+        raise UsageError(f"{spec}: {answer['error']}")
+    return from_record(answer, tuple(base))
+
+
+def _sections(title: str, names, found, letters: dict[str, str], closed) -> list[Section]:
+    notes = [f"Found by {found.method}."]
+    if found.witness:
+        layout = Table(
+            "derive", f"{title}: no polynomial in {', '.join(names)}", [Column("witness", "breaks it")], notes
+        )
+        row = {"witness": found.witness}
+        failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
+        return [Section(layout, [Row(row, records=[row | found.as_record()], failures=[failure])])]
+    if found.domain or found.layout:
+        notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
+    if found.layout:
+        more = "1 further comparison is" if len(found.layout) == 1 else f"{len(found.layout)} further comparisons are"
+        notes.append(f"{more} torch's own, for how tensors lie in memory; --format json has them.")
+    failures = [] if closed is None else _differences(title, found, closed)
+    if closed is not None and not failures:
+        notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
+    rows = _rows(names, found, letters)
+    rows[0] = Row(rows[0].values, records=rows[0].records, failures=failures)
+    tables = [("derive", "", "text"), ("derive-latex", " as LaTeX", "latex"), ("derive-python", " as Python", "python")]
+    facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
+    facts["equals_closed_form"] = None if closed is None else not failures
+    return [
+        Section(
+            Table(
+                name,
+                f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
+                [Column("kind", "kind", width=13), Column(key, "polynomial")],
+                notes if key == "text" else (),
+            ),
+            rows if key == "text" else [Row(row.values) for row in rows],
+            facts=facts if key == "text" else {},
+        )
+        for name, suffix, key in tables
+    ]
+
+
+def _rows(names, found, letters) -> list[Row]:
+    import sympy
+
+    from headcount.bench.macs.turning import symbol
+    from headcount.formulas.symbols import LEGEND
+
+    legend = {row.letter: row.latex for row in LEGEND}
+    words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}
+    latex = {symbol(name): legend.get(letter, words[name]) for name, letter in letters.items()}
+    rows = []
+    for kind, polynomial in (*found.by_kind.items(), ("total", found.total)):
+        values = {
+            "kind": kind,
+            "text": str(polynomial).replace("**", "^"),
+            "latex": sympy.latex(polynomial, symbol_names=latex),
+            "python": f"def {kind}({', '.join(names)}): return {polynomial}",
+        }
+        rows.append(Row({**values, "latex": f"${values['latex']}$"}, records=[values]))
+    return rows
+
+
+def _differences(title: str, found, closed) -> list[str]:
+    """One line for each kind whose polynomial is not the closed form's."""
+    import sympy
+
+    lines = []
+    for kind in dict.fromkeys((*closed, *found.by_kind)):
+        difference = sympy.expand(found.by_kind.get(kind, 0) - closed.get(kind, 0))
+        if difference != 0:
+            lines.append(f"{title}: {kind} is the closed form and {difference}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

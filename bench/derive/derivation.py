@@ -1,0 +1,205 @@
+"""The closed form of a module, found by running it: with symbols in one run, else from counts on a grid."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from headcount.bench.contractions.count import UncountedError, right_parts
+from headcount.bench.counters.undisturbed import one_thread
+from headcount.bench.derive.guards import text
+from headcount.bench.derive.interpolate import Grid, NoPolynomial, at, confirm, interpolate, through
+from headcount.bench.derive.symbolic import Build, NotSymbolic, SymbolicCount, no_initialisation, quiet, run
+from headcount.bench.macs.turning import symbol
+from headcount.bench.trace.record import record
+
+PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
+"""Where counting starts, one for each size that is given no start of its own."""
+STARTS = {
+    "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
+    "N": 1, "N_enc": 1, "N_dec": 1,
+}  # fmt: skip
+"""Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
+
+
+def starts(letters: Mapping[str, str]) -> dict[str, int]:
+    """A start for each name, by its letter: one that fits the letter's meaning, else a prime of its own."""
+    free = iter(prime for prime in PRIMES if prime not in STARTS.values())
+    return {name: STARTS.get(letter) or STARTS.get(name) or next(free, 53) for name, letter in letters.items()}
+
+
+LINE_OF_RUNS = 5
+"""Points along a size that is a number while others are symbols: four fix the degree, one shows no polynomial."""
+
+
+class CannotBuild(Exception):
+    """A module cannot be built or run at a point; the message names it."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """MACs by kind as polynomials in the sizes; how they were found; where that holds, or why there is none.
+
+    ``by_kind`` is empty where the count is no polynomial, and ``witness`` says so with the point that breaks it.
+    ``layout`` are comparisons by which torch chose how tensors lie in memory.
+    """
+
+    by_kind: Mapping[str, sympy.Expr]
+    method: str
+    domain: tuple[str, ...] = ()
+    layout: tuple[str, ...] = ()
+    witness: str | None = None
+
+    @property
+    def total(self) -> sympy.Expr:
+        """All kinds together."""
+        return sympy.expand(sum(self.by_kind.values(), sympy.Integer(0)))
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain texts, which :func:`from_record` reads."""
+        return {
+            "by_kind": {kind: str(polynomial) for kind, polynomial in self.by_kind.items()},
+            "method": self.method,
+            "domain": list(self.domain),
+            "layout": list(self.layout),
+            "witness": self.witness,
+        }
+
+
+def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:
+    """The derivation that ``as_record`` wrote."""
+    symbols = {name: symbol(name) for name in names}
+    by_kind = {kind: sympy.sympify(text, locals=symbols) for kind, text in found["by_kind"].items()}
+    return Derivation(by_kind, found["method"], tuple(found["domain"]), tuple(found["layout"]), found["witness"])
+
+
+def derive(build: Build, grid: Grid) -> Derivation:
+    """The closed form of what ``build`` makes, in the sizes of ``grid``.
+
+    Raises CannotBuild for a point where it cannot be built, and UncountedError for unknown operations.
+    """
+    with one_thread():
+        try:
+            return _symbolic(build, grid)
+        except NotSymbolic as error:
+            reason = str(error)
+        try:
+            result = interpolate(lambda point: counted(build, point), grid)
+        except NoPolynomial as error:
+            return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
+        except CannotBuild as error:
+            raise CannotBuild(f"{error}; points are needed because {reason}") from error
+    method = (
+        f"an interpolation, because {reason}: exact through {result.points} counted points ({_starts(grid)})"
+        f"{_confirmed(result.confirmed_at)}; sizes at which the module takes another path are not found in this way"
+    )
+    return Derivation(result.by_kind, method)
+
+
+def _starts(grid: Grid) -> str:
+    return ", ".join(f"{name} = {grid.base[name]} + {grid.step[name]}n" for name in grid.base)
+
+
+def _confirmed(points: Iterable[Mapping[str, int]]) -> str:
+    where = "; ".join(at(point) for point in points)
+    return f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
+
+
+def _symbolic(build: Build, grid: Grid) -> Derivation:
+    """Symbols for all sizes but those that are pinned, which go on the grid. Raises NotSymbolic where none is left."""
+    pinned: tuple[str, ...] = ()
+    reason = "no size is left for a symbol"
+    while len(pinned) < len(grid.base):
+        try:
+            return _with_symbols(build, grid, pinned, reason)
+        except NotSymbolic as error:
+            if not error.pinned:
+                raise
+            pinned, reason = pinned + error.pinned, str(error)
+    raise NotSymbolic(reason)
+
+
+def _with_symbols(build: Build, grid: Grid, pinned: tuple[str, ...], reason: str) -> Derivation:
+    free = {name: start for name, start in grid.base.items() if name not in pinned}
+    inner = Grid({name: grid.base[name] for name in pinned}, {name: grid.step[name] for name in pinned})
+    runs: list[SymbolicCount] = []
+
+    def count(point: Mapping[str, int]) -> Mapping[str, sympy.Expr]:
+        runs.append(run(build, free, point))
+        return runs[-1].by_kind
+
+    try:
+        by_kind, number = through(count, inner, LINE_OF_RUNS)
+    except NoPolynomial as error:
+        raise NotSymbolic(f"{reason}, and {error}") from error
+    guards = runs[0].guards
+    if any(set(one.guards) != set(guards) for one in runs):
+        raise NotSymbolic(f"{reason}, and what it decides on its way changes with {', '.join(pinned)}")
+    layout = tuple(dict.fromkeys(guard for one in runs for guard in one.layout))
+    symbols = [symbol(name) for name in grid.base]
+    uneven = [kind for kind, e in by_kind.items() if not e.is_polynomial(*symbols)]
+    if uneven:
+        raise NotSymbolic(f"with symbols its {uneven[0]} is {by_kind[uneven[0]]}, no polynomial")
+    found = SymbolicCount(by_kind, guards, layout)
+    points = tuple(point for point in _beyond(grid) if found.holds_at(point))[:2]
+    try:
+        confirm(lambda point: counted(build, point), by_kind, points)
+    except NoPolynomial as error:
+        raise NotSymbolic(f"the run with symbols and counting differ ({error})") from error
+    method = "one run with symbols for the sizes"
+    if pinned:
+        method = (
+            f"an interpolation in {', '.join(pinned)}, because {reason}, with symbols for the other sizes: exact "
+            f"through {number} runs ({_starts(inner)})"
+        )
+    domain, layout = (tuple(text(guard) for guard in kept) for kept in (guards, layout))
+    return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(build, grid, found), layout)
+
+
+def _not_at_one(build: Build, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
+    """Sizes that must not be 1: with it, where torch lays tensors out in another way, another count is found."""
+    bounds = []
+    for name in grid.base:
+        point = {**grid.base, name: 1}
+        if replace(found, layout=()).holds_at(point):
+            try:
+                confirm(lambda at_one: counted(build, at_one), found.by_kind, (point,))
+            except (NoPolynomial, CannotBuild):
+                bounds.append(f"{name} >= 2")
+    return tuple(bounds)
+
+
+def _beyond(grid: Grid) -> list[dict[str, int]]:
+    """Points outside the grid; then multiples of the base, which divide one another as it does; then its neighbours."""
+    multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
+    return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
+
+
+def counted(build: Build, point: Mapping[str, int]) -> dict[str, int]:
+    """MACs by kind at one point, on tensors without values, or with values where the module asks for them."""
+    try:
+        try:
+            with quiet(), FakeTensorMode(), no_initialisation():
+                parts = _parts(build, point)
+        except UncountedError:
+            raise
+        except Exception:
+            parts = _parts(build, point)
+    except UncountedError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CannotBuild(f"cannot be built at {at(point)}: {reason}; --base gives other points") from error
+    totals: dict[str, int] = {}
+    for kind, product in parts:
+        totals[kind] = totals.get(kind, 0) + int(product.macs)
+    return totals
+
+
+def _parts(build: Build, point: Mapping[str, int]):
+    module, args, kwargs = build(**point)
+    return right_parts(record(module, args, kwargs))

@@ -1,0 +1,187 @@
+"""Guards: the comparisons of sizes that a run with symbols decided on its way, told as the domain of its count."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import lcm, prod
+from pathlib import Path
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeGuard
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, IntTrueDiv, Max, Mod, PythonMod
+
+from headcount import bench
+
+_REMAINDERS = (Mod, PythonMod)
+ROUNDED = (FloorDiv, CleanDiv, *_REMAINDERS)
+_LAYOUT_OF = (Path(torch.__file__).parent, Path(bench.__file__).parent)
+"""Where comparisons are made that are not the module's own: torch's, and those of the recorder."""
+
+MOST_CLASSES = 100
+"""Residue classes that one comparison is looked at in."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the guards of a run say: ``domain``, and ``layout``, by which torch chose how tensors lie in memory.
+
+    ``exact`` has a // b as a / b wherever a guard says that b divides a.
+    """
+
+    exact: Mapping[sympy.Basic, sympy.Expr]
+    domain: tuple[sympy.Basic, ...]
+    layout: tuple[sympy.Basic, ...]
+
+
+def tell(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]) -> Told:
+    """The guards in the sizes' own ``names``, without what positive integers fulfil anyway."""
+    found = [(guard, guard.expr.subs(names)) for guard in guards]
+    exact: dict[sympy.Basic, sympy.Expr] = {}
+    whole: dict[sympy.Basic, sympy.Expr] = {}
+    for _, expression in found:
+        if _divides(expression):
+            a, b = expression.lhs.args
+            quotient = value = sympy.cancel((a / b).xreplace(exact).xreplace(whole))
+            if sympy.denom(value) != 1:
+                quotient = sympy.Dummy(f"{a}/{b}", positive=True, integer=True)
+                whole[quotient] = value
+            exact |= {rounded(a, b): quotient for rounded in (FloorDiv, CleanDiv)}
+    multiples = _multiples(expression for _, expression in found)
+    domain: dict[sympy.Basic, None] = {}
+    layout: dict[sympy.Basic, None] = {}
+    for guard, expression in found:
+        left = _simpler(expression.xreplace(exact), multiples)
+        if _is_layout(guard, left):
+            layout[left.xreplace(whole)] = None
+        else:
+            domain[_simpler(left.xreplace(whole), multiples)] = None
+    domain.pop(sympy.true, None)
+    layout.pop(sympy.true, None)
+    exact = {rounded: quotient.xreplace(whole) for rounded, quotient in exact.items()}
+    for guard in tuple(domain):
+        # one by one, so that of two that say the same one stays
+        if _follows(guard, [other for other in domain if other != guard]):
+            del domain[guard]
+    return Told(exact, tuple(domain), tuple(layout))
+
+
+def _divides(guard: sympy.Basic) -> bool:
+    return isinstance(guard, sympy.Eq) and guard.rhs == 0 and isinstance(guard.lhs, _REMAINDERS)
+
+
+def _multiples(guards: Iterable[sympy.Basic]) -> dict[sympy.Symbol, int]:
+    """The numbers that guards say to divide a size."""
+    found: dict[sympy.Symbol, int] = {}
+    for a, b in (guard.lhs.args for guard in guards if _divides(guard)):
+        if a.is_Symbol and b.is_Integer:
+            found[a] = lcm(found.get(a, 1), int(b))
+    return found
+
+
+def _follows(guard: sympy.Basic, others: Iterable[sympy.Basic]) -> bool:
+    """Whether b divides a because it divides a factor of it, or a bound holds because a tighter one does."""
+    if _divides(guard):
+        a, b = guard.lhs.args
+        factors = (other.lhs.args[0] for other in others if _divides(other) and other.lhs.args[1] == b)
+        return any(sympy.denom(sympy.cancel(a / factor)) == 1 for factor in factors)
+    bound = _bounded(guard)
+    if bound is None:
+        return False
+    tighter = map(_bounded, others)
+    return any(other is not None and sympy.expand(bound - other).is_nonnegative for other in tighter)
+
+
+def _bounded(guard: sympy.Basic) -> sympy.Expr | None:
+    """What an inequality of integers says to be at least 0."""
+    if not isinstance(guard, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
+        return None
+    more, less = (guard.lhs, guard.rhs) if isinstance(guard, sympy.Ge | sympy.Gt) else (guard.rhs, guard.lhs)
+    return sympy.expand(more - less - (1 if isinstance(guard, sympy.Gt | sympy.Lt) else 0))
+
+
+def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy.Basic:
+    """The guard without positive factors; true where positive integers, multiples of these, always fulfil it."""
+    guard = guard.replace(IntTrueDiv, lambda a, b: a / b)
+    if not isinstance(guard, sympy.Rel):
+        return guard
+    if isinstance(guard, sympy.Eq):
+        for greatest in guard.atoms(Max):
+            # an equation that holds where one argument of a maximum is the greatest says that it is
+            for one, other in permutations(greatest.args, 2):
+                if sympy.expand((guard.lhs - guard.rhs).xreplace({greatest: one})) == 0:
+                    return _simpler(one >= other, multiples)
+    if guard.has(*ROUNDED):
+        return sympy.true if _in_every_class(guard, {} if _divides(guard) else multiples) else guard
+    for one, other in ((guard.lhs, guard.rhs), (guard.rhs, guard.lhs)):
+        if one.is_number:
+            constant = other.as_coeff_Add()[0]
+            guard = guard.func(*(side - constant for side in guard.args)) if constant else guard
+            negative = all(term.could_extract_minus_sign() for term in sympy.Add.make_args(other - constant))
+            guard = guard.reversedsign if negative and isinstance(guard, sympy.Rel) else guard
+            break
+    if not isinstance(guard, sympy.Rel):
+        return guard
+    number, product_of = sympy.factor(guard.lhs - guard.rhs).as_coeff_Mul()
+    factors = sympy.Mul.make_args(product_of)
+    left = [factor for factor in factors if not factor.is_positive]
+    signed = sympy.sign(number) * sympy.Mul(*left)
+    decided = guard.func(signed, 0)
+    if decided in (sympy.true, sympy.false) or (abs(number) == 1 and len(left) == len(factors)):
+        return decided if decided in (sympy.true, sympy.false) else guard
+    terms = sympy.Add.make_args(sympy.expand(signed))
+    taken = [term for term in terms if term.could_extract_minus_sign()]
+    return guard.func(sum(term for term in terms if term not in taken), -sum(taken))
+
+
+def _in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> bool:
+    """Whether a comparison with rounded quotients holds in every residue class of its sizes."""
+    divisors = [int(part.args[1]) for part in guard.atoms(*ROUNDED) if part.args[1].is_Integer]
+    classes = []
+    for size in guard.free_symbols:
+        multiple = multiples.get(size, 1)
+        period = lcm(multiple, *divisors)
+        n = sympy.Symbol(f"{size}_n", integer=True, nonnegative=True)
+        classes.append([(size, period * n + start) for start in range(multiple, period + 1, multiple)])
+    if prod(map(len, classes)) > MOST_CLASSES:
+        return False
+    return all(_resolved(guard.subs(dict(values))) == sympy.true for values in product(*classes))
+
+
+def _resolved(guard: sympy.Basic) -> sympy.Basic:
+    guard = guard.replace(lambda part: isinstance(part, ROUNDED), lambda part: _unrounded(type(part), *part.args))
+    return guard.func(sympy.expand(guard.lhs - guard.rhs), 0) if isinstance(guard, sympy.Rel) else guard
+
+
+def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    """a // b or a % b without rounding, where a is a multiple of b and a rest that is surely in 0 … b - 1."""
+    a, b = sympy.expand(a), sympy.expand(b)
+    if b.is_Integer:
+        terms = sympy.Add.make_args(a)
+        quotient = sum((term.as_coeff_Mul()[0] // b) * term.as_coeff_Mul()[1] for term in terms)
+    else:
+        quotient = sympy.div(a, b)[0]
+    for whole in (quotient, quotient - 1):
+        rest = sympy.expand(a - whole * b)
+        if whole.is_integer and rest.is_nonnegative and sympy.expand(b - rest).is_positive:
+            return rest if issubclass(rounding, _REMAINDERS) else whole
+    return rounding(a, b)
+
+
+def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:
+    """Whether torch, not the module, compared sizes with 0, 1 or 2, or for being unequal: how tensors lie in memory.
+
+    Orders of sizes, other bounds and equations are never taken for that, wherever they were decided.
+    """
+    place = getattr(guard.sloc.framework_loc, "filename", None)
+    inside = place is not None and any(folder in Path(place).parents for folder in _LAYOUT_OF)
+    if not inside or isinstance(simplified, sympy.Eq) or not isinstance(simplified, sympy.Rel):
+        return False
+    return isinstance(simplified, sympy.Ne) or any(side.is_number and abs(side) <= 2 for side in simplified.args)
+
+
+def text(guard: sympy.Basic) -> str:
+    """A guard in words and signs."""
+    if _divides(guard):
+        return f"{guard.lhs.args[1]} divides {guard.lhs.args[0]}"
+    return f"{guard.lhs} {guard.rel_op} {guard.rhs}" if isinstance(guard, sympy.Rel) else str(guard)

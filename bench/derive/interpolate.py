@@ -1,0 +1,180 @@
+"""A polynomial from counts on a grid: exact differences, exact rationals, and counts elsewhere to confirm it.
+
+Along each size a line of points gives the degree. The polynomial is Newton's, in binomials (x - base) / step over
+choose n, whose coefficients are differences of counts at base + step * n: no system is solved, nothing is rounded.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import comb
+from typing import Any
+
+import sympy
+
+from headcount.bench.macs.turning import symbol
+
+MAX_DEGREE = 3
+"""Along one size."""
+LINE = 10
+"""Points along one size: the first four fix the degree, the others show a count that is no polynomial."""
+MOST_POINTS = 300
+
+Count = Callable[[Mapping[str, int]], Mapping[str, Any]]
+"""MACs by kind at a point; integers, or expressions in further sizes."""
+Point = Mapping[str, int]
+
+
+class NoPolynomial(Exception):
+    """Counts that no polynomial of degree 3 or less in each size gives, with the first point that breaks it."""
+
+    def __init__(self, kind: str, point: Point, expected: sympy.Expr, counted: Any) -> None:
+        self.kind, self.point, self.expected, self.counted = kind, dict(point), expected, counted
+        found = f"{counted:,}" if isinstance(counted, int) else counted
+        super().__init__(f"{kind} at {at(point)} counts {found}; the points before it would give {expected}")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where counting starts and the distance of neighbouring points, by size."""
+
+    base: Mapping[str, int]
+    step: Mapping[str, int]
+
+    def point(self, steps: Mapping[str, int]) -> dict[str, int]:
+        """The point so many steps from the base."""
+        return {name: start + self.step[name] * steps.get(name, 0) for name, start in self.base.items()}
+
+    def outside(self) -> list[dict[str, int]]:
+        """Two points beyond the grid: primes where every step is 1, else a prime number of steps from the base."""
+        return [
+            {
+                name: sympy.nextprime(max(factor * start, factor + 2)) if self.step[name] == 1
+                else start + self.step[name] * sympy.nextprime(factor + i)
+                for i, (name, start) in enumerate(self.base.items())
+            }
+            for factor in (3, 5)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """Polynomials by kind, how many points they came from, and the points that confirmed them."""
+
+    by_kind: Mapping[str, sympy.Expr]
+    points: int
+    confirmed_at: tuple[dict[str, int], ...]
+
+
+def at(point: Point) -> str:
+    """A point in words."""
+    return " ".join(f"{name}={size}" for name, size in point.items())
+
+
+def interpolate(count: Count, grid: Grid) -> Interpolation:
+    """The polynomials of ``count``, confirmed at points outside the grid.
+
+    NoPolynomial where there are none; what ``count`` raises passes through.
+    """
+    by_kind, points = through(count, grid, LINE)
+    outside = tuple(grid.outside())
+    confirm(count, by_kind, outside)
+    return Interpolation(by_kind, points, outside)
+
+
+def through(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:
+    """The polynomials of ``count`` through the points of the grid, ``line`` along each size; and how many points.
+
+    NoPolynomial where a line has no polynomial of degree 3 or less.
+    """
+    known: dict[tuple[int, ...], Mapping[str, Any]] = {}
+
+    def counted(steps: Mapping[str, int]) -> Mapping[str, Any]:
+        key = tuple(steps.get(name, 0) for name in grid.base)
+        if key not in known:
+            known[key] = count(grid.point(steps))
+        return known[key]
+
+    degrees = {name: _degree(counted, grid, name, line) for name in grid.base}
+    exponents = list(_lower_set(tuple(degrees.values())))
+    for exponent in exponents:
+        counted(dict(zip(grid.base, exponent, strict=True)))
+    kinds = dict.fromkeys(kind for counts in known.values() for kind in counts)
+    return {kind: _newton(kind, known, exponents, grid) for kind in kinds}, len(known)
+
+
+def confirm(count: Count, by_kind: Mapping[str, sympy.Expr], points: tuple[Point, ...]) -> None:
+    """NoPolynomial at the first of ``points`` where a count is not the polynomial's value."""
+    for point in points:
+        found = count(point)
+        for kind in dict.fromkeys((*by_kind, *found)):
+            value = by_kind.get(kind, sympy.Integer(0)).subs({symbol(name): size for name, size in point.items()})
+            if value != found.get(kind, 0):
+                raise NoPolynomial(kind, point, value, found.get(kind, 0))
+
+
+def _degree(counted, grid: Grid, name: str, line: int) -> int:
+    """The degree along ``name``: the highest difference that is not 0, over all kinds."""
+    counts = [counted({name: n}) for n in range(line)]
+    degree = 0
+    for kind in dict.fromkeys(kind for one in counts for kind in one):
+        values = [one.get(kind, 0) for one in counts]
+        differences = [_difference(values, order) for order in range(MAX_DEGREE + 1)]
+        for n in range(MAX_DEGREE + 1, len(values)):
+            expected = sympy.expand(sum(comb(n, order) * d for order, d in enumerate(differences)))
+            if values[n] != expected:
+                raise NoPolynomial(kind, grid.point({name: n}), expected, values[n])
+        degree = max([degree, *(order for order, d in enumerate(differences) if d)])
+    return degree
+
+
+def _difference(values: list[Any], order: int) -> sympy.Expr:
+    return sympy.expand(sum((-1) ** (order - n) * comb(order, n) * values[n] for n in range(order + 1)))
+
+
+def _lower_set(degrees: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Exponents up to ``degrees``; where those are too many, only those of a total degree that keeps them few.
+
+    No entry of a ledger has more than a handful of the sizes, and the points outside the grid confirm it.
+    """
+    for total in range(sum(degrees), 0, -1):
+        size = _count_lower_set(degrees, total)
+        if size <= MOST_POINTS:
+            break
+    else:
+        total = 0
+    return (e for e in product(*(range(degree + 1) for degree in degrees)) if sum(e) <= total)
+
+
+def _count_lower_set(degrees: tuple[int, ...], total: int) -> int:
+    ways = [1]
+    for degree in degrees:
+        ways = [sum(ways[max(0, n - degree) : n + 1]) for n in range(len(ways) + degree)]
+    return sum(ways[: total + 1])
+
+
+def _newton(kind: str, known, exponents: list[tuple[int, ...]], grid: Grid) -> sympy.Expr:
+    """The sum over exponents of the difference there times the product of binomials."""
+    letters = [symbol(name) for name in grid.base]
+    values = {e: known[e].get(kind, 0) for e in exponents}
+    for axis in range(len(letters)):
+        # Differences along one axis after another; from the highest down, so that lower ones are still values.
+        for order in range(1, 1 + max(e[axis] for e in exponents)):
+            for e in sorted(exponents, key=lambda e: -e[axis]):
+                if e[axis] >= order:
+                    below = (*e[:axis], e[axis] - 1, *e[axis + 1 :])
+                    values[e] -= values[below]
+    binomials = [
+        [_binomial((letter - grid.base[name]) / sympy.Integer(grid.step[name]), n) for n in range(MAX_DEGREE + 1)]
+        for letter, name in zip(letters, grid.base, strict=True)
+    ]
+    terms = (
+        difference * sympy.prod([binomials[axis][n] for axis, n in enumerate(e)])
+        for e, difference in values.items()
+        if difference
+    )
+    return sympy.expand(sum((sympy.expand(term) for term in terms), sympy.Integer(0)))
+
+
+def _binomial(x: sympy.Expr, n: int) -> sympy.Expr:
+    return sympy.prod([x - i for i in range(n)]) / sympy.factorial(n)

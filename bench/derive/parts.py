@@ -1,0 +1,200 @@
+"""What of a preset can be derived: the model, its attention and its feed-forward block, built at any sizes."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import sympy
+import torch
+import torch.nn.functional as F
+
+from headcount.bench.case import attention_form, ledger_of
+from headcount.bench.derive.derivation import starts
+from headcount.bench.errors import UsageError
+from headcount.bench.macs.turning import symbol
+from headcount.formulas import llama, transformer
+from headcount.formulas.ledger import MAC_KINDS, Ledger
+from headcount.models.build import example_inputs
+from headcount.models.configs.make import AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.presets import preset
+from headcount.models.llama import GatedFeedForward
+from headcount.models.resolve import make_module
+from headcount.models.transformer import FeedForward
+
+_LENGTHS = {"batch_size": "B", "src_len": "S", "tgt_len": "T", "seq_len": "T"}
+_NO_SIZES = ("context_len", "max_positions")
+"""Whole numbers that bound inputs and are in no count."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """``letters`` by the names that the user gave them; ``build`` takes sizes by these names, from ``starts`` on;
+    ``closed`` is the closed form by kind, in symbols of these names."""
+
+    letters: Mapping[str, str]
+    starts: Mapping[str, int]
+    build: Callable[..., tuple[torch.nn.Module, tuple, dict[str, Any]]]
+    closed: Mapping[str, sympy.Expr]
+
+
+def part(name: str, which: str, overrides: Mapping[str, Any], names: Sequence[str]) -> Part:
+    """The model, the attention or the feed-forward block (``which``) of preset ``name`` in the sizes ``names``, which
+    are letters of the legend or the words of fields.
+
+    A size that is not named stays the preset's. In an attention without S the keys are the queries; without g there
+    are as many key/value heads as heads where the preset has as many. UsageError, with the choices, for an unknown
+    name, ConfigError for what has a closed form only.
+    """
+    config = preset(name, overrides)
+    subject = config.attention if which == "attention" else config
+    if which != "feed-forward" and not subject.has_module:
+        variant = config.attention.variant if config.attention.module is None else config.variant
+        raise ConfigError(f"{variant} has a closed form only, no module")
+    return {"attention": _attention, "feed-forward": _feed_forward, "model": _model}[which](config, names)
+
+
+def _letters(names: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Letters by given name; ``known`` holds each letter's word."""
+    found = {}
+    for name in names:
+        letter = next((letter for letter, word in known.items() if name in (letter, word)), None)
+        if letter is None:
+            choices = ", ".join(f"{x} ({word})" if word != x else x for x, word in known.items())
+            raise UsageError(f"unknown variable {name!r}; choose from {choices}")
+        found[name] = letter
+    if len(set(found.values())) < len(names):
+        raise UsageError(f"a variable is given twice in {','.join(names)}")
+    return found
+
+
+def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
+    """The fields that hold a configuration's sizes by letter, by their own word where they have none."""
+    letters = {field: letter for letter, field in config.fields_by_letter.items()}
+    if isinstance(config, Layered) and len(set(config.layers)) == 1:
+        letters["num_layers"] = "N"
+    whole = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
+    if isinstance(config, Layered) and "num_layers" not in letters:
+        whole.remove("num_layers")
+    return {letters.get(name, name): name for name in whole}
+
+
+def _starting(letters: Mapping[str, str], known: Mapping[str, str], config: Any, resized: Callable) -> dict[str, int]:
+    """Where counting starts: at small primes, or at the preset's own sizes where these cannot be built."""
+    found = starts(letters)
+    inner = getattr(config, "attention", config)
+    own = {n: getattr(config, known[x], getattr(inner, known[x], None)) for n, x in letters.items() if x[0] != "N"}
+    own = {name: size for name, size in own.items() if size is not None}
+    for candidate in (found, found | own):
+        try:
+            resized({letters[name]: size for name, size in candidate.items()})
+        except ConfigError:
+            continue
+        return candidate
+    return found
+
+
+def _tied(attention: AttentionConfig, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """With as many key/value heads as heads where the preset has as many, and only the heads are given."""
+    if "h" in sizes and "g" not in sizes and getattr(attention, "num_kv_heads", None) == attention.num_heads:
+        return {**sizes, "g": sizes["h"]}
+    return dict(sizes)
+
+
+def _by_kind(form: Ledger) -> dict[str, sympy.Expr]:
+    """Multiply-accumulates by kind; quotients are exact, because configurations that are not cannot be built."""
+    sums = form.select(lambda entry: entry.kind in MAC_KINDS).group(lambda entry: entry.kind)
+    return {kind: sympy.sympify(size).replace(sympy.floor, lambda quotient: quotient) for kind, size in sums.items()}
+
+
+def _attention(config: ModelConfig, names) -> Part:
+    attention = config.attention
+    lengths = {"B": "batch_size", "T": "tgt_len", "S": "src_len"}
+    fields_of = _sizes(attention)
+    letters = _letters(names, lengths | fields_of)
+
+    def completed(given: Mapping[str, Any]) -> dict[str, Any]:
+        out = {"B": 1, "T": 10, **_tied(attention, given)}
+        return {"S": out["T"], **out}
+
+    def resized(sizes: Mapping[str, Any]) -> AttentionConfig:
+        given = _tied(attention, sizes)
+        return replace(attention, **{fields_of[letter]: size for letter, size in given.items() if letter in fields_of})
+
+    def build(**sizes):
+        sized = {letters[n]: size for n, size in sizes.items()}
+        given, layer = completed(sized), resized(sized)
+        with torch.device("meta"):
+            tokens = [given["T"]] + ([given["S"]] if "S" in letters.values() else [])
+            inputs = tuple(torch.empty(given["B"], length, layer.d_model) for length in tokens)
+            return make_module(layer).eval(), inputs, {}
+
+    sizes = completed({letter: symbol(n) for n, letter in letters.items()})
+    form = attention_form(attention, sizes)("", **{letter: sizes[letter] for letter in lengths})
+    first = _starting(letters, lengths | fields_of, attention, resized)
+    return Part(letters, first, build, _by_kind(form))
+
+
+def _feed_forward(config: ModelConfig, names) -> Part:
+    known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
+    letters = _letters(names, known)
+    fixed = {"B": 1, "T": 10, "d_m": config.d_model, "F": config.d_ff}
+    gated = config.variant == "llama"
+
+    def build(**sizes):
+        given = fixed | {letters[n]: size for n, size in sizes.items()}
+        width, inner = given["d_m"], given["F"]
+        with torch.device("meta"):
+            x = torch.empty(given["B"], given["T"], width)
+            block = GatedFeedForward(width, inner) if gated else FeedForward(width, inner, F.relu)
+            return block.eval(), (x,), {}
+
+    form = llama.gated_feed_forward if gated else transformer.feed_forward
+    closed = form("", **(fixed | {letter: symbol(n) for n, letter in letters.items()}))
+    return Part(letters, starts(letters), build, _by_kind(closed))
+
+
+def _model(config: ModelConfig, names) -> Part:
+    lengths = {_LENGTHS[word]: word for word in config.lengths}
+    outer, inner = _sizes(config), _sizes(config.attention)
+    if isinstance(config, Layered):
+        inner = {
+            letter: field
+            for letter, field in inner.items()
+            if len({getattr(layer, field) for layer in config.layers}) == 1
+        }
+    known = lengths | outer | inner
+    letters = _letters(names, known)
+
+    def resized(sizes: Mapping[str, Any], change: Callable = replace) -> ModelConfig:
+        given = _tied(config.attention, sizes)
+        own = {outer[letter]: size for letter, size in given.items() if letter in outer}
+        within = {inner[letter]: size for letter, size in given.items() if letter in inner}
+        if not isinstance(config, Layered):
+            return change(config, attention=change(config.attention, **within), **own)
+        layers = config.layers
+        if "num_layers" in own:
+            # a symbol is no number of layers: the form of one is repeated
+            layers = layers[:1] * (own["num_layers"] if change is replace else 1)
+        return change(config, layers=tuple(change(layer, **within) for layer in layers), **own)
+
+    def build(**sizes):
+        given = {letters[n]: size for n, size in sizes.items()}
+        sized, tokens = resized(given), {lengths[x]: n for x, n in given.items() if x in lengths}
+        with torch.device("meta"):
+            model = make_module(sized).eval()
+        return model, (), example_inputs(sized, config.lengths | tokens, device="meta")
+
+    symbols = {letter: symbol(n) for n, letter in letters.items()}
+    form = ledger_of(resized(symbols, _unchecked), config.lengths, {x: s for x, s in symbols.items() if x in lengths})
+    if isinstance(config, Layered) and "N" in symbols:
+        form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
+    return Part(letters, _starting(letters, known, config, resized), build, _by_kind(form))
+
+
+def _unchecked(config: Any, **sizes: Any) -> Any:
+    """``config`` with symbols for some fields, which its checks could not compare."""
+    made = copy.copy(config)
+    for name, size in sizes.items():
+        object.__setattr__(made, name, size)
+    return made

@@ -1,0 +1,161 @@
+"""One run of a module with symbols for sizes: fake tensors with symbolic shapes under the recorder.
+
+The count is then an expression in the sizes. It holds where the guards hold: the comparisons of sizes that the
+run decided on its way, for instance that K <= E, or that h divides D.
+"""
+
+import logging
+import math
+import numbers as abstract
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import sympy
+import torch
+from torch import nn
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.nn.modules import normalization
+
+from headcount.bench.contractions.count import UncountedError, right_parts
+from headcount.bench.derive.guards import ROUNDED, tell
+from headcount.bench.macs.turning import symbol
+from headcount.bench.trace.record import record
+
+Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
+"""A module, its inputs by position and by keyword, for sizes given by name."""
+
+
+class NotSymbolic(Exception):
+    """The module cannot be run with symbols; the message says which size it pins, or what it raised.
+
+    ``pinned`` names the sizes that it needs as numbers, where it can be run with symbols for the others.
+    """
+
+    def __init__(self, reason: str, pinned: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.pinned = pinned
+
+
+@dataclass(frozen=True)
+class SymbolicCount:
+    """MACs by kind as expressions in the sizes, and the guards under which they hold.
+
+    ``layout`` are the comparisons by which torch chose how tensors lie in memory, which ``guards`` leaves out.
+    """
+
+    by_kind: Mapping[str, sympy.Expr]
+    guards: tuple[sympy.Basic, ...]
+    layout: tuple[sympy.Basic, ...] = ()
+
+    def holds_at(self, sizes: Mapping[str, int]) -> bool:
+        """Whether these sizes decide every comparison as the run did."""
+        values = {symbol(name): size for name, size in sizes.items()}
+        return all(guard.subs(values) == sympy.true for guard in (*self.guards, *self.layout))
+
+
+def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
+    """The count of ``build`` with a symbol for each size, which decides comparisons as ``base`` does.
+
+    ``numbers`` are further sizes, given as they are. Raises NotSymbolic, and UncountedError for operations that
+    nobody knows.
+    """
+    # Sizes of 0 and 1 are symbols too: otherwise torch takes every symbol for 2 or more without a guard.
+    env = ShapeEnv(specialize_zero_one=False)
+    sizes = {name: _size(env, name, hint) for name, hint in base.items()}
+    # A symbol that the run pinned has no expression of its own any more.
+    names = {size.node.expr: symbol(name) for name, size in sizes.items()}
+    try:
+        with quiet(), FakeTensorMode(shape_env=env), no_initialisation(), symbols_as_numbers():
+            module, args, kwargs = build(**sizes, **(numbers or {}))
+            parts = right_parts(record(module, args, kwargs))
+    except UncountedError:
+        raise
+    except Exception as error:
+        raise NotSymbolic(f"with symbols it raises {type(error).__name__}: {_first_line(error)}") from error
+    pinned = {names[old].name: new for old, new in env.replacements.items() if old in names}
+    if pinned:
+        reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
+        raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
+    told = tell(env.guards, names)
+    by_kind: dict[str, sympy.Expr] = {}
+    for kind, product in parts:
+        expression = sympy.sympify(getattr(product.macs, "node", None) and product.macs.node.expr or product.macs)
+        by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(told.exact)
+    for guard in told.domain:
+        # With a rounded quotient in it an equation is a range; without, it ties one size to others.
+        if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
+            sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
+            raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
+    return SymbolicCount({kind: sympy.expand(total) for kind, total in by_kind.items()}, told.domain, told.layout)
+
+
+def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
+    source = ConstantSource(name)
+    made = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+    return env.create_symintnode(made, hint=hint, source=source)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:160]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Fake tensors log what they cannot do; here another way is taken."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextmanager
+def symbols_as_numbers() -> Iterator[None]:
+    """Norms take a symbol for their width, and math's functions give a symbol for a symbol, instead of pinning it."""
+    functions = {name: getattr(torch, f"_sym_{name}", None) for name in dir(math)}
+    replaced = [(math, name, _for_symbols(getattr(math, name), f)) for name, f in functions.items() if f]
+    replaced.append((normalization, "numbers", SimpleNamespace(Integral=(abstract.Integral, torch.SymInt))))
+    with _replacing(replaced):
+        yield
+
+
+def _for_symbols(plain: Callable, symbolic: Callable) -> Callable:
+    return lambda x: symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
+
+
+@contextmanager
+def _replacing(replaced: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    try:
+        for owner, name, new in replaced:
+            setattr(owner, name, new)
+        yield
+    finally:
+        for owner, name, original in saved:
+            setattr(owner, name, original)
+
+
+@contextmanager
+def no_initialisation() -> Iterator[None]:
+    """Weights stay as they are made: their values do not matter, and drawing them asks for sizes as numbers."""
+    functions = [(nn.init, name) for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")]
+    methods = [
+        (cls, name)
+        for cls in vars(nn.modules).values()
+        if isinstance(cls, type) and issubclass(cls, nn.Module)
+        for name in ("reset_parameters", "_reset_parameters")
+        if name in vars(cls)
+    ]
+    with _replacing([(owner, name, _unchanged) for owner, name in (*functions, *methods)]):
+        yield
+
+
+def _unchanged(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return tensor

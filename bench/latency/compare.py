@@ -1,0 +1,106 @@
+"""``python -m bench.latency compare A B``: two record files joined row by row."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.bench import records
+from headcount.bench.cli import Parser
+from headcount.bench.errors import UsageError
+from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
+from headcount.bench.render import Row, Section, emit
+from headcount.bench.table import Column, Table
+
+PROG = "python -m bench.latency compare"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row that both files hold; the ratio is B's time over A's."""
+
+    cell: str
+    arm: str
+    a_ms: float
+    b_ms: float
+    ratio: Ratio
+    verdict: str
+
+
+def command(argv: Sequence[str]) -> int:
+    """Run the comparison; its exit code."""
+    parser = Parser(prog=PROG, description="B over A, row by row: faster, slower or no evidence")
+    parser.add_argument("a", metavar="A", type=Path)
+    parser.add_argument("b", metavar="B", type=Path)
+    parser.add_argument("--force", action="store_true", help="compare different devices all the same")
+    parser.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
+    args = parser.parse_args(argv)
+    rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
+    table = Table(
+        "compare",
+        f"{args.b} against {args.a}",
+        [
+            Column("cell", "cell", width=56),
+            Column("arm", "arm", width=28),
+            Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9),
+            Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9),
+            Column("ratio", "B / A", width=18, align="right"),
+            Column("verdict", "B is", width=11),
+        ],
+        notes_above=["Medians of separate runs: drift between them is not seen, arms of one run compare better."],
+    )
+    below = [f"only in A: {only_a} rows; only in B: {only_b} rows."]
+    emit([Section(table, map(_row, rows), below)], args.format, sys.stdout)
+    return 0
+
+
+def _row(row: Compared) -> Row:
+    ratio = f"{row.ratio.value:.2f} [{row.ratio.low:.2f}, {row.ratio.high:.2f}]"
+    return Row({**vars(row), "ratio": ratio})
+
+
+def _load(path: Path) -> list[dict[str, Any]]:
+    found, problems = records.read(path)
+    for problem in problems:
+        print(f"{PROG}: {problem}", file=sys.stderr)
+    timed = [r for r in found if r.get("kind") == "latency" and r["wall_ms"]]
+    if not timed:
+        raise UsageError(f"{path} holds no timed rows")
+    return timed
+
+
+def compare(
+    a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], *, force: bool = False
+) -> tuple[list[Compared], int, int]:
+    """The rows that both hold, and how many only one does. UsageError for different devices without ``force``,
+    and where no row is in both."""
+    devices = [sorted({r["environment"]["device"] for r in rows}) for rows in (a, b)]
+    if devices[0] != devices[1] and not force:
+        raise UsageError(f"A was measured on {', '.join(devices[0])}, B on {', '.join(devices[1])}; --force compares")
+    left, right = (_by_key(rows) for rows in (a, b))
+    both = [key for key in left if key in right]
+    if not both:
+        raise UsageError("the two files have no row in common")
+    rows = []
+    for key in both:
+        x, y = _samples(left[key]), _samples(right[key])
+        ratio = unpaired_ratio(y, x)
+        noise = _noise(left[key], right[key])
+        rows.append(Compared(*key, quantile(x, 0.5), quantile(y, 0.5), ratio, verdict(ratio, noise)))
+    return rows, len(left) - len(both), len(right) - len(both)
+
+
+def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
+    """The newest record of each row."""
+    return {(r["cell"], f"{r['arm']} {r['implementation']}"): r for r in rows}
+
+
+def _samples(record: dict[str, Any]) -> list[float]:
+    return record["gpu_ms"] or record["wall_ms"]
+
+
+def _noise(*found: dict[str, Any]) -> Ratio | None:
+    """The wider of the two runs' noise floors."""
+    ratios = [Ratio(**r["noise"]) for r in found if r.get("noise")]
+    return max(ratios, key=lambda ratio: ratio.half_width) if ratios else None

@@ -1,0 +1,106 @@
+"""Latency records as a table; the same for a run and for a report."""
+
+from typing import Any
+
+from headcount.bench.latency.statistics import quantile
+from headcount.bench.table import Column, Table
+
+
+class Columns:
+    """The columns of a latency table; GPU time is one only where there is a GPU."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def table(self, environment: dict[str, Any], blocks: int) -> Table:
+        """An empty table with its title, which names the device."""
+        where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
+        smoke = "" if blocks >= 20 else f"; {blocks} blocks: a smoke test, not a measurement"
+        return Table(
+            "latency",
+            f"{where} on {environment['device']}, {environment['threads']} threads{smoke}",
+            self.columns(),
+            notes_above=[
+                "Median over blocks in which arms alternate. vs MHA and tax are ratios of times, block by block, with "
+                "95 % bootstrap intervals: vs MHA of the same model width; tax over dense MQA of the same K and D; "
+                "vs dense over the same MoH layer with every head computed.",
+                "Floor: the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth, both "
+                "peaks measured in the same process.",
+            ],
+            note_column="arm",
+        )
+
+    def columns(self) -> list[Column]:
+        """The columns, in order."""
+        gpu = [Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=3, width=9)] if self.device == "cuda" else []
+        return [
+            Column("arm", "arm", width=17),
+            Column("implementation", "run by", width=11),
+            Column("seq_len", "T", kind="int", width=5),
+            Column("batch_size", "B", kind="int", width=5),
+            Column("pass", "pass", width=8),
+            Column("routing", "routing", width=10),
+            *gpu,
+            Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9),
+            Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9),
+            Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9),
+            Column("to_mha", "vs MHA", width=18, align="right"),
+            Column("to_mha_verdict", "verdict", width=11),
+            Column("tax", "tax", width=18, align="right"),
+            Column("to_dense", "vs dense", width=18, align="right"),
+            Column("to_dense_verdict", "verdict", width=11),
+            Column("macs", "MACs", kind="int", width=15),
+            Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9),
+            Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7),
+            Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7),
+            Column("tokens_per_s", "tokens/s", kind="int", width=11),
+            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, width=8),
+            Column("error", "rel.\nerror", width=7, align="right"),
+        ]
+
+    def values(self, record: dict[str, Any]) -> dict[str, Any]:
+        """One record as the raw values of a row; None for what was not measured."""
+        wall, gpu = record["wall_ms"], record["gpu_ms"]
+        best = quantile(gpu or wall, 0.5) if wall else None
+        rate = record["macs"] / best * 1000 if best else None
+        return {
+            "arm": record["arm"],
+            "implementation": record["implementation_used"] or record["implementation"],
+            "seq_len": record["seq_len"],
+            "batch_size": record["batch_size"],
+            "pass": record["pass"],
+            "routing": record["routing"] if record.get("largest_share") is not None else None,
+            "gpu_ms": quantile(gpu, 0.5) if gpu else None,
+            "wall_ms": quantile(wall, 0.5) if wall else None,
+            "p10_ms": quantile(wall, 0.1) if wall else None,
+            "p90_ms": quantile(wall, 0.9) if wall else None,
+            "to_mha": _ratio(record["to_mha"]),
+            "to_mha_verdict": record["to_mha_verdict"],
+            "tax": _ratio(record["tax"]),
+            "to_dense": _ratio(record["to_dense"]),
+            "to_dense_verdict": record["to_dense_verdict"],
+            "macs": record["macs"],
+            "rate": rate / 1e9 if rate else None,
+            "peak_share": 100 * rate / record["peaks"]["macs_per_s"] if rate else None,
+            "floors": best / record["floor_ms"] if best else None,
+            "tokens_per_s": round(record["tokens"] / best * 1000) if best else None,
+            "memory": record["peak_memory_bytes"],
+            "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
+        }
+
+    def notes(self, record: dict[str, Any]) -> list[str]:
+        """What a reader of the row must know."""
+        notes = [] if record["status"] == "timed" else [f"not timed: {record['status']}"]
+        if record["no_graph_because"]:
+            notes.append(f"not captured in a CUDA graph, so GPU time includes launches: {record['no_graph_because']}")
+        return notes
+
+    def below(self) -> list[str]:
+        """Notes below the table."""
+        if self.device == "cuda":
+            return []
+        return ["Measured on a CPU. CUDA is not measured here: python -m bench.latency --device cuda needs a GPU."]
+
+
+def _ratio(found: dict[str, float] | None) -> str | None:
+    return found and f"{found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"

@@ -1,0 +1,241 @@
+"""``python -m bench.macs``: the papers' MAC and parameter columns again, any preset in detail, or a grid.
+
+    python -m bench.macs                                         Tables 1-3 of arXiv 2210.05144, with verdicts
+    python -m bench.macs --table moh-llm moh-llama3 moh-dit      the models of arXiv 2410.11842
+    python -m bench.macs --preset moa-8K8E128D --seq-len 512     one model's ledger and counters
+    python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
+    python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
+    python -m bench.macs --counter closed-form                   the formulas alone, without torch
+    python -m bench.macs --audit                                 every spelling of a layer under every counter
+    python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
+    python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
+
+Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check), a
+cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device is not there.
+"""
+
+import argparse
+import math
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from headcount.bench import accounts as memory
+from headcount.bench.cli import Parser, run
+from headcount.bench.counters import registry
+from headcount.bench.errors import UsageError
+from headcount.bench.macs import columns as memory_table
+from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
+from headcount.bench.render import FORMATS, Section, emit
+from headcount.bench.table import open_output
+from headcount.formulas.published import tables
+from headcount.models.configs import presets
+
+PROG = "python -m bench.macs"
+LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of bench.macs."""
+    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.NAMES, help=", ".join(tables.NAMES))
+    out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
+    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
+    out.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
+    out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
+    counters = (CLOSED_FORM, *registry.CHOICES, "all")
+    out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
+    out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
+    out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
+    out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
+    out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
+    out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
+    for name in LENGTHS:
+        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    out.add_argument("--format", choices=FORMATS, default="text")
+    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    out.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(memory.ACCOUNTS))
+    out.add_argument("--context", type=int, metavar="N", help="stored tokens after a decode step (--columns)")
+    out.add_argument("--generate", type=int, metavar="N", help="tokens generated one by one (--columns)")
+    out.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element, 4 without it (--columns)")
+    out.add_argument("--peak-macs", type=float, metavar="N", help="the hardware's MACs per second (--columns)")
+    out.add_argument("--bandwidth", type=float, metavar="N", help="its bytes per second (--columns)")
+    out.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
+    out.add_argument("--list", action="store_true", help="what there is to choose from")
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    if args.list:
+        print(_listing())
+        return 0
+    sections = plan(args)
+    with open_output(args.out) as stream:
+        failures = emit(sections, args.format, stream)
+    # The module of --module is counted in a process of its own.
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 2**20
+    print(f"{time.perf_counter() - started:.1f} s, peak memory {peak:.2f} GiB", file=sys.stderr)
+    if args.check or args.audit:
+        for failure in failures:
+            print(f"{PROG}: {failure}", file=sys.stderr)
+        verdict = f"{len(failures)} disagree" if failures else "every verdict and every count is as stated"
+        print(f"check: {verdict}", file=sys.stderr)
+        return 1 if failures else 0
+    return 0
+
+
+def plan(args: argparse.Namespace) -> Iterator[Section]:
+    """The sections that ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    if args.columns and (args.compare or args.module or args.audit):
+        raise UsageError("--columns goes with --table, --preset and --grid")
+    if args.compare:
+        return _comparison(args, lengths)
+    counters = parse_counters(args.counter)
+    if counters:
+        check_device(args.device)
+    if args.module:
+        return _module(args, counters)
+    if args.depth is not None or args.allow_uncounted:
+        raise UsageError("--depth and --allow-uncounted go with --module")
+    assumed = _assumptions(args)
+    if not args.preset:
+        given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
+        given += ["--set"] if args.set else []
+        if given:
+            raise UsageError(
+                f"{', '.join(given)} go with --preset or --compare; a table has its paper's sizes, a grid its own"
+            )
+    if args.audit:
+        from headcount.bench.macs import audit
+
+        return audit.sections([name for name in counters if name in registry.NAMES], args.device)
+    names = args.table or ([] if args.preset or args.grid else list(tables.MOA_NAMES))
+    parts = [_tables(names, counters, args.device, args.columns, assumed)]
+    if args.preset:
+        parts.append(_presets(args, counters, lengths, assumed))
+    for number, spec in enumerate(args.grid or (), 1):
+        parts.append(_grid(spec, number, counters, args.device, args.columns, assumed))
+    return (section for part in parts for section in part)
+
+
+def _assumptions(args) -> memory.Assumptions:
+    """What --columns assumes; UsageError for its options without it, for sizes below 1 and unknown columns."""
+    names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
+    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    flags = {name: f"--{name.replace('_', '-')}" for name in values}
+    if values and not args.columns:
+        raise UsageError(f"{', '.join(flags.values())} needs --columns")
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise UsageError(f"{flags[name]} must be finite, not {value}")
+        if value < 1:
+            raise UsageError(f"{flags[name]} must be at least 1, not {value}")
+    renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
+    given = memory.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
+    memory.check(args.columns, given)
+    return given
+
+
+def _tables(names, counters, device, columns, given) -> Iterator[Section]:
+    from headcount.bench.macs import published as regenerate
+
+    def subject(row):
+        return presets.preset(row.records[0]["preset"]), row.records[0]["input"]
+
+    for name in names:
+        main, *others = regenerate.sections(name, counters, device)
+        ideal = any(column.key == "ideal_macs" for column in main.table.columns)
+        yield memory_table.extended(main, columns, given, subject, ideal) if columns else main
+        yield from others
+
+
+def _presets(args, counters, lengths, given) -> Iterator[Section]:
+    from headcount.bench.case import ledger_of, resolve_lengths
+    from headcount.bench.macs import entries as breakdown
+    from headcount.bench.measure import measure
+
+    chosen = []
+    for name in args.preset:
+        config = presets.preset(name, presets.parse_overrides(name, args.set))
+        resolved = resolve_lengths(config, lengths)
+        # A length that the model has no positions for is refused before anything is printed.
+        ledger_of(config, resolved)
+        chosen.append((name, config, resolved))
+
+    changed = f" with {', '.join(args.set)}" if args.set else ""
+
+    def sections():
+        for name, config, resolved in chosen:
+            measured = measure(config, resolved, counters, device=args.device, label=name)
+            yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
+        if args.columns:
+            subjects = {name: memory.Subject(config, resolved, given) for name, config, resolved in chosen}
+            yield memory_table.section_of(subjects, f"{', '.join(subjects)}{changed}", args.columns, given)
+
+    return sections()
+
+
+def _comparison(args, lengths) -> Iterator[Section]:
+    from headcount.bench.macs import compare as waterfall
+    from headcount.bench.macs import subjects
+
+    if args.table or args.preset or args.grid:
+        raise UsageError("--compare goes without --table, --preset and --grid")
+    a, b = (subjects.parse(text, args.set, lengths) for text in args.compare)
+    # One counter confirms a turning point, unless others are asked for.
+    counters = parse_counters(args.counter or ["torch"])
+    if counters:
+        check_device(args.device)
+    return waterfall.sections(a, b, counters, args.device)
+
+
+def _module(args, counters) -> Iterator[Section]:
+    from headcount.bench.macs import module
+
+    tools = [name for name in counters if name in registry.NAMES]
+    given = module.settings(args.set)
+    answer = module.count(args.module, given, tools, device=args.device, allow_uncounted=args.allow_uncounted)
+    return module.sections(args.module, answer, args.depth)
+
+
+def _grid(text, number, counters, device, columns, given) -> list[Section]:
+    from headcount.bench.macs import grid as grids
+
+    grid = grids.parse(text)
+    section = grids.section(grid, counters, device)
+    if number > 1:
+        section = replace(section, table=replace(section.table, name=f"{section.table.name}-{number}"))
+
+    def subject(row):
+        return grids.config_at(grid.variant, row.records[0]["point"]), row.records[0]["input"]
+
+    ideal = grid.variant.name == "moh"
+    return [memory_table.extended(section, columns, given, subject, ideal) if columns else section]
+
+
+def _listing() -> str:
+    return "\n".join(
+        [
+            "tables    " + ", ".join(tables.NAMES),
+            "presets   " + ", ".join(presets.PRESETS),
+            "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
+            "devices   " + ", ".join(DEVICES),
+            "formats   " + ", ".join(FORMATS),
+            "columns   " + ", ".join(memory.ACCOUNTS),
+            "grids     K, E, D (MoA), h, d_h, g (MHA) or h, s, r, d_h, g (MoH), with d_m, T, S, B",
+            "fields    of a preset: any wrong --set FIELD=VALUE names them",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""``bench.macs --module``: one module of the user's under every counter. Imports no torch: a child process counts."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import headcount
+from headcount.bench.contractions.rows import cut, folded, merged
+from headcount.bench.counters.reading import CounterError
+from headcount.bench.errors import UsageError
+from headcount.bench.macs.entries import SHARE
+from headcount.bench.render import Row, Section
+from headcount.bench.table import Column, Table
+from headcount.formulas.ledger import Entry, Ledger
+
+ROOT = headcount.CHECKOUT
+BROKEN = 70
+"""The child's exit code for an error of ours."""
+_START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.child import start; sys.exit(start())"
+OURS = [str(ROOT)] if ROOT else []
+"""What must be on the path of imports for ours to be found."""
+
+
+def settings(words: Sequence[str]) -> dict[str, int]:
+    """Integers by name from NAME=VALUE words; UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier() or not value.lstrip("-").isdigit():
+            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER")
+        out[name] = int(value)
+    return out
+
+
+def count(
+    spec: str,
+    given: dict[str, int],
+    counters: Sequence[str],
+    *,
+    device: str | None = None,
+    allow_uncounted: bool = False,
+    here: Path | None = None,
+) -> dict[str, Any]:
+    """What the child process found for the module that ``spec`` builds (see bench.child).
+
+    Raises UsageError where the factory is at fault, with the user's traceback, and CounterError for operations
+    that nobody knows.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "answer.json"
+        request = {
+            "spec": spec,
+            "settings": given,
+            "counters": list(counters),
+            "device": device,
+            "allow_uncounted": allow_uncounted,
+            "ours": OURS,
+            "here": str((here or Path.cwd()).resolve()),
+            "out": str(out),
+        }
+        # -P: nothing but what the child itself puts there comes first on the path of imports.
+        command = [sys.executable, "-P", "-c", _START.format(ours=OURS)]
+        done = subprocess.run(command, input=json.dumps(request), text=True, env=environment())
+        if not out.exists():
+            if done.returncode == BROKEN:
+                raise CounterError("right", spec, "this program failed, with the traceback above")
+            raise UsageError(f"{spec} ended the process that ran it, with exit code {done.returncode}")
+        answer = json.loads(out.read_text())
+    if "error" in answer:
+        raise UsageError(f"{spec}: {answer['error']}\n{answer['traceback']}".rstrip())
+    if "uncounted" in answer:
+        reason = f"operations that may hold products: {'; '.join(answer['uncounted'])} (--allow-uncounted lists them)"
+        raise CounterError("right", spec, reason)
+    return answer
+
+
+def environment() -> dict[str, str]:
+    """The same without our own checkout on PYTHONPATH, where a user's packages would be ours."""
+    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[Section]:
+    """The right count by module and kind, every counter, and why each reading differs."""
+    yield _ledger_section(spec, answer, depth)
+    if answer["counters"]:
+        yield _counters_section(answer)
+        yield _causes_section(answer)
+    uncounted = [line for line in answer["audit"] if line["state"] == "unknown"]
+    if uncounted:
+        layout = Table("uncounted", "operations that nobody knows", [Column("text", "operation", width=60)])
+        yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in uncounted])
+
+
+BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
+
+
+def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Section:
+    measured = Ledger(tuple(_entry(record) for record in answer["ledger"]))
+    params: dict[str, int] = {}
+    for parameter in answer["params"]:
+        path = cut(folded(parameter["path"]), depth)
+        params[path] = params.get(path, 0) + parameter["params"]
+    total = sum(params.values())
+    notes = [f"Counted on {answer['device']}, one forward pass over the whole batch."]
+    if answer["why_not_meta"]:
+        notes.append(f"Not on meta: {answer['why_not_meta'].rstrip('.')}.")
+    notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")
+    rows = []
+    for entry in merged(measured, depth):
+        rows.append(
+            {
+                "path": entry.path or "(model)",
+                "kind": entry.kind,
+                "sizes": "" if depth is not None else _sizes(entry),
+                "macs": entry.macs,
+                "share": Fraction(100 * entry.macs, measured.macs) if measured.macs else None,
+                "params": params.pop(entry.path, None),
+            }
+        )
+    for path, number in params.items():
+        rows.append({**BLANK, "path": path or "(model)", "params": number})
+    rows.append({**BLANK, "path": "total", "macs": measured.macs, "params": total})
+    layout = Table(
+        "module",
+        f"{spec}: the right count",
+        [
+            Column("path", "module", width=40),
+            Column("kind", "kind", width=13),
+            Column("sizes", "sizes", width=36),
+            Column("macs", "MACs", kind="int", width=18),
+            SHARE,
+            Column("params", "params", kind="int", width=14),
+        ],
+        notes_above=notes,
+    )
+    facts = {
+        "spec": spec,
+        "device": answer["device"],
+        "why_not_meta": answer["why_not_meta"],
+        "macs": measured.macs,
+        "params": total,
+        "trainable_params": answer["trainable_params"],
+        "audit": answer["audit"],
+    }
+    below = [f"{answer['trainable_params']:,} of {total:,} parameters are trainable."]
+    out = [Row(row) for row in rows]
+    out[-1] = Row(rows[-1], records=answer["ledger"])
+    return Section(layout, out, below=below, facts=facts)
+
+
+def _entry(record: dict[str, Any]) -> Entry:
+    return Entry(record["path"], record["kind"], record["dims"], times=record["times"])
+
+
+def _sizes(entry: Entry) -> str:
+    sizes = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
+    return f"{entry.times} x {sizes}" if entry.times != 1 else sizes
+
+
+def _counters_section(answer: dict[str, Any]) -> Section:
+    layout = Table(
+        "module-counters",
+        "counters",
+        [
+            Column("counter", "counter", width=15),
+            Column("macs", "reading", kind="int", width=18),
+            Column("difference", "reading\nless right", kind="int", sign=True, width=18),
+            Column("explained", "by its calls", width=14),
+        ],
+        note_column="explained",
+    )
+    rows = []
+    for cell in answer["counters"]:
+        failures, notes = [], []
+        if cell["failed"]:
+            verdict, notes = "failed", [f"failed: {cell['failed']}"]
+        elif cell["explained"]:
+            verdict = "explained" if cell["difference"] else "right"
+        else:
+            verdict = "unexplained"
+            failures = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
+            notes = list(failures)
+        if cell["unverified"]:
+            notes.append(f"its rules are unverified for {', '.join(cell['unverified'])}")
+        values = {key: cell[key] for key in ("counter", "macs", "difference")}
+        rows.append(Row({**values, "explained": verdict}, notes=notes, records=[cell], failures=failures))
+    return Section(layout, rows)
+
+
+def _causes_section(answer: dict[str, Any]) -> Section:
+    layout = Table(
+        "module-causes",
+        "the calls that make each difference",
+        [
+            Column("counter", "counter", width=15),
+            Column("macs", "MACs", kind="int", sign=True, width=18),
+            Column("what", "what", width=12),
+            Column("name", "call", width=60),
+            Column("calls", "calls", kind="int"),
+            Column("place", "place in the tool's source", width=36),
+        ],
+    )
+    rows = []
+    for cell in answer["counters"]:
+        for position, cause in enumerate(cell["causes"]):
+            rows.append(Row({**cause, "counter": "" if position else cell["counter"]}))
+    return Section(layout, rows)

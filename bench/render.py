@@ -1,0 +1,59 @@
+"""What a command prints: sections of rows that are made as they are printed, in any format."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from headcount.bench.table import Table, renderer, write_json
+
+FORMATS = ("text", "md", "json", "csv", "latex")
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One printed row: raw values by column, footnotes, its JSON records, and what is wrong with it."""
+
+    values: dict[str, Any]
+    notes: Sequence[str] = ()
+    records: Sequence[dict[str, Any]] = ()
+    failures: Sequence[str] = ()
+
+
+@dataclass
+class Section:
+    """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows."""
+
+    table: Table
+    rows: Iterable[Row]
+    below: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def emit(sections: Iterable[Section], form: str, stream: TextIO) -> list[str]:
+    """Print every section in ``form`` (one of FORMATS); the failures of all rows, in order."""
+    return _emit_json(sections, stream) if form == "json" else _emit_tables(sections, form, stream)
+
+
+def _emit_tables(sections, form, stream):
+    out, failures = renderer(form, stream), []
+    for section in sections:
+        out.begin(section.table)
+        for row in section.rows:
+            out.row(row.values, row.notes)
+            failures += row.failures
+        out.end(section.below)
+    return failures
+
+
+def _emit_json(sections, stream):
+    tables, failures = [], []
+    for section in sections:
+        records = []
+        for row in section.rows:
+            records += row.records
+            failures += row.failures
+        facts = {**section.facts, "below": section.below}
+        tables.append({"name": section.table.name, "title": section.table.title, **facts, "rows": records})
+    write_json(stream, {"schema_version": SCHEMA_VERSION, "tables": tables})
+    return failures

@@ -1,0 +1,143 @@
+"""``python -m bench.routing``: which experts a model's tokens select, as in the MoA paper's analyses; MoH's heads too.
+
+    python -m bench.routing --checkpoint model.pt --preset moa-8K32E256D --tokens tokens.txt
+    python -m bench.routing --checkpoint model.pt --preset moh-llm-s-75 --set num_layers=2 --tokens tokens.txt
+    python -m bench.routing --example            train a small MoA model under five coefficient pairs, and look
+    python -m bench.routing --example moh        train a small MoH model with and without its balance loss
+
+A checkpoint is a saved state dict. A token file holds ids, a sequence on each line; for a translation model
+``source | target``, or one sequence that stands for both. Gives shares of tokens per expert and layer (Figures
+3-4), the tokens with the highest PMI per expert (Table 4) and the MACs that each expert executed. Heads of a MoH
+layer are numbered from 0, the shared ones first. Exit codes: 0 fine; 2 wrong usage, a checkpoint that does not
+match, tokens that cannot be used.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+from headcount.bench.cli import Parser, run
+from headcount.bench.errors import UsageError
+from headcount.bench.render import FORMATS, Section, emit
+from headcount.bench.table import open_output
+from headcount.models.configs import presets
+
+PROG = "python -m bench.routing"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of bench.routing."""
+    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--checkpoint", metavar="FILE", help="a state dict, as torch.save(model.state_dict(), FILE)")
+    out.add_argument("--preset", metavar="NAME", help="the model that the checkpoint is of")
+    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the preset")
+    out.add_argument("--tokens", metavar="FILE", help="token ids, a sequence on each line")
+    out.add_argument("--log", metavar="FILE", help='balance over training: lines {"step": N, "tokens_per_expert": {…}}')
+    out.add_argument(
+        "--example",
+        nargs="?",
+        const="moa",
+        choices=("moa", "moh"),
+        help="train and analyse a built-in example instead; moa where none is named",
+    )
+    out.add_argument("--save", metavar="DIR", help="with --example: write its checkpoint, tokens and log there")
+    out.add_argument("--top", type=int, default=5, metavar="N", help="tokens listed for each expert")
+    out.add_argument("--least", type=int, default=5, metavar="N", help="choices that a listed token has at least")
+    out.add_argument("--plot", metavar="PATH", help="write the sorted shares as a plot (png, svg, pdf)")
+    out.add_argument("--format", choices=FORMATS, default="text")
+    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    for name in ("top", "least"):
+        if getattr(args, name) < 1:
+            raise UsageError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    sections, layers = _example(args) if args.example else _given(args)
+    if args.plot:
+        from headcount.bench.routing import plot as routing_plot
+
+        routing_plot.save(layers, args.plot)
+    with open_output(args.out) as stream:
+        emit(sections, args.format, stream)
+    print(f"{time.perf_counter() - started:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _given(args) -> tuple[list[Section], dict]:
+    missing = [f"--{name}" for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} missing: give --checkpoint, --preset and --tokens, or --example")
+    if args.save:
+        raise UsageError("--save goes with --example")
+    config = presets.preset(args.preset, presets.parse_overrides(args.preset, args.set))
+
+    from headcount.bench.routing import run as routing_run
+    from headcount.bench.routing import tables as routing_tables
+
+    examples = routing_run.read_tokens(args.tokens, config)
+    log = _read_log(args.log) if args.log else []
+    model = routing_run.load_checkpoint(args.checkpoint, config)
+    layers = routing_run.record(model, examples)
+    sections = [
+        routing_tables.layer_section(layers),
+        routing_tables.expert_section(layers, args.top, args.least),
+        *([routing_tables.log_section(log)] if log else []),
+    ]
+    return sections, {layer.path: layer for layer in layers}
+
+
+def _example(args) -> tuple[list[Section], dict]:
+    given = [f"--{name}" for name in ("checkpoint", "preset", "set", "tokens", "log") if getattr(args, name)]
+    if given:
+        raise UsageError(f"{', '.join(given)} cannot go with --example, which brings its own")
+
+    from headcount.bench.routing import example as routing_example
+    from headcount.bench.routing import tables as routing_tables
+    from headcount.bench.routing import task as routing_task
+
+    name = args.example
+    outcomes = routing_example.run(name, say=lambda line: print(line, file=sys.stderr))
+    chosen = routing_example.chosen(name, outcomes)
+    if args.save:
+        command = routing_example.save(name, chosen, args.save)
+        print(f"look at it again: {PROG} {command}", file=sys.stderr)
+    sections = [
+        routing_tables.runs_section(name, outcomes),
+        routing_tables.expert_section(
+            [chosen.layer], args.top, args.least, routing_task.token_name, routing_task.class_of
+        ),
+        routing_tables.class_section(chosen.layer, routing_task.class_of),
+        routing_tables.log_section(chosen.log),
+    ]
+    return sections, {routing_example.label(one.coefficients): one.layer for one in outcomes}
+
+
+def _read_log(path: str) -> list[tuple[int, dict[str, list[int]]]]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            found.append(
+                (int(record["step"]), {k: [int(n) for n in v] for k, v in record["tokens_per_expert"].items()})
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UsageError(f"{path}: line {number} is no log record with step and tokens_per_expert") from None
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Shares of tokens per expert or routed head as in Figures 3-4 of the MoA paper: sorted, in percent, a line a layer."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from headcount.bench.errors import UsageError
+from headcount.bench.routing.stats import LayerRouting
+
+
+def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
+    """Write the plot of layers under these labels, in the format that the path's ending names.
+
+    UsageError where that cannot be done.
+    """
+    import matplotlib
+
+    # no window, and no display needed
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for name, layer in layers.items():
+        percent = sorted((float(100 * value) for value in layer.shares), reverse=True)
+        axes.plot(range(1, len(percent) + 1), percent, marker=".", label=name)
+    units = {"expert": "experts", "head": "routed heads"}[next(iter(layers.values())).unit]
+    axes.set_xlabel(f"{units}, the most used first")
+    axes.set_ylabel("share of all choices in %")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize="small")
+    try:
+        # no time stamps or random ids: the same run writes the same bytes
+        matplotlib.rcParams["svg.hashsalt"] = "headcount"
+        figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        pyplot.close(figure)

@@ -1,0 +1,141 @@
+"""What can be built: one frozen dataclass per attention variant and per model, with all validation.
+
+Importable without torch. A model's fields and its attention's fields are one flat namespace: presets and
+overrides name a field once and :func:`make_config` puts it wherever it belongs. The classes are in
+config_attention.py and config_models.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from headcount.models.configs.attention import (
+    AttentionConfig,
+    MixtureOfAttentionHeadsConfig,
+    MixtureOfAttentiveExpertsConfig,
+    MixtureOfHeadAttentionConfig,
+    MultiHeadAttentionConfig,
+)
+from headcount.models.configs.base import ConfigError, Input, Lettered
+from headcount.models.configs.models import (
+    ConvolutionConfig,
+    DiffusionTransformerConfig,
+    EncoderDecoderConfig,
+    Layered,
+    LlamaConfig,
+    MaskedLanguageModelConfig,
+)
+
+__all__ = [
+    "ATTENTIONS",
+    "MODELS",
+    "PER_LAYER",
+    "AttentionConfig",
+    "ConfigError",
+    "ConvolutionConfig",
+    "DiffusionTransformerConfig",
+    "EncoderDecoderConfig",
+    "Input",
+    "Layered",
+    "Lettered",
+    "LlamaConfig",
+    "MaskedLanguageModelConfig",
+    "MixtureOfAttentionHeadsConfig",
+    "MixtureOfAttentiveExpertsConfig",
+    "MixtureOfHeadAttentionConfig",
+    "ModelConfig",
+    "MultiHeadAttentionConfig",
+    "field_types",
+    "make_config",
+]
+
+ModelConfig = (
+    EncoderDecoderConfig | MaskedLanguageModelConfig | ConvolutionConfig | LlamaConfig | DiffusionTransformerConfig
+)
+
+ATTENTIONS = {
+    cls.variant: cls
+    for cls in (
+        MultiHeadAttentionConfig,
+        MixtureOfAttentionHeadsConfig,
+        MixtureOfAttentiveExpertsConfig,
+        MixtureOfHeadAttentionConfig,
+    )
+}
+MODELS = {
+    cls.variant: cls
+    for cls in (
+        EncoderDecoderConfig,
+        MaskedLanguageModelConfig,
+        ConvolutionConfig,
+        LlamaConfig,
+        DiffusionTransformerConfig,
+    )
+}
+
+PER_LAYER = int | tuple[int, ...]
+"""The type of an attention's whole number in a model whose layers may differ: one for all, or one for each."""
+
+
+def field_types(model: str | None, attention: str) -> dict[str, Any]:
+    """Every field of a model and its attention by name, with its type; the attention itself left out."""
+    inner = {f.name: f.type for f in fields(ATTENTIONS[attention])}
+    outer = {f.name: f.type for f in fields(MODELS[model]) if f.name not in ("attention", "layers")} if model else {}
+    if model and issubclass(MODELS[model], Layered):
+        inner = {name: PER_LAYER if kind in (int, int | None) else kind for name, kind in inner.items()}
+    return inner | outer
+
+
+def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
+    """A configuration from one flat mapping.
+
+    ``attention`` names the variant (a key of ATTENTIONS), ``model`` the model around it (a key of MODELS) or is
+    absent for a single layer; every other key is a field of either or both. Where a model's layers may differ,
+    a whole number of the attention may be a tuple with one for each layer.
+    Raises ConfigError for an unknown or missing field and for sizes that cannot be built.
+    """
+    values = dict(values)
+    model, attention = values.pop("model", None), values.pop("attention", None)
+    if attention not in ATTENTIONS:
+        raise ConfigError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
+    if model is not None and model not in MODELS:
+        raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+    known = field_types(model, attention)
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"unknown field {name!r}; choose from {', '.join(sorted(known))}")
+    if model is None:
+        return _construct(ATTENTIONS[attention], values)
+    if issubclass(MODELS[model], Layered):
+        return _construct(MODELS[model], {**values, "layers": _layers(ATTENTIONS[attention], values)})
+    return _construct(MODELS[model], {**values, "attention": _construct(ATTENTIONS[attention], values)})
+
+
+def _layers(cls, values) -> tuple[AttentionConfig, ...]:
+    num_layers = values.get("num_layers", 1)
+    if num_layers < 1:
+        raise ConfigError(f"num_layers must be at least 1, not {num_layers}")
+    listed = {name: value for name, value in values.items() if isinstance(value, tuple)}
+    for name, value in listed.items():
+        if len(value) != num_layers:
+            raise ConfigError(f"{name} takes one whole number or one for each of {num_layers} layers, not {len(value)}")
+    if not listed:
+        return (_construct(cls, values),) * num_layers
+    layers = []
+    for i in range(num_layers):
+        try:
+            layers.append(_construct(cls, {**values, **{name: value[i] for name, value in listed.items()}}))
+        except ConfigError as error:
+            raise ConfigError(f"layer {i}: {error}") from None
+    return tuple(layers)
+
+
+def _construct(cls, values):
+    required = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
+    if required:
+        raise ConfigError(f"{cls.__name__} needs {', '.join(required)}")
+    chosen = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+    for f in fields(cls):
+        if f.type in (int, int | None) and type(chosen.get(f.name, 0)) not in (int, type(None)):
+            raise ConfigError(f"{f.name} must be a whole number, not {chosen[f.name]!r}")
+    return cls(**chosen)

@@ -1,0 +1,156 @@
+"""Closed forms of whole models against sums written out here, and against figures the paper's authors' code has."""
+
+import pytest
+
+from headcount.bench.case import ledger_of, resolve_lengths
+from headcount.formulas import convolution, encoder_decoder, mae, masked_lm, mha, moa
+from headcount.formulas.symbols import by_letter
+from headcount.formulas.transformer import feed_forward
+from headcount.models.configs.make import ConfigError
+from headcount.models.configs.presets import PRESETS, preset
+
+
+def moa_attention(path, *, B, T, S):
+    return moa.layer(path, B=B, T=T, S=S, d_m=13, E=11, K=3, D=5)
+
+
+def moa_macs(b, t, s):
+    return b * t * 13 * 11 + 2 * b * 3 * t * 13 * 5 + 2 * b * s * 13 * 5 + 2 * b * 3 * t * s * 5
+
+
+MOA_PARAMS = 13 * 11 + 2 * 11 * 13 * 5 + 2 * 13 * 5
+
+
+def test_feed_forward():
+    block = feed_forward("ff", B=2, T=7, d_m=13, F=17)
+    assert block.macs == 2 * (2 * 7 * 13 * 17)
+    assert block.params == 2 * 13 * 17 + 17 + 13
+    assert block.group(lambda e: e.kind, "size") == {
+        "linear": block.macs,
+        "bias": 2 * 7 * (17 + 13),
+        "activation": 2 * 7 * 17,
+    }
+
+
+def test_encoder_decoder():
+    b, s, t, f, v = 2, 7, 5, 17, 29
+    form = encoder_decoder.model(moa_attention, B=b, S=s, T=t, d_m=13, F=f, V=v, N_enc=3, N_dec=2)
+    encoder = moa_macs(b, s, s) + 2 * b * s * 13 * f
+    decoder = moa_macs(b, t, t) + moa_macs(b, t, s) + 2 * b * t * 13 * f
+    assert form.macs == 3 * encoder + 2 * decoder + b * t * 13 * v
+    ff_params = 2 * 13 * f + f + 13
+    assert form.params == (
+        v * 13 + 3 * (MOA_PARAMS + ff_params + 2 * 2 * 13) + 2 * (2 * MOA_PARAMS + ff_params + 3 * 2 * 13)
+    )
+    sizes = form.group(lambda e: e.kind, "size")
+    assert sizes["norm"] == 3 * 2 * b * s * 13 + 2 * 3 * b * t * 13
+    assert sizes["embedding"] == b * (s + t) * 13
+    gates = 3 * b * s * 3 * 5 + 2 * 2 * b * t * 3 * 5
+    assert sizes["elementwise"] == gates + sizes["norm"] + 2 * b * (s + t) * 13
+
+
+def test_masked_language_model():
+    b, t, f, v, p = 2, 7, 17, 29, 11
+
+    def attention(path, *, B, T, S):
+        return mha.layer(path, B=B, T=T, S=S, d_m=15, h=3, d_h=5, g=3)
+
+    form = masked_lm.model(attention, B=b, T=t, d_m=15, F=f, V=v, N=3, P=p)
+    layer = 4 * b * t * 15 * 15 + 2 * b * t * t * 15 + 2 * b * t * 15 * f
+    assert form.macs == 3 * layer + b * t * 15 * 15 + b * t * 15 * v
+    layer_params = 4 * (15 * 15 + 15) + 2 * 15 * f + f + 15 + 2 * 2 * 15
+    assert form.params == v * 15 + p * 15 + 2 * 15 + 3 * layer_params + 15 * 15 + 15 + 2 * 15 + v
+    sizes = form.group(lambda e: e.kind, "size")
+    assert sizes["norm"] == (1 + 3 * 2 + 1) * b * t * 15
+    assert sizes["bias"] == 3 * b * t * (4 * 15 + f + 15) + b * t * 15 + b * t * v
+    assert sizes["activation"] == 3 * b * t * f + b * t * 15
+    assert sizes["embedding"] == b * t * 15 + t * 15
+    assert sizes["elementwise"] == b * t * 15 + 3 * 2 * b * t * 15
+
+
+def test_mixture_of_attentive_experts_adds_a_gate_per_sequence():
+    sizes = {"B": 2, "T": 7, "S": 5, "d_m": 15, "h": 3, "d_h": 5}
+    form = mae.layer("attn", G=11, **sizes)
+    dense = mha.layer("attn", g=3, **sizes)
+    assert form.macs - dense.macs == 2 * 11 * (15 + 3)
+    assert form.params - dense.params == 15 * 11 + 11 + 11 * 3 + 3
+    assert mae.layer("attn", G=11, bias=False, **sizes).params == 4 * 15 * 15 + 11 * (15 + 3)
+    extra = {(e.path, e.kind): e.size for e in form if e not in dense.entries}
+    assert extra["attn.gate", "activation"] == 2 * 11
+    assert extra["attn.gate", "softmax"] == 2 * 3
+    assert extra["attn", "elementwise"] == 2 * 7 * 15
+    assert mae.layer("attn", G=11, n=3, **sizes).macs == form.macs - 2 * 2 * 3 * 15 * 15
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["light", "dynamic"])
+def test_convolution_block(dynamic):
+    form = convolution.block("conv", B=2, T=7, d_m=13, h_w=5, w=3, dynamic=dynamic)
+    kernels = 2 * 7 * 13 * 5 * 3 if dynamic else 0
+    assert form.macs == 2 * 7 * (13 * 26 + 13 * 3 + 13 * 13) + kernels
+    assert form.params == 13 * 26 + 26 + 13 * 13 + 13 + (13 * 5 * 3 if dynamic else 5 * 3)
+    sizes = form.group(lambda e: e.kind, "size")
+    assert sizes["softmax"] == (2 * 7 if dynamic else 1) * 5 * 3
+    assert sizes["activation"] == 2 * 7 * 13
+
+
+def test_convolutional_encoder_decoder():
+    b, s, t, f, v = 2, 7, 5, 17, 29
+    form = convolution.model(
+        moa_attention,
+        **dict(B=b, S=s, T=t, d_m=13, F=f, V=v, h_w=5),
+        encoder_kernels=(3, 11),
+        decoder_kernels=(2,),
+        dynamic=False,
+    )
+
+    def block(n, w):
+        return b * n * (3 * 13 * 13 + 13 * w) + 2 * b * n * 13 * f
+
+    assert form.macs == block(s, 3) + block(s, 11) + block(t, 2) + moa_macs(b, t, s) + b * t * 13 * v
+    ff, conv = 2 * 13 * f + f + 13, 13 * 26 + 26 + 13 * 13 + 13
+    assert form.params == v * 13 + 3 * (ff + conv) + 5 * (3 + 11 + 2) + MOA_PARAMS + (2 * 2 + 3) * 2 * 13
+    assert len({(e.path, e.kind) for e in form if e.weight}) == sum(1 for e in form if e.weight)
+
+
+def test_letters_of_every_model_are_in_the_legend():
+    for name in PRESETS:
+        config = preset(name)
+        for entry in ledger_of(config, resolve_lengths(config, {})):
+            for letter in (*entry.dims, *entry.weight):
+                assert by_letter(letter)
+
+
+RELEASED = {"moa-8K8E128D": 62_918_656}  # parameters of the released translation model at this vocabulary
+BASELINES = {  # multiply-accumulates of every linear layer, from the widths of Tables 5 and 6.
+    "transformer-base": 604_241_920,
+    "transformer-big": 2_089_287_680,
+    "admin-18L-18L": 1_485_045_760,
+    "admin-60L-12L": 2_554_593_280,
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_translation_model(name):
+    config = preset(name)
+    form = ledger_of(config, resolve_lengths(config, {}))
+    assert form.params == RELEASED[name]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_linear_layers_of_the_baselines(name):
+    config = preset(name)
+    form = ledger_of(config, resolve_lengths(config, {}))
+    assert form.billed(lambda e: e.kind == "linear") == BASELINES[name]
+
+
+def test_lengths_default_to_the_papers_and_are_checked():
+    translation, masked = preset("transformer-base"), preset("mlm-transformer")
+    assert resolve_lengths(translation, {}) == {"batch_size": 1, "src_len": 10, "tgt_len": 10}
+    assert resolve_lengths(translation, {"seq_len": 7, "tgt_len": 5}) == {"batch_size": 1, "src_len": 7, "tgt_len": 5}
+    assert resolve_lengths(masked, {"seq_len": 7, "src_len": None}) == {"batch_size": 1, "seq_len": 7}
+    with pytest.raises(ConfigError, match="^masked_lm has no src_len; choose from batch_size, seq_len$"):
+        resolve_lengths(masked, {"src_len": 7})
+    with pytest.raises(ConfigError, match="^tgt_len must be at least 1, not 0$"):
+        resolve_lengths(translation, {"tgt_len": 0})
+    with pytest.raises(ConfigError, match="^seq_len must be at most max_positions - 2 = 128, not 129"):
+        ledger_of(masked, {"batch_size": 1, "seq_len": 129})

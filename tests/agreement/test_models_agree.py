@@ -1,0 +1,176 @@
+"""Whole models: every reading is what its counter's rules predict, and ledger and module agree path by path."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.module_tracker import ModuleTracker
+
+from headcount.bench.case import ledger_of, resolve_lengths
+from headcount.bench.counters import registry
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import make_config
+
+TRANSLATION = dict(
+    model="encoder_decoder", d_model=22, d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41
+)
+MASKED = dict(model="masked_lm", d_model=22, d_ff=29, num_layers=3, vocab_size=41, max_positions=19)
+MHA = dict(attention="mha", num_heads=2)
+GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=5)
+MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
+MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
+NORM = MOH | dict(router="query_norm")
+SPARSE = dict(implementation="sparse")
+LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
+DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
+LAYERS = dict(num_heads=(3, 3, 3, 5), num_shared_heads=(3, 1, 1, 2), top_k=(0, 2, 2, 2), num_kv_heads=None)
+CASES = {
+    "translation-mha": (TRANSLATION | MHA, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "translation-gqa": (TRANSLATION | GQA, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "translation-moa": (TRANSLATION | MOA, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "translation-moa-biased": (TRANSLATION | MOA | dict(bias=True), dict(batch_size=1, src_len=1, tgt_len=2)),
+    "translation-moa-noisy": (TRANSLATION | MOA | dict(noisy=True), dict(batch_size=1, src_len=17, tgt_len=13)),
+    "masked-mha": (MASKED | MHA, dict(batch_size=3, seq_len=17)),
+    "masked-moa": (MASKED | MOA | dict(bias=True), dict(batch_size=3, seq_len=17)),
+    "masked-moa-all-experts": (MASKED | MOA | dict(top_k=7), dict(batch_size=1, seq_len=13)),
+    "translation-moh": (TRANSLATION | MOH | dict(bias=True), dict(batch_size=3, src_len=17, tgt_len=13)),
+    "masked-moh-sparse": (MASKED | MOH | SPARSE | dict(bias=True), dict(batch_size=3, seq_len=17)),
+    "llama-gqa": (LLAMA | GQA | dict(bias=False, head_dim=10), dict(batch_size=3, seq_len=17)),
+    "llama-moh": (LLAMA | MOH, dict(batch_size=3, seq_len=17)),
+    "llama-moh-sparse": (LLAMA | MOH | SPARSE, dict(batch_size=3, seq_len=17)),
+    "llama-moh-norm": (LLAMA | NORM, dict(batch_size=3, seq_len=17)),
+    "llama-moh-norm-sparse": (LLAMA | NORM | SPARSE, dict(batch_size=3, seq_len=17)),
+    "dit": (DIT | MHA | dict(head_dim=11), dict(batch_size=3)),
+    "dit-moh": (DIT | MOH | LAYERS | dict(bias=True), dict(batch_size=3)),
+    "dit-moh-sparse": (DIT | MOH | LAYERS | SPARSE | dict(bias=True), dict(batch_size=3)),
+    "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
+}
+
+
+def made(case):
+    values, lengths = CASES[case]
+    config = make_config(values)
+    return config, resolve_lengths(config, lengths)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_a_reading_is_what_its_rules_predict(name, case, device):
+    config, lengths = made(case)
+    adapter = registry.counter(name)
+    reading = adapter.count(build(config, device=device), example_inputs(config, lengths, device=device), label=case)
+    ledger = ledger_of(config, lengths)
+    assert reading.macs == adapter.predict(ledger, device)
+    assert reading.macs == ledger.macs + sum(adapter.additions(ledger, device).values())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_module_has_the_parameters_of_its_ledger_entries(case):
+    config, lengths = made(case)
+    model = build(config, device="meta")
+    in_ledger = ledger_of(config, lengths).at_layers().group(lambda entry: entry.path, "params")
+    # named_parameters gives a tied weight once, under the first module that holds it
+    in_module = Counter()
+    for name, parameter in model.named_parameters():
+        in_module[name.rpartition(".")[0]] += parameter.numel()
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    assert ledger_of(config, lengths).frozen_params == frozen
+    assert {path: size for path, size in in_ledger.items() if size} == dict(in_module)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_active_parameters_leave_out_what_a_token_does_not_use(case):
+    config, lengths = made(case)
+    model = build(config, device="meta")
+    unused = 0
+    if config.attention.variant == "moa":
+        idle = config.attention.num_experts - config.attention.top_k
+        unused = sum(
+            idle * parameter[0].numel()
+            for name, parameter in model.named_parameters()
+            if "_attn." in name and name.split(".")[-2] in ("q_proj", "out_proj")
+        )
+    for layer in getattr(config, "layers", (config.attention,) * sum("k_proj.weight" in n for n in model.state_dict())):
+        if layer.variant == "moh" and layer.implementation == "sparse":
+            # rows of the output projection, and of the queries unless their norms decide
+            idle = (layer.num_heads - layer.num_active_heads) * layer.head_dim
+            unused += idle * (layer.d_model if layer.router == "query_norm" else 2 * layer.d_model + layer.bias)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    assert ledger_of(config, lengths).active_params == total - unused
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_module_does_the_contractions_of_its_ledger_entries(case):
+    config, lengths = made(case)
+    model = build(config, device="meta")
+    cumulative = registry.counter("torch").count(model, example_inputs(config, lengths, device="meta"), label=case)
+    paths = {name for name, _ in model.named_modules()}
+    own = dict(cumulative.by_module)
+    for path, macs in cumulative.by_module.items():
+        # containers such as ModuleList are never called and have no row: subtract from the nearest that has one
+        parent = path
+        while parent:
+            parent = parent.rpartition(".")[0]
+            if parent in cumulative.by_module:
+                own[parent] -= macs
+                break
+    ledger = ledger_of(config, lengths).at_layers()
+    assert {entry.path for entry in ledger} <= paths
+    by_path = {path: macs for path, macs in ledger.group(lambda entry: entry.path).items() if macs}
+    assert {path: macs for path, macs in own.items() if macs} == by_path
+
+
+class Tally(TorchDispatchMode):
+    """Output elements of operations without multiply-accumulates, by kind and module path."""
+
+    KINDS = {
+        "_softmax": "softmax",
+        "native_layer_norm": "norm",
+        "relu": "activation",
+        "gelu": "activation",
+        "silu": "activation",
+    }
+
+    def __init__(self):
+        super().__init__()
+        self.modules, self.sizes = ModuleTracker(), Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        kind = self.KINDS.get(func.overloadpacket.__name__, func.overloadpacket.__name__)
+        if kind in (*self.KINDS.values(), "embedding"):
+            path = max(self.modules.parents - {"Global"}, key=len)
+            self.sizes[path.partition(".")[2], kind] += (out[0] if isinstance(out, tuple) else out).numel()
+        return out
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operations_without_contractions_have_the_sizes_of_their_entries(case):
+    config, lengths = made(case)
+    model = build(config)
+    tally = Tally()
+    with torch.no_grad(), tally.modules, tally:
+        model(*example_inputs(config, lengths).values())
+    expected = Counter()
+    for entry in ledger_of(config, lengths).at_layers():
+        if entry.kind in ("softmax", "norm", "activation", "embedding"):
+            expected[entry.path, entry.kind] += entry.size
+    blocks = Counter()
+    for (path, kind), size in tally.sizes.items():
+        blocks[path, kind] += size
+    assert blocks == expected
+
+
+@pytest.mark.parametrize("field, lengths", [("seq_len", (13, 26))], ids=["T13-T26"])
+def test_doubling_the_length_of_a_counted_model_doubles_or_quadruples_its_terms(field, lengths):
+    config = make_config(MASKED | MOA | dict(max_positions=31))
+    counted = []
+    for length in lengths:
+        inputs = example_inputs(config, {"batch_size": 1, field: length}, device="meta")
+        counted.append(registry.counter("torch").count(build(config, device="meta"), inputs, label="moa").macs)
+    form = ledger_of(config, {"batch_size": 1, field: lengths[0]})
+    quadratic = sum(entry.macs for entry in form if entry.kind in ("scores", "values"))
+    assert counted[0] == form.macs
+    assert counted[1] == 2 * (form.macs - quadratic) + 4 * quadratic

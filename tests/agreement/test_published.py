@@ -1,0 +1,195 @@
+"""Each printed row comes out under its table's one rule, or carries the verdict typed beside it."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.case import ledger_of, resolve_lengths, sparse_form
+from headcount.formulas import conventions
+from headcount.formulas.ledger import Entry
+from headcount.formulas.published.rounding import Printing
+from headcount.formulas.published.tables import NAMES, VERDICTS, load
+from headcount.formulas.published.verdicts import common_vocabulary, implied_vocabulary, judge
+from headcount.models.configs.presets import preset
+
+
+def ledgers_of(table):
+    out = {}
+    for row in table.rows:
+        config = preset(row.preset)
+        out[row.name] = ledger_of(config, resolve_lengths(config, {}))
+    return out
+
+
+def ideals_of(table):
+    out = {}
+    for row in table.rows:
+        sparse = sparse_form(preset(row.preset))
+        if sparse:
+            out[row.name] = ledger_of(sparse, resolve_lengths(sparse, {}))
+    return out
+
+
+TABLES = {name: load(name) for name in NAMES}
+ROWS = [(name, row.name) for name, table in TABLES.items() for row in table.rows]
+
+
+@pytest.mark.parametrize("name, row_name", ROWS, ids=[f"{name}: {row}" for name, row in ROWS])
+def test_every_row_carries_its_typed_verdict(name, row_name):
+    table = TABLES[name]
+    verdict = judge(table, ledgers_of(table), ideals_of(table))[row_name]
+    typed = next(row.verdict for row in table.rows if row.name == row_name)
+    assert verdict.status == typed
+    assert typed in VERDICTS
+    assert (verdict.because is None) == (typed in ("reproduced", "nothing printed"))
+
+
+@pytest.mark.parametrize(
+    "name, row_name, total",
+    [
+        ("moa-table1", "LightConv (Wu 2019)", 1_751_121_920),
+        ("moa-table1", "DynamicConv (Wu 2019)", 1_794_867_200),
+        ("moa-table1", "MoA Base 8K8E128D", 628_572_160 - 18 * 10 * 512 * 8),
+        ("moa-table3", "E: 8K32E256D", 843_427_840 - 18 * 10 * 512 * 16),
+    ],
+)
+def test_an_explained_row_shows_the_sum_that_prints(name, row_name, total):
+    verdict = judge(TABLES[name], ledgers_of(TABLES[name]))[row_name]
+    assert f"= {total:,} prints" in verdict.because
+
+
+def test_the_reason_of_an_explained_row_is_one_line_of_arithmetic():
+    verdict = judge(TABLES["moa-table3"], ledgers_of(TABLES["moa-table3"]))["E: 8K32E256D"]
+    assert verdict.because == (
+        "843,427,840 prints 843M, not 841M; 843,427,840 - 2,949,120 (router) + 1,474,560 (router with E = 16) = "
+        "841,953,280 prints 841M. Row B, with E = 16, prints the same 841M; the rule bills a router in proportion to E."
+    )
+    assert verdict.under_rule == 843_427_840
+
+
+def test_a_changed_printed_number_changes_its_verdict():
+    table = TABLES["moa-table3"]
+    rows = tuple(replace(row, macs="629M") if row.name.startswith("Base") else row for row in table.rows)
+    verdict = judge(replace(table, rows=rows), ledgers_of(table))["Base: 8K8E128D"]
+    assert verdict.status == "unexplained"
+    assert verdict.because == "628,879,360 prints 628M, not 629M"
+
+
+def test_an_adjustment_that_does_not_close_the_gap_explains_nothing():
+    table = TABLES["moa-table1"]
+    rows = tuple(replace(row, macs="1760M") if row.name.startswith("LightConv") else row for row in table.rows)
+    assert judge(replace(table, rows=rows), ledgers_of(table))["LightConv (Wu 2019)"].status == "unexplained"
+
+
+def test_common_vocabulary_of_table_2_holds_all_its_parameters():
+    table = TABLES["moa-table2"]
+    forms = ledgers_of(table)
+    ranges = [implied_vocabulary(row.params["params"], table, forms[row.name]) for row in table.rows]
+    common = common_vocabulary(ranges)
+    for size in (common.low, common.high):
+        for row in table.rows:
+            config = preset(row.preset, {"vocab_size": size})
+            form = ledger_of(config, resolve_lengths(config, {}))
+            assert table.params_printing.text(form.params) == row.params["params"]
+
+
+@pytest.mark.parametrize("edge, prints", [(-1, False), (0, True)])
+def test_implied_vocabulary_is_exact_at_both_ends(edge, prints):
+    table = TABLES["moa-table1"]
+    row = next(row for row in table.rows if row.name.startswith("Admin 60L"))
+    found = implied_vocabulary("256M", table, ledgers_of(table)[row.name])
+    for size in (found.low + edge, found.high - edge):
+        form = ledger_of(preset(row.preset, {"vocab_size": size}), resolve_lengths(preset(row.preset), {}))
+        assert (table.params_printing.text(form.params) == "256M") == prints
+    assert found.low in found and found.low - 1 not in found and found.high in found and found.high + 1 not in found
+
+
+@pytest.mark.parametrize(
+    "rule, number, text",
+    [
+        (Printing("M", "half-up", significant=3), 604_499_999, "604M"),
+        (Printing("M", "half-up", significant=3), 604_500_000, "605M"),
+        (Printing("M", "half-up", significant=3), 2_085_000_000, "2090M"),
+        (Printing("M", "half-up", significant=3), 2_084_999_999, "2080M"),
+        (Printing("M", "half-up", significant=3), 20_499_999, "20M"),
+        (Printing("M", "truncate"), 841_999_999, "841M"),
+        (Printing("G", "half-up", decimals=2), 6_545_000_000, "6.55G"),
+        (Printing("G", "half-up", decimals=2), 6_544_999_999, "6.54G"),
+        (Printing("k", "half-up", decimals=1), 1_050, "1.1k"),
+        (Printing("B", "half-up", decimals=2), 8_025_000_000, "8.03B"),
+        (Printing("G", "half-up", decimals=2), 50_000_000, "0.05G"),
+    ],
+)
+def test_printing(rule, number, text):
+    assert rule.text(number) == text
+    assert number in rule.interval(text)
+
+
+@pytest.mark.parametrize(
+    "percent, text", [(Fraction(175, 2), "90%"), (Fraction(8749, 100), "85%"), (Fraction(800, 9), "90%"), (75, "75%")]
+)
+def test_printing_in_steps(percent, text):
+    assert Printing("%", "half-up", multiple=5).text(percent) == text
+
+
+def test_a_rule_may_follow_the_decimals_of_the_table():
+    rule = Printing("G", "half-up", decimals=-1)
+    assert rule.like("118.6G").text(118_649_999_999) == "118.6G"
+    assert rule.like("525G").text(524_500_000_000) == "525G"
+    assert rule.step("118.6G") == 10**8 and rule.step("525G") == 10**9
+    assert Printing("G", "half-up", decimals=2).like("525G").text(524_500_000_000) == "524.50G"
+
+
+def test_every_integer_of_an_interval_prints_its_text_and_no_neighbour_does():
+    for rule, text in ((Printing("k", "truncate"), "7k"), (Printing("k", "half-up", significant=3), "1230k")):
+        fits = rule.interval(text)
+        assert {rule.text(n) for n in fits} == {text}
+        assert rule.text(fits.start - 1) != text != rule.text(fits.stop)
+    with pytest.raises(ValueError, match="^6.55G is not printed in M$"):
+        Printing("M", "truncate").interval("6.55G")
+
+
+def test_rules_in_words():
+    assert Printing("M", "half-up", significant=3).statement() == "rounded half up to 3 significant digits"
+    assert Printing("M", "truncate").statement() == "truncated to whole M"
+    assert Printing("G", "half-up", decimals=2).statement() == "rounded half up to 2 decimals of G"
+    assert Printing("%", "half-up", multiple=5).statement() == "rounded half up to steps of 5 %"
+    rule = Printing("G", "half-up", decimals=-1)
+    assert rule.statement() == "rounded half up to as many decimals of G as are printed"
+    assert conventions.statement(conventions.exact) == "Every multiply-accumulate of the forward pass once."
+
+
+def test_conventions_are_found_by_name():
+    for name in ("exact", "projections", "projections_and_ffn_biases", "equations_18_19", "router"):
+        assert conventions.by_name(name).__name__ == name
+    with pytest.raises(KeyError):
+        conventions.by_name("guess")
+    with pytest.raises(ValueError, match=f"^unknown table 'x'; choose from {', '.join(NAMES)}$"):
+        load("x")
+
+
+def test_loading_again_gives_the_same_tables():
+    # inside a test, so that a mutant of the loading is seen: the modules' own loading happens before it
+    for name, table in TABLES.items():
+        assert load(name) == table
+
+
+def test_selections_by_module_path():
+    paths = ("a.self_attn.q_proj", "a.cross_attn", "a.self_attn_norm", "a.feed_forward.fc1", "a.feed_forward_norm")
+    entries = [Entry(path, "linear", {"T": 7}) for path in paths]
+    assert [conventions.attention(entry) for entry in entries] == [1, 1, 0, 0, 0]
+    assert [conventions.feed_forward(entry) for entry in entries] == [0, 0, 0, 1, 0]
+    assert conventions.feed_forward(Entry("a.feed_forward", "activation", {"T": 7})) == 1
+    assert [conventions.exact(Entry("", kind, {})) for kind in ("scores", "bias")] == [1, 0]
+
+
+def test_selections_of_the_vocabulary():
+    embedding = Entry("x", "embedding", {"T": 7}, weight={"V": 29})
+    tied = Entry("embedding", "embedding", {"T": 7})
+    output = Entry("output_proj", "linear", {"T": 7, "V": 29})
+    bias = Entry("output_proj", "bias", {"T": 7, "V": 29}, weight={"V": 29})
+    inner = Entry("a.fc1", "linear", {"T": 7, "F": 19}, weight={"F": 19})
+    entries = (embedding, tied, output, bias, inner)
+    assert [conventions.vocabulary(entry) for entry in entries] == [1, 1, 1, 1, 0]
+    assert [conventions.vocabulary_projection(entry) for entry in entries] == [0, 0, 1, 0, 0]

@@ -1,0 +1,104 @@
+"""Forward and backward of every spelling, product by product, against a projection of the forward's closed form."""
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.contractions.count import right_count
+from headcount.bench.spellings.catalog import SPELLINGS, spelling
+from headcount.bench.trace.record import record
+from headcount.formulas.backward import backward, nothing, scores
+from headcount.formulas.ledger import FORWARD_KINDS, MAC_KINDS
+
+# FlexAttention has no backward on the CPU and refuses meta; a mask loop needs values.
+IMPOSSIBLE = {
+    ("mha-flex", "cpu"),
+    ("mha-flex", "meta"),
+    ("moa-flex", "cpu"),
+    ("moa-flex", "meta"),
+    ("moa-mask-loop", "meta"),
+}
+FUSED = ("mha-fused", "mha-fused-gqa", "mha-torch", "mha-torch-self", "moa-fused", "moa-fused-gqa")
+CASES = [(s.name, d) for s in SPELLINGS for d in ("cpu", "meta") if (s.name, d) not in IMPOSSIBLE]
+
+
+def by_kind(ledger):
+    """Expert weights that are picked without an index are linear layers to an outsider; a window of one is, too."""
+    plain = {"expert_linear": "linear", "conv": "linear"}
+    parts = (entry for entry in ledger if entry.kind in MAC_KINDS)
+    out = {}
+    for entry in parts:
+        kind, _, part = entry.kind.rpartition("_") if entry.kind not in FORWARD_KINDS else (entry.kind, "", "")
+        key = f"{plain.get(kind, kind)} {part}".strip()
+        out[key] = out.get(key, 0) + entry.macs
+    return out
+
+
+def both(exact, name, device):
+    # On the CPU fused attention is one operation that keeps no scores; on meta torch takes it apart.
+    again = scores if name in FUSED and device == "cpu" else nothing
+    return exact + backward(exact, recompute=again, from_input=lambda entry: False)
+
+
+@pytest.mark.parametrize(("name", "device"), CASES)
+def test_forward_and_backward_are_the_closed_form(name, device):
+    model, inputs = spelling(name).build(device)
+    counted = right_count(record(model, tuple(inputs.values()), backward=True))
+    expected = both(spelling(name).exact, name, device)
+    assert by_kind(counted.ledger) == by_kind(expected)
+    assert counted.macs == expected.macs
+
+
+@pytest.mark.parametrize("name", ["mha-matmul", "mha-einsum", "mha-fused", "moa-bmm", "moa-function"])
+def test_every_gradient_stands_at_its_module(name):
+    model, inputs = spelling(name).build("cpu")
+    counted = right_count(record(model, tuple(inputs.values()), backward=True)).ledger
+    expected = both(spelling(name).exact, name, "cpu").select(lambda entry: entry.kind in MAC_KINDS)
+    paths = expected.group(lambda entry: (entry.path.removesuffix(".proj"), entry.kind))
+    assert counted.group(lambda entry: (entry.path, entry.kind)) == paths
+
+
+def test_a_frozen_weight_and_an_integer_input_need_no_gradient():
+    model = nn.Sequential(nn.Embedding(11, 5), nn.Linear(5, 7), nn.Linear(7, 3))
+    model[2].weight.requires_grad_(False)
+    kinds = right_count(record(model, (torch.zeros(13, dtype=torch.int64),), backward=True)).ledger.group(
+        lambda entry: (entry.path, entry.kind)
+    )
+    assert kinds == {
+        ("1", "linear"): 13 * 5 * 7,
+        ("2", "linear"): 13 * 7 * 3,
+        ("2", "linear_dx"): 13 * 7 * 3,
+        ("1", "linear_dx"): 13 * 5 * 7,
+        ("1", "linear_dw"): 13 * 5 * 7,
+    }
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_block_runs_again(reentrant):
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+
+        def forward(self, x):
+            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=reentrant)
+
+    ledger = right_count(record(Block(), (torch.ones(13, 5),), backward=True)).ledger
+    first, second = 13 * 5 * 7, 13 * 7 * 3
+    again = {("inner.0", "linear_recompute"): first}
+    if reentrant:
+        # The other one stops as soon as it has what backward needs: the second layer's input.
+        again["inner.1", "linear_recompute"] = second
+    forward_and_gradients = {
+        (path, f"linear{part}"): size
+        for path, size in (("inner.0", first), ("inner.1", second))
+        for part in ("", "_dx", "_dw")
+    }
+    assert ledger.group(lambda entry: (entry.path, entry.kind)) == forward_and_gradients | again
+
+
+def test_a_convolution_with_groups_goes_back_through_as_many_products():
+    for layer in (nn.Conv1d(6, 9, 3, groups=3), nn.ConvTranspose1d(6, 9, 3, groups=3)):
+        ledger = right_count(record(layer, (torch.ones(2, 6, 11),), backward=True)).ledger
+        macs = ledger.group(lambda entry: entry.kind)
+        assert macs["conv"] == macs["conv_dx"] == macs["conv_dw"]

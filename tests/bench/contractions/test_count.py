@@ -1,0 +1,68 @@
+"""count_macs and assert_macs as somebody's own test uses them."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.contractions.count import UncountedError
+from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.expressions import evaluate
+
+
+class Attention(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.qkv = nn.Linear(d, 3 * d)
+
+    def forward(self, x, *, scale=1.0):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return torch.softmax(scale * q @ k.mT, -1) @ v
+
+
+X = torch.ones(2, 7, 5)
+FORM = "3*B*T*d^2 + 2*B*T**2*d"
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_module_costs_what_its_closed_form_says(device):
+    model = Attention(5).to(device)
+    assert count_macs(model, X.to(device)).macs == 3 * 2 * 7 * 5 * 5 + 2 * 2 * 7 * 7 * 5
+    assert_macs(model, (X.to(device),), FORM, B=2, T=7, d=5)
+    assert_macs(model, {"x": X.to(device), "scale": 2.0}, 2030)
+    assert_macs(model, (X.to(device),), f"3 * ({FORM})", B=2, T=7, d=5, backward=True)
+
+
+def test_a_wrong_form_fails_with_every_product():
+    with pytest.raises(AssertionError) as raised:
+        assert_macs(Attention(5), (X,), "3*B*T*d**2 + B*T**2*d", B=2, T=7, d=5)
+    assert str(raised.value).splitlines() == [
+        "2,030 multiply-accumulates, expected 1,540 = 3*B*T*d**2 + B*T**2*d (+490)",
+        "            1,050  qkv  linear  1 x m=14 i=5 j=15",
+        "              490  (model)  scores  1 x b=2 m=7 i=5 j=7",
+        "              490  (model)  values  1 x b=2 m=7 i=7 j=5",
+    ]
+
+
+def test_unknown_operations_fail_unless_allowed():
+    class Spectrum(nn.Module):
+        def forward(self, x):
+            return torch.fft.rfft(x).abs()
+
+    with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in the model\)"):
+        count_macs(Spectrum(), X)
+    assert count_macs(Spectrum(), X, allow_uncounted=True).uncounted
+    assert_macs(Spectrum(), (X,), "B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
+
+
+def test_expressions_hold_sizes_and_arithmetic_only():
+    assert evaluate("-(a - 2) * b / 3 + 2**a", {"a": 5, "b": 7}) == -7 + 32
+    for text, message in {
+        "a*c": "'a*c' needs a size for c; it has a",
+        "a/2": "'a/2' is 5/2, not a whole number",
+        "len(a)": "only + - * / ** of sizes and whole numbers",
+        "a*": "is no expression",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            evaluate(text, {"a": 5})

@@ -1,0 +1,140 @@
+"""The right count: the same in every spelling and on every device, with every operation accounted for."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headcount.bench.contractions.count import COUNTED, NO_CONTRACTION, UncountedError, right_count
+from headcount.bench.contractions.no_contraction import KNOWN, base
+from headcount.bench.contractions.products import RULES
+from headcount.bench.spellings.catalog import SPELLINGS, spelling
+from headcount.bench.trace.record import record
+from headcount.formulas.ledger import MAC_KINDS
+
+IMPOSSIBLE = {("mha-flex", "meta"), ("moa-flex", "meta"), ("moa-mask-loop", "meta")}
+"""FlexAttention refuses meta; a mask loop needs values."""
+
+
+def count(model, *inputs, **options):
+    return right_count(record(model, inputs, **options))
+
+
+def spelled(name, device):
+    model, inputs = spelling(name).build(device)
+    return count(model, *inputs.values())
+
+
+def module(function):
+    class Module(nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    return Module()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", [s.name for s in SPELLINGS])
+def test_every_spelling_counts_what_its_closed_form_says(name, device):
+    if (name, device) in IMPOSSIBLE:
+        with pytest.raises((ValueError, NotImplementedError)):
+            spelled(name, device)
+        return
+    exact = spelling(name).exact
+    assert spelled(name, device).macs == exact.macs
+    assert spelled(name, device).ledger == spelled(name, device).ledger
+
+
+@pytest.mark.parametrize("name", ["mha-matmul", "mha-operator", "mha-einsum", "mha-fused", "mha-flex", "moa-matmul"])
+def test_paths_and_kinds_are_those_of_the_closed_form(name):
+    exact = spelling(name).exact.select(lambda entry: entry.kind in MAC_KINDS)
+    # The closed form names the router's projection, a spelling has it directly.
+    expected = exact.group(lambda entry: (entry.path.removesuffix(".proj"), entry.kind))
+    assert spelled(name, "cpu").ledger.group(lambda entry: (entry.path, entry.kind)) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "macs"),
+    [
+        (torch.mv, [(7, 5), (5,)], 7 * 5),
+        (torch.dot, [(5,), (5,)], 5),
+        (torch.matmul, [(3, 1, 7, 5), (11, 5, 13)], 3 * 11 * 7 * 5 * 13),
+        (torch.addmm, [(13,), (7, 5), (5, 13)], 7 * 5 * 13),
+        (torch.addbmm, [(7, 13), (3, 7, 5), (3, 5, 13)], 3 * 7 * 5 * 13),
+        (lambda a, b: torch.einsum("ab,bc,ad->cd", a, b, a), [(7, 5), (5, 13)], 7 * 5 * 13 + 7 * 13 * 5),
+        (lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)], 0),
+        (lambda x, w: F.conv1d(x, w, padding=1), [(2, 6, 7), (9, 6, 3)], 2 * 9 * 6 * 3 * 7),
+        (lambda x, w: F.conv1d(x, w, groups=3), [(2, 6, 7), (9, 2, 3)], 2 * 9 * 2 * 3 * 5),
+        (lambda x, w: F.conv_transpose2d(x, w), [(2, 6, 5, 7), (6, 9, 3, 2)], 2 * 5 * 7 * 6 * 9 * 3 * 2),
+        (lambda a, b: torch.tensordot(a, b, dims=2), [(7, 5, 3), (5, 3, 13)], 7 * 5 * 3 * 13),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_single_calls(function, shapes, macs, device):
+    inputs = [torch.ones(shape, device=device) for shape in shapes]
+    assert count(module(function), *inputs).macs == macs
+
+
+def test_recurrent_layers_and_torchs_fast_paths():
+    lstm = nn.LSTM(5, 7, num_layers=2, batch_first=True)
+    assert count(lstm, torch.ones(3, 11, 5)).macs == 3 * 11 * 4 * (7 * 5 + 7 * 7 + 7 * 7 + 7 * 7)
+    layer = nn.TransformerEncoderLayer(12, 2, 17, batch_first=True)
+    macs = 3 * (11 * 12 * 36 + 2 * 11 * 11 * 12 + 11 * 12 * 12 + 2 * 11 * 12 * 17)
+    fast = count(layer, torch.ones(3, 11, 12))
+    assert [line.operation for line in fast.audit] == ["_transformer_encoder_layer_fwd"]
+    assert fast.macs == count(layer, torch.ones(3, 11, 12), backward=True, training=True).macs / 3 == macs
+
+
+def test_inference_mode_inside_the_model_changes_nothing():
+    linear = nn.Linear(5, 7)
+
+    def infer(x):
+        with torch.inference_mode():
+            return linear(x)
+
+    assert count(module(infer), torch.ones(3, 5)).macs == 3 * 5 * 7
+
+
+def test_an_unknown_operation_fails_with_its_name_shapes_and_module():
+    class Distances(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = module(lambda x: torch.fft.fft(x).real)
+
+        def forward(self, x):
+            return self.inner(x) @ x.T
+
+    message = r"^operations that may hold uncounted products: _fft_r2c on 3x5 \(in inner\)$"
+    with pytest.raises(UncountedError, match=message):
+        count(Distances(), torch.ones(3, 5))
+    allowed = right_count(record(Distances(), (torch.ones(3, 5),)), allow_uncounted=True)
+    assert allowed.macs == 3 * 5 * 3
+    assert [line.text() for line in allowed.uncounted] == ["_fft_r2c on 3x5 (in inner)"]
+
+
+def test_a_formula_makes_an_unknown_operation_counted():
+    @torch.library.custom_op("headcount_test::twice", mutates_args=())
+    def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w
+
+    trace = record(module(twice), (torch.ones(3, 5), torch.ones(5, 7)))
+    with pytest.raises(UncountedError, match="headcount_test.twice on 3x5 5x7"):
+        right_count(trace)
+    formulas = {"headcount_test.twice": lambda event: event.args[0].numel * event.out.shape[-1]}
+    assert right_count(trace, formulas=formulas).macs == 3 * 5 * 7
+
+
+def test_every_operation_is_in_one_of_the_states():
+    audit = spelled("moa-fused", "cpu").audit
+    states = {line.operation: line.state for line in audit}
+    assert states["_scaled_dot_product_flash_attention_for_cpu"] == states["bmm"] == COUNTED
+    assert states["topk"] == states["_softmax"] == NO_CONTRACTION
+    assert set(states.values()) == {COUNTED, NO_CONTRACTION}
+
+
+def test_no_operation_is_both_counted_and_known_to_hold_nothing():
+    assert not {base(name) for name in RULES} & KNOWN
+
+
+def test_the_list_of_free_operations_holds_no_product():
+    assert not [name for name in KNOWN if "mm" in name.split("_") or "matmul" in name or "conv" in name]

@@ -1,0 +1,338 @@
+"""python -m bench.derive: the closed form of a module, found by running it."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sympy
+
+from headcount.bench.derive.__main__ import main
+from headcount.bench.macs.turning import symbol
+
+ROOT = Path(__file__).parents[3]
+USER = """
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Mixed(nn.Module):
+    def __init__(self, D, h, E):
+        super().__init__()
+        self.qkv = nn.Linear(D, 3 * D)
+        self.up = nn.Parameter(torch.empty(E, D, 4 * D))
+        self.h = h
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.h, D // self.h).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, T, D)
+        every = torch.einsum("btd,edf->betf", y, self.up)
+        rows = y.reshape(-1, D).to(torch.bfloat16)
+        ends = torch.full((self.up.shape[0],), rows.shape[0], dtype=torch.int32, device=x.device)
+        return every, torch._grouped_mm(rows, self.up.to(torch.bfloat16), offs=ends)
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.w(F.pad(x, (0, 0, 0, -x.shape[0] % 8)))
+
+
+def mixed(T, D, h, E):
+    return Mixed(D, h, E), (torch.empty(2, T, D),)
+
+
+def padded(T):
+    return Padded(), (torch.empty(T, 8),)
+
+
+def pinned(T, D):
+    return nn.Linear(int(D), int(D)), {"input": torch.empty(T * T, D)}
+
+
+def small(T):
+    if int(T) > 13:
+        raise ValueError("at most 13")
+    return nn.Linear(2, 2), (torch.empty(int(T), 2),)
+
+
+class Block(nn.Module):
+    def __init__(self, D):
+        super().__init__()
+        self.norm = nn.LayerNorm(D)
+        self.proj = nn.Linear(D, D)
+
+    def forward(self, x):
+        y = self.proj(self.norm(x)) * math.sqrt(x.shape[-1])
+        return x + torch.softmax(y @ x.transpose(1, 2), -1) @ x
+
+
+class Last(nn.Linear):
+    def forward(self, x):
+        return super().forward(x[:, -7:].squeeze())
+
+
+def stacked(T, D, L):
+    return nn.Sequential(*(Block(D) for _ in range(L))), (torch.empty(3, T, D),)
+
+
+def last(T, D):
+    return Last(D, D), (torch.empty(1, T, D),)
+
+
+def branched(T, D):
+    one = nn.Linear(D, D)
+    return one if T < 16 else nn.Sequential(one, nn.Linear(D, D)), (torch.empty(T, D),)
+
+"""
+
+
+@pytest.fixture
+def user(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(USER)
+    return str(path)
+
+
+def run(capsys, *argv):
+    return main(argv), *capsys.readouterr()
+
+
+def derived_outside(names, *argv):
+    """The same from a process of its own: the test run checks types, and a symbol is no int."""
+    command = [sys.executable, "-m", "bench.derive", *argv, "--vars", names, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return polynomials(done.stdout, names)
+
+
+def polynomials(out, names):
+    table = json.loads(out)["tables"][0]
+    symbols = {name: symbol(name) for name in names.split(",")}
+    rows = {row["kind"]: sympy.sympify(row["text"].replace("^", "**"), locals=symbols) for row in table["rows"]}
+    return rows, table
+
+
+def derived(capsys, names, *argv):
+    """Polynomials by kind, and the facts beside them."""
+    code, out, err = run(capsys, *argv, "--vars", names, "--format", "json")
+    assert code == 0, err
+    return polynomials(out, names)
+
+
+def test_moa_is_derived_in_one_run_and_is_the_closed_form(figure):
+    started = time.perf_counter()
+    rows, table = derived_outside("T,S,K,E,D,d_model", "--preset", "moa-8K8E128D")
+    T, S, K, E, D, d = map(symbol, "T S K E D d_model".split())
+    assert sympy.expand(rows["total"] - (T * d * E + 2 * K * T * d * D + 2 * S * d * D + 2 * K * T * S * D)) == 0
+    assert sympy.expand(rows["linear"] - (T * d * E + 2 * S * d * D)) == 0
+    assert table["method"].startswith("one run with symbols") and table["domain"] == ["K <= E"]
+    assert table["equals_closed_form"] is True
+    taken = time.perf_counter() - started
+    figure(f"bench.derive, MoA in six sizes: {taken:.1f} s")
+    assert taken < 20
+
+
+def test_without_symbols_the_same_comes_from_a_grid(capsys):
+    rows, table = derived(capsys, "T,K,E", "--preset", "moa-8K8E128D")
+    assert table["method"].startswith("an interpolation, because with symbols it raises TypeCheckError")
+    assert table["equals_closed_form"] is True
+
+
+def test_self_attention_has_its_keys_from_its_queries():
+    rows, table = derived_outside("T,h,d_h,d_m", "--preset", "transformer-base")
+    T, h, d_h, d = map(symbol, "T h d_h d_m".split())
+    assert sympy.expand(rows["total"] - (4 * T * d * h * d_h + 2 * h * T**2 * d_h)) == 0
+    assert table["equals_closed_form"] is True
+
+
+def test_feed_forward_is_the_closed_form(capsys):
+    rows, table = derived(capsys, "batch_size,T,d_model,d_ff", "--preset", "transformer-big", "--part", "feed-forward")
+    assert rows["total"] == 2 * sympy.prod(map(symbol, ("batch_size", "T", "d_model", "d_ff")))
+    assert table["equals_closed_form"] is True
+
+
+def test_a_closed_form_that_differs_is_said_to(capsys, monkeypatch):
+    from headcount.formulas import transformer
+    from headcount.formulas.blocks import linear
+
+    wrong = linear("fc1", {"T": symbol("T")}, {"d_m": 512}, {"F": 2048}, False)
+    monkeypatch.setattr(transformer, "feed_forward", lambda path, **sizes: wrong)
+    code, _, err = run(capsys, "--preset", "transformer-base", "--part", "feed-forward", "--vars", "T")
+    assert code == 1 and "linear is the closed form and 1048576*T" in err
+
+
+def test_a_users_module_with_einsum_fused_attention_and_grouped_products(capsys, user):
+    rows, table = derived(capsys, "T,D,h,E", "--module", f"{user}:mixed", "--base", "D=32:8", "h=2:2")
+    T, D, E = map(symbol, "TDE")
+    assert rows["scores"] == rows["values"] == 2 * D * T**2
+    assert sympy.expand(rows["total"] - (6 * T * D**2 + 4 * D * T**2 + 8 * E * T * D**2 + 8 * T * D**2)) == 0
+    # torch's grouped product wants rows of a multiple of 16 bytes
+    assert table["domain"] == ["h divides D", "8 divides D"]
+
+
+def test_a_module_that_pins_a_size_is_interpolated_and_says_so(capsys, user):
+    rows, table = derived(capsys, "T,D", "--module", f"{user}:pinned")
+    assert rows["total"] == symbol("T") ** 2 * symbol("D") ** 2
+    assert table["method"].startswith("an interpolation in D, because it pins D = 5, with symbols for the other")
+    assert "T=37 D=17" in table["method"]
+
+
+def test_a_count_that_is_no_polynomial_names_the_point_that_breaks_it(capsys, user):
+    code, out, err = run(capsys, "--module", f"{user}:padded", "--vars", "T")
+    assert code == 1
+    assert "no polynomial in T" in out
+    assert "linear at T=17 counts 1,536; the points before it would give 1024" in err
+
+
+def test_a_loop_over_layers_goes_on_the_grid_and_other_sizes_stay_symbols(capsys, user):
+    rows, table = derived(capsys, "T,D,L", "--module", f"{user}:stacked")
+    T, D, L = map(symbol, "TDL")
+    assert rows["linear"] == 3 * L * T * D**2 and rows["scores"] == rows["values"] == 3 * L * T**2 * D
+    # D starts at 5 and L at 7, the least prime that nothing else starts at
+    assert table["method"].startswith("an interpolation in L, because it pins L = 7, with symbols for the other sizes:")
+    assert table["domain"] == []
+
+
+def test_the_domain_is_what_the_module_decides_and_not_how_tensors_lie(capsys, user):
+    rows, table = derived(capsys, "T,D", "--module", f"{user}:last")
+    assert rows["total"] == 7 * symbol("D") ** 2
+    # a width of 1 is squeezed away, and the layer cannot be run
+    assert table["domain"] == ["T >= 7", "D >= 2"]
+    rows, table = derived(capsys, "T,D", "--module", f"{user}:branched")
+    assert rows["total"] == symbol("T") * symbol("D") ** 2
+    assert table["domain"] == ["T < 16"] and "confirmed by counting at T=13 D=7; T=12 D=6" in table["method"]
+
+
+def test_a_branch_on_the_other_side_is_another_polynomial(capsys, user):
+    rows, table = derived(capsys, "T,D", "--module", f"{user}:branched", "--base", "T=17")
+    assert rows["total"] == 2 * symbol("T") * symbol("D") ** 2
+    assert table["domain"] == ["T >= 16"]
+
+
+HEADS = "T,S,h,s,r,d_h,d_model"
+ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_heads_of_both_forms_and_both_routers_are_the_closed_form(form, router):
+    changed = ["--set", f"implementation={form}", f"router={router}"]
+    rows, table = derived_outside(HEADS, "--preset", "moh-llm-s-75", *changed)
+    T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
+    k = s + r if form == "sparse" else h
+    # a norm of every query needs every query
+    queries = h if router == "query_norm" else k
+    routers = sympy.sympify(ROUTERS[router], locals=dict(zip(HEADS.split(","), symbols, strict=True)))
+    expected = routers + T * d * queries * d_h + 2 * S * d * h * d_h + 2 * k * T * S * d_h + T * k * d_h * d
+    assert sympy.expand(rows["total"] - expected) == 0
+    assert table["equals_closed_form"] is True
+    assert table["domain"] == ["r <= h - s", "s > 1" if router == "linear" else "h - s >= 2"]
+
+
+def gated(d, F):
+    return 3 * d * F
+
+
+def plain(d, F):
+    return 2 * d * F
+
+
+MODELS = {
+    "transformer-base": (
+        "T,S,d_model,d_ff,V",
+        lambda T, S, d, F, V: (
+            6 * S * (4 * d * 512 + plain(d, F)) + 6 * 2 * S * S * 512
+            + 6 * T * (6 * d * 512 + plain(d, F)) + 6 * 2 * S * d * 512 + 6 * 2 * 512 * (T * T + T * S) + T * d * V
+        ),
+    ),
+    "mlm-moa-8K16E256D": (
+        "T,K,E,D,d_model,N",
+        lambda T, K, E, D, d, N: (
+            N * T * (d * E + 2 * K * d * D + 2 * d * D + 2 * K * T * D + plain(d, 2048)) + T * d * d + T * d * 50265
+        ),
+    ),
+    "llm-s": (
+        "T,d_model,h,d_h,d_ff,num_layers",
+        lambda T, d, h, d_h, F, N: N * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
+    ),
+    "dit-s2": (
+        "B,d_model,latent_size,mlp_ratio",
+        lambda B, d, side, ratio: (
+            12 * B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
+            + B * (side**2 / 4 * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d)
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_models_are_the_closed_form(name):
+    names, form = MODELS[name]
+    rows, table = derived_outside(names, "--preset", name, "--part", "model")
+    assert sympy.expand(rows["total"] - form(*map(symbol, names.split(",")))) == 0
+    assert table["equals_closed_form"] is True
+
+
+def test_the_feed_forward_block_of_a_llama_is_gated():
+    rows, table = derived_outside("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
+    assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
+    assert table["equals_closed_form"] is True
+
+
+def test_formats_hold_text_latex_and_python(capsys):
+    _, out, _ = run(capsys, "--preset", "moa-8K8E128D", "--vars", "T,D,d_model")
+    assert "T*d_model" in out and "T d_m" in out
+    _, as_latex, _ = run(
+        capsys, "--preset", "transformer-base", "--part", "feed-forward", "--vars", "T,F", "--format", "latex"
+    )
+    assert r"$1024 d_{ff} T$" in as_latex
+    lines = [line for line in out.splitlines() if "def total" in line]
+    scope = {}
+    exec(lines[0].split(maxsplit=1)[1], scope)
+    # E = K = 8, S = T
+    assert scope["total"](10, 3, 7) == 10 * 7 * 8 + 2 * 8 * 10 * 7 * 3 + 2 * 10 * 7 * 3 + 2 * 8 * 10 * 10 * 3
+
+
+WRONG = {
+    "nothing": ([], "give --preset or --module"),
+    "no variables": (["--preset", "transformer-base"], "--vars names the sizes"),
+    "variable": (["--preset", "moa-8K8E128D", "--vars", "T,q"], "unknown variable 'q'; choose from B (batch_size)"),
+    "twice": (["--preset", "moa-8K8E128D", "--vars", "K,top_k"], "a variable is given twice"),
+    "the same twice": (["--preset", "moa-8K8E128D", "--vars", "T,T"], "--vars names T twice"),
+    "preset": (["--preset", "moa", "--vars", "T"], "unknown preset 'moa'; choose from"),
+    "closed form only": (["--preset", "mae-7", "--vars", "T"], "mae has a closed form only, no module"),
+    "convolution": (
+        ["--preset", "lightconv", "--part", "model", "--vars", "T"],
+        "convolution has a closed form only, no module",
+    ),
+    "layers differ": (
+        ["--preset", "moh-dit-l2-90", "--part", "model", "--vars", "h"],
+        "unknown variable 'h'; choose from B (batch_size), d_m (d_model), p (patch_size)",
+    ),
+    "base": (["--preset", "moa-8K8E128D", "--vars", "T", "--base", "K=3"], "unknown variable 'K' in --base"),
+    "start": (["--preset", "moa-8K8E128D", "--vars", "T", "--base", "T=0"], "malformed 'T=0'"),
+    "point": (
+        ["--module", "USER:small", "--vars", "T"],
+        "cannot be built at T=14: small raised ValueError: at most 13",
+    ),
+    "argument": (["--module", "USER:small", "--vars", "T,X"], ":small: small takes T"),
+    "file": (["--module", "nowhere.py:small", "--vars", "T"], "there is no file nowhere.py"),
+    "buildable": (["--preset", "moa-8K8E128D", "--vars", "K"], "cannot be built at K=9: top_k must lie in 1..num"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys, user):
+    argv, message = WRONG[case]
+    code, out, err = run(capsys, *(word.replace("USER", user) for word in argv))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and message in err

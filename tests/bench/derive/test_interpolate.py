@@ -1,0 +1,75 @@
+"""Polynomials from counts on a grid, and guards told as a domain."""
+
+from types import SimpleNamespace
+
+import pytest
+import sympy
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from headcount.bench.derive.guards import tell, text
+from headcount.bench.derive.interpolate import Grid, NoPolynomial, interpolate, through
+from headcount.bench.macs.turning import symbol
+
+POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
+
+
+def test_interpolation_finds_every_coefficient():
+    x, y = symbol("x"), symbol("y")
+    forms = {"a": 7 * x**3 * y + x / 2 * (x + 1) + 3, "b": y**2}
+    found = interpolate(lambda p: {k: int(f.subs({x: p["x"], y: p["y"]})) for k, f in forms.items()}, POINTS)
+    assert all(sympy.expand(found.by_kind[kind] - form) == 0 for kind, form in forms.items())
+    assert all(point["x"] > 20 and point["y"] > 5 for point in found.confirmed_at)
+
+
+@pytest.mark.parametrize(
+    "count, point",
+    [
+        (lambda p: {"a": p["x"] // 7}, {"x": 15, "y": 5}),
+        (lambda p: {"a": 2 ** p["y"]}, {"x": 11, "y": 17}),
+        (lambda p: {"a": p["x"] if p["y"] == 5 or p["x"] < 20 else 0}, None),
+    ],
+    ids=["rounded", "exponential", "outside"],
+)
+def test_what_is_no_polynomial_is_found(count, point):
+    with pytest.raises(NoPolynomial) as caught:
+        interpolate(count, POINTS)
+    assert caught.value.counted == count(caught.value.point)["a"]
+    assert point is None or caught.value.point == point
+
+
+def test_counts_may_be_expressions_in_further_sizes():
+    x, z = symbol("x"), symbol("z")
+    found, points = through(lambda p: {"a": p["x"] ** 2 * z + z**3}, Grid({"x": 1}, {"x": 2}), 5)
+    assert sympy.expand(found["a"] - (x**2 * z + z**3)) == 0 and points == 5
+    with pytest.raises(NoPolynomial, match=r"a at x=9 counts 81\*z; the points before it would give"):
+        through(lambda p: {"a": (p["x"] ** 2 if p["x"] == 9 else p["x"]) * z}, Grid({"x": 1}, {"x": 2}), 5)
+
+
+def domain(*guards):
+    """What guards of a module's own say, in sizes of the same names."""
+    own = [SimpleNamespace(expr=guard, sloc=SimpleNamespace(framework_loc=None)) for guard in guards]
+    return [text(guard) for guard in tell(own, {}).domain]
+
+
+T, h, s, r, g = map(symbol, "T h s r g".split())
+
+
+@pytest.mark.parametrize(
+    "guards, expected",
+    [
+        ([s <= h, r <= h - s], ["r <= h - s"]),
+        ([sympy.Gt(T, 2), sympy.Ge(T, 3)], ["T >= 3"]),
+        ([sympy.Le(-T, -7)], ["T >= 7"]),
+        ([sympy.Lt(4 * T, 20 * T * h)], []),
+        ([sympy.Ge(T * h, T * s)], ["h >= s"]),
+        ([sympy.Eq(Mod(h, g), 0), sympy.Le(FloorDiv(h, g) * g, h)], ["g divides h"]),
+        ([sympy.Le(h, 2 * FloorDiv(h + 1, 2))], []),
+        ([sympy.Le(h, 2 * FloorDiv(h, 2))], ["h <= 2*((h//2))"]),
+        ([sympy.Eq(Mod(h, 2), 0), sympy.Le(h, 2 * FloorDiv(h, 2))], ["2 divides h"]),
+        ([sympy.Eq(FloorDiv(7 * T - 1, T), 6)], []),
+        ([sympy.Eq(FloorDiv(7 * T - 5, T), 6)], ["((7*T - 5)//T) == 6"]),
+    ],
+    ids=str,
+)
+def test_a_domain_leaves_out_what_follows(guards, expected):
+    assert domain(*guards) == expected

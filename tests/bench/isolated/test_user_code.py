@@ -1,0 +1,92 @@
+"""Finding a user's function, and what is said where it cannot be used."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.isolated.user_code import UserCodeError, build, load
+
+FACTORY = """
+import torch
+from torch import nn
+
+Linear = nn.Linear
+X = torch.ones(3, 5)
+
+def good(rows, width=5): return nn.Linear(width, 7), (torch.ones(rows, width),)
+def keywords(): return nn.Linear(5, 7), {"input": X}
+def one_module(): return nn.Linear(5, 7)
+def no_module(): return "net", ()
+def no_inputs(): return nn.Linear(5, 7), X
+def gpu(): raise RuntimeError("Found no NVIDIA driver on your system.")
+def package(): import a_package_that_nobody_has
+def leaves(): raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    (tmp_path / "their_factory.py").write_text(FACTORY)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
+
+
+def made(factory, function, **settings):
+    spec = f"their_factory.py:{function}"
+    return build(spec, load(spec, factory), settings)
+
+
+def test_a_function_gives_a_module_and_its_inputs(factory):
+    module, args, kwargs = made(factory, "good", rows=2)
+    assert isinstance(module, nn.Linear) and (args[0].shape, kwargs) == ((2, 5), {})
+    module, args, kwargs = made(factory, "keywords")
+    assert args == () and torch.equal(kwargs["input"], torch.ones(3, 5))
+
+
+def test_a_file_in_a_package_may_import_its_neighbours(factory):
+    package = factory / "their_package" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("")
+    (package / "sizes.py").write_text("WIDTH = 5")
+    (package / "entry.py").write_text("from .sizes import WIDTH\ndef width(): return WIDTH\n")
+    assert load("their_package/inner/entry.py:width", factory)() == 5
+    assert load("their_package.inner.entry:width", factory)() == 5
+
+
+WANTED = "must return (module, inputs), inputs a tuple or a dict of keywords"
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("one_module", f"one_module {WANTED}; it returned a Linear"),
+        ("no_module", f"no_module {WANTED}; its module is a str"),
+        ("no_inputs", f"no_inputs {WANTED}; its inputs are a Tensor"),
+        ("gpu", "gpu needs a GPU: RuntimeError: Found no NVIDIA driver on your system."),
+        ("package", "package needs the package 'a_package_that_nobody_has', which is not installed"),
+        ("leaves", "leaves raised SystemExit: 3"),
+        ("good", "good takes rows, width: missing a required argument: 'rows'"),
+        ("absent", "their_factory.py has no function absent; it has good, keywords, one_module"),
+    ],
+)
+def test_what_is_at_fault_is_one_line(factory, function, reason):
+    with pytest.raises(UserCodeError) as raised:
+        made(factory, function)
+    assert raised.value.reason.startswith(reason) and "\n" not in raised.value.reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("their_factory.py", "'their_factory.py' is not FILE.py:FUNCTION or package.module:FUNCTION"),
+        ("nowhere.py:f", "there is no file nowhere.py"),
+        ("nowhere.at_all:f", "importing nowhere.at_all needs the package 'nowhere', which is not installed"),
+    ],
+)
+def test_a_wrong_name_says_what_is_expected(factory, spec, reason):
+    with pytest.raises(UserCodeError, match=f"^{reason}$"):
+        load(spec, factory)

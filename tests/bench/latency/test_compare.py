@@ -1,0 +1,81 @@
+"""Two runs joined row by row."""
+
+import pytest
+
+from headcount.bench import records
+from headcount.bench.errors import UsageError
+from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.compare import compare
+
+
+def record(arm="moa", wall=(2.0, 2.0, 2.0), device="cpu A", cell="layer moa T7", **facts):
+    return {
+        "kind": "latency",
+        "cell": cell,
+        "arm": arm,
+        "implementation": "grouped",
+        "wall_ms": list(wall),
+        "gpu_ms": None,
+        "noise": {"value": 1.0, "low": 0.99, "high": 1.01},
+        "environment": {"device": device},
+        **facts,
+    }
+
+
+def test_each_row_is_faster_slower_or_without_evidence():
+    a = [record("x"), record("y"), record("z")]
+    b = [record("x", (1.0, 1.0, 1.0)), record("y", (3.0, 3.0, 3.0)), record("z", (1.0, 2.0, 9.0))]
+    rows, only_a, only_b = compare(a, b)
+    assert [(r.arm, r.verdict) for r in rows] == [
+        ("x grouped", "faster"),
+        ("y grouped", "slower"),
+        ("z grouped", "no evidence"),
+    ]
+    assert (only_a, only_b) == (0, 0)
+    assert (rows[0].a_ms, rows[0].b_ms, rows[0].ratio.value) == (2.0, 1.0, 0.5)
+
+
+def test_gpu_time_goes_before_wall_time():
+    rows, _, _ = compare([record(gpu_ms=[4.0])], [record(gpu_ms=[1.0])])
+    assert rows[0].ratio.value == 0.25
+
+
+def test_rows_that_only_one_file_has_are_counted():
+    rows, only_a, only_b = compare([record("x"), record("y")], [record("y"), record("z"), record("w")])
+    assert (len(rows), only_a, only_b) == (1, 1, 2)
+
+
+def test_a_difference_within_the_noise_of_either_run_is_no_evidence():
+    noisy = {"value": 1.0, "low": 0.4, "high": 1.3}
+    rows, _, _ = compare([record(noise=noisy)], [record(wall=(1.0, 1.0, 1.0))])
+    assert rows[0].verdict == "no evidence"
+
+
+def test_different_devices_are_refused_unless_forced():
+    a, b = [record(device="cpu A")], [record(device="gpu B")]
+    with pytest.raises(UsageError, match="^A was measured on cpu A, B on gpu B; --force compares$"):
+        compare(a, b)
+    assert len(compare(a, b, force=True)[0]) == 1
+
+
+def test_files_without_a_common_row_are_refused():
+    with pytest.raises(UsageError, match="^the two files have no row in common$"):
+        compare([record("x")], [record("y")])
+
+
+def test_the_command_prints_a_verdict_and_names_corrupt_lines(tmp_path, capsys):
+    for name, wall in (("a", (2.0, 2.0)), ("b", (1.0, 1.0))):
+        records.append(tmp_path / name, record(wall=wall))
+    with (tmp_path / "b").open("a") as file:
+        file.write("{\n")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out, err = capsys.readouterr()
+    assert "faster" in out and "0.50 [0.50, 0.50]" in out
+    assert f"{tmp_path / 'b'}:2: not JSON" in err
+
+
+@pytest.mark.parametrize("argv, message", [(["a"], "required: B"), (["x", "y"], "cannot read x")])
+def test_wrong_usage(argv, message, capsys):
+    code = main(["compare", *argv])
+    err = capsys.readouterr().err
+    assert code == 2 and message in err and err.count("\n") == 1

@@ -1,0 +1,336 @@
+"""Arms alternate, blocks fill the clock's grain, and an arm that is wrong or does not fit prints no time."""
+
+import json
+
+import pytest
+import torch
+
+from headcount.bench import records
+from headcount.bench.errors import UsageError
+from headcount.bench.latency import clock
+from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.arms import LAYERS, ArmSpec, layer_arms, model_arms
+from headcount.bench.latency.cells import Cell, cells_of_layers, cells_of_models
+from headcount.bench.latency.roofline import Peaks, floor_s, least_bytes, pass_macs
+from headcount.bench.latency.table import Columns
+from headcount.bench.latency.timing import Arm, interleave
+from headcount.formulas import mha, moa
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import PRESETS
+
+PEAKS = Peaks(1e9, 1e9, "made up")
+
+
+class Clock:
+    """Time that passes only when an arm runs."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.log = []
+
+    def __call__(self):
+        return self.now
+
+    def arm(self, name, seconds):
+        def call(i):
+            self.log.append((name, i))
+            self.now += seconds
+
+        return Arm(name, call)
+
+
+def test_arms_alternate_in_abba_blocks():
+    fake = Clock()
+    arms = [fake.arm("a", 1.0), fake.arm("b", 1.0)]
+    interleave(arms, blocks=4, sets=2, device="cpu", clock=fake)
+    order = [name for name, _ in fake.log if True][-8:]
+    assert order == ["a", "b", "b", "a", "a", "b", "b", "a"]
+
+
+def test_samples_are_seconds_per_call_one_for_each_block():
+    fake = Clock()
+    arms = [fake.arm("slow", 0.5), fake.arm("quick", 0.001)]
+    interleave(arms, blocks=3, sets=2, device="cpu", clock=fake)
+    assert arms[0].wall_s == pytest.approx([0.5] * 3) and arms[0].calls == 1
+    assert arms[1].wall_s == pytest.approx([0.001] * 3) and arms[1].calls == 20
+    assert arms[0].gpu_s == []
+
+
+def test_inputs_rotate():
+    fake = Clock()
+    interleave([fake.arm("a", 0.001)], blocks=1, sets=3, device="cpu", clock=fake)
+    assert [i for _, i in fake.log[-20:]] == [i % 3 for i in range(20)]
+
+
+def test_progress_is_told_of_every_block():
+    fake, seen = Clock(), []
+    interleave([fake.arm("a", 1.0)], blocks=3, sets=1, device="cpu", clock=fake, on_block=seen.append)
+    assert seen == [0, 1, 2]
+
+
+def test_a_pass_has_each_contraction_once_forward_and_twice_backward():
+    form = mha.layer("", B=1, T=7, S=7, d_m=15, h=3, d_h=5, g=3)
+    assert [pass_macs(form, p) / form.macs for p in ("forward", "backward", "both", "decode")] == [1, 2, 3, 1]
+
+
+def test_the_floor_is_the_larger_of_work_and_traffic():
+    assert floor_s(2 * 10**9, 10**9, PEAKS) == 2.0
+    assert floor_s(10**9, 3 * 10**9, PEAKS) == 3.0
+
+
+def test_least_bytes_hold_each_reachable_weight_once():
+    many = moa.layer("", B=2, T=100, S=100, d_m=13, E=11, K=3, D=5)
+    weights = 13 * 11 + 2 * 11 * 13 * 5 + 2 * 13 * 5
+    assert least_bytes(many, "forward", 70, 4) == 4 * (weights + 70)
+    assert least_bytes(many, "both", 70, 4) == 3 * 4 * (weights + 70)
+    one = moa.layer("", B=1, T=1, S=1, d_m=13, E=11, K=3, D=5)
+    assert least_bytes(one, "forward", 0, 2) == 2 * (13 * 11 + 2 * 3 * 13 * 5 + 2 * 13 * 5)
+
+
+TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
+
+
+def tiny_arms(monkeypatch, *implementations):
+    moa_config = make_config(dict(attention="moa", d_model=20, num_experts=5, top_k=2, head_dim=12))
+    mha_config = make_config(dict(attention="mha", d_model=20, num_heads=2, bias=False))
+    specs = [ArmSpec("tiny", moa_config, how, "subject") for how in implementations]
+    specs += [ArmSpec("mqa", mha_config, "fused", "mqa"), ArmSpec("mha", mha_config, "fused", "mha")]
+    monkeypatch.setattr(Cell, "arms", lambda self: specs)
+    monkeypatch.setattr("headcount.bench.latency.timing.WARM_UP_S", 0.0)
+    monkeypatch.setattr("headcount.bench.latency.timing.BLOCK_S", {"cpu": 0.0005, "cuda": 0.0})
+
+
+@pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
+def test_a_cell_gives_a_record_for_each_arm(which, monkeypatch):
+    tiny_arms(monkeypatch, "reference", "loop")
+    cell = Cell("layer", "tiny", **TINY | {"which": which})
+    found = list(clock.measure_cell(cell, PEAKS, blocks=3))
+    assert [r["status"] for r in found] == ["timed"] * 4
+    assert [r["implementation_used"] for r in found] == ["reference", "loop", "fused", "fused"]
+    t = 1 if which == "decode" else 7
+    forward = moa.layer("", B=2, T=t, S=7, d_m=20, E=5, K=2, D=12).macs
+    assert found[0]["macs"] == {"forward": 1, "backward": 2, "both": 3, "decode": 1}[which] * forward
+    for record in found:
+        assert len(record["wall_ms"]) == 3 and record["gpu_ms"] is None and record["smoke"]
+        assert record["error"] < 1e-10
+    assert found[0]["tax"]["value"] > 0 and found[0]["to_mha_verdict"] in ("faster", "slower", "no evidence")
+    assert found[2]["tax"] is None
+    assert found[0]["largest_share"] > 1 / 5 and found[2]["largest_share"] is None
+    json.dumps(found)
+
+
+def test_an_arm_that_is_wrong_prints_no_time(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+    monkeypatch.setattr("headcount.bench.latency.runs.Run.error", lambda self: 0.5 if "tiny" in self.label else 0.0)
+    found = list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
+    assert found[0]["status"] == "wrong: relative error 5.0e-01"
+    assert found[0]["wall_ms"] is None and found[1]["wall_ms"]
+    values = Columns("cpu").values(found[0])
+    assert values["wall_ms"] is None and values["rate"] is None
+    assert Columns("cpu").notes(found[0]) == ["not timed: wrong: relative error 5.0e-01"]
+
+
+def test_an_error_that_is_not_a_number_is_wrong(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+    monkeypatch.setattr("headcount.bench.latency.runs.Run.error", lambda self: float("nan"))
+    found = list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
+    assert {r["status"] for r in found} == {"wrong: relative error nan"}
+
+
+def test_an_arm_that_does_not_fit_is_a_row_that_says_so(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+    made = clock.layer_run
+
+    def run(cell, spec):
+        if spec.name == "tiny":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return made(cell, spec)
+
+    monkeypatch.setattr(clock, "layer_run", run)
+    found = list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
+    assert [r["status"] for r in found] == ["out of memory", "timed", "timed"]
+
+
+def test_a_real_error_is_not_mistaken_for_missing_memory(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+
+    def run(cell, spec):
+        raise RuntimeError("shape mismatch")
+
+    monkeypatch.setattr(clock, "layer_run", run)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
+
+
+def test_a_model_is_timed_forward_and_in_training(monkeypatch):
+    config = make_config(
+        dict(model="masked_lm", attention="mha", d_model=20, num_heads=2, d_ff=8, num_layers=1, vocab_size=31)
+        | dict(max_positions=11)
+    )
+    monkeypatch.setattr(Cell, "arms", lambda self: [ArmSpec("tiny", config, "fused", "subject")])
+    for which in ("forward", "both"):
+        cell = Cell("model", "tiny", **TINY | {"which": which, "routing": "natural"})
+        (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+        assert record["status"] == "timed" and record["implementation_used"] == "fused"
+        assert record["tokens"] == 14
+
+
+def test_layers_have_the_dense_layers_beside_them_that_they_are_judged_against():
+    arms = {arm.role: arm for arm in layer_arms("moa-16K32E256D", None)}
+    assert (arms["mqa"].config.num_heads, arms["mqa"].config.num_kv_heads, arms["mqa"].config.head_dim) == (16, 1, 256)
+    assert (arms["mha"].config.num_heads, arms["mha"].config.head_dim) == (8, 64)
+    assert (arms["mha-inner"].config.num_heads, arms["mha-inner"].config.num_kv_heads) == (16, 16)
+    assert [arm.role for arm in layer_arms("mha-base", None)] == ["subject"]
+    assert all(arm.config.bias is False for name in LAYERS for arm in layer_arms(name, None))
+
+
+@pytest.mark.parametrize("share, active", [(100, 32), (90, 29), (75, 24), (50, 16)])
+@pytest.mark.parametrize("shape, width", [("moh-32x64", 2048), ("moh-llama3", 4096)])
+def test_moh_layers_use_the_share_of_heads_in_their_name(shape, width, share, active):
+    arms = {(arm.role, arm.implementation): arm for arm in layer_arms(f"{shape}-{share}", None)}
+    assert set(arms) == {("dense", "fused"), ("subject", "ragged"), ("mha", "fused")}
+    config = arms["subject", "ragged"].config
+    assert (config.num_active_heads, config.num_heads, config.d_model) == (active, 32, width)
+
+
+def test_decoding_has_no_packed_arm():
+    cell = Cell("layer", "moh-32x64-50", **TINY | {"which": "decode"})
+    assert [arm.implementation for arm in cell.arms()] == ["fused", "fused"]
+
+
+def test_names_that_do_not_exist_name_those_that_do():
+    with pytest.raises(UsageError, match="unknown layer 'x'; choose from mha-base, mha-big, moa-8K8E128D"):
+        layer_arms("x", None)
+    with pytest.raises(UsageError, match="mha has no implementation loop; choose from reference, fused, auto"):
+        layer_arms("mha-base", ["loop"])
+    with pytest.raises(UsageError, match="mae-7 is a closed form only; choose from transformer-base"):
+        model_arms("mae-7", None)
+
+
+def test_cells_are_every_combination_and_routing_is_swept_for_routed_layers():
+    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", implementations=None)
+    found = list(cells_of_layers(["mha-base", "moa-8K8E128D"], [10, 300], ["forward"], ["balanced", "zipf"], **shape))
+    assert [(c.name, c.seq_len, c.batch_size, c.routing) for c in found] == [
+        ("mha-base", 10, 10, "balanced"),
+        ("moa-8K8E128D", 10, 10, "balanced"),
+        ("moa-8K8E128D", 10, 10, "zipf"),
+        ("mha-base", 300, 1, "balanced"),
+        ("moa-8K8E128D", 300, 1, "balanced"),
+        ("moa-8K8E128D", 300, 1, "zipf"),
+    ]
+    assert len({c.key for c in found}) == len(found)
+    models = list(cells_of_models(["mlm-transformer", "transformer-base"], None, ["both"], **shape))
+    assert [c.seq_len for c in models] == [128, 10]
+
+
+@pytest.fixture
+def tiny_command(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+    monkeypatch.setattr("headcount.bench.latency.roofline.measure_peaks", lambda device, dtype: PEAKS)
+    return ["--layer", "moa-8K8E128D", "--seq-len", "7", "--batch-size", "2", "--dtype", "float64", "--blocks", "2"]
+
+
+def test_the_command_prints_a_smoke_test_that_names_the_cpu(tiny_command, capsys):
+    assert main([*tiny_command, "--pass", "forward"]) == 0
+    out = capsys.readouterr().out
+    assert "CPU wall time on" in out and "2 blocks: a smoke test, not a measurement" in out
+    assert "CUDA is not measured here" in out
+
+
+def test_an_interrupted_run_resumes_by_cell(tiny_command, capsys, tmp_path, monkeypatch):
+    path = tmp_path / "r.jsonl"
+    argv = [*tiny_command, "--pass", "forward", "both", "--json", str(path)]
+    measure, calls = clock.measure_cell, []
+
+    def interrupted(cell, peaks, **options):
+        calls.append(cell.which)
+        if cell.which == "both":
+            raise KeyboardInterrupt
+        yield from measure(cell, peaks, **options)
+
+    monkeypatch.setattr(clock, "measure_cell", interrupted)
+    assert main(argv) == 130
+    monkeypatch.setattr(
+        clock, "measure_cell", lambda cell, peaks, **o: calls.append(cell.which) or measure(cell, peaks, **o)
+    )
+    assert main(argv) == 0
+    assert calls == ["forward", "both", "both"]
+    found, problems = records.read(path)
+    assert [(r["pass"], r["arm"]) for r in found] == [
+        (p, a) for p in ("forward", "both") for a in ("tiny", "mqa", "mha")
+    ]
+    assert problems == [] and all(r["environment"]["packages"]["torch"] for r in found)
+
+
+def test_an_arm_that_is_wrong_makes_the_command_fail(tiny_command, capsys, monkeypatch):
+    monkeypatch.setattr("headcount.bench.latency.runs.Run.error", lambda self: 1.0)
+    assert main([*tiny_command, "--pass", "forward"]) == 1
+    assert "not timed: wrong" in capsys.readouterr().out
+
+
+WRONG = {
+    "layer": (["--layer", "moa"], "unknown layer 'moa'; choose from mha-base"),
+    "model": (["--model", "gpt"], "unknown preset 'gpt'; choose from transformer-base"),
+    "closed form": (["--model", "mae-7"], "mae-7 is a closed form only"),
+    "implementation": (["--layer", "mha-base", "--implementation", "fast"], "mha has no implementation fast"),
+    "pass": (["--pass", "sideways"], "invalid choice: 'sideways'"),
+    "model pass": (["--model", "transformer-base", "--pass", "decode"], "a model is timed by --pass forward or both"),
+    "routing": (["--routing", "random"], "invalid choice: 'random'"),
+    "length": (["--seq-len", "0"], "--seq-len must be at least 1, not 0"),
+    "tokens": (["--tokens", "0"], "--tokens must be at least 1, not 0"),
+    "blocks": (["--blocks", "0"], "--blocks must be at least 1, not 0"),
+    "both sizes": (["--tokens", "8", "--batch-size", "2"], "not allowed with argument"),
+    "dtype": (["--dtype", "int8"], "invalid choice: 'int8'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys):
+    argv, message = WRONG[case]
+    code = main(argv)
+    out, err = capsys.readouterr()
+    assert code == 2 and out == ""
+    assert message in err and err.count("\n") == 1
+
+
+def test_cuda_without_a_device_exits_3(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["--device", "cuda"]) == 3
+    assert capsys.readouterr().err.startswith("python -m bench.latency: error: no CUDA device")
+
+
+def test_list_names_everything(capsys):
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    for name in (*LAYERS, "mlm-transformer", "dense-all", "zipf", "decode", "bfloat16"):
+        assert name in out
+
+
+def test_a_cell_whose_arms_do_not_fit_together_says_so(monkeypatch):
+    tiny_arms(monkeypatch, "loop")
+
+    def interleave(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(clock, "interleave", interleave)
+    found = list(clock.measure_cell(Cell("layer", "tiny", **TINY), PEAKS, blocks=2))
+    assert {r["status"] for r in found} == {"out of memory beside the other arms"}
+    assert all(r["wall_ms"] is None for r in found)
+
+
+@pytest.mark.parametrize("which", ["forward", "both"])
+def test_a_model_of_images_is_timed_at_its_own_number_of_patches(which, monkeypatch):
+    sizes = dict(d_model=12, num_heads=2, num_layers=1, latent_size=6, num_classes=5)
+    config = make_config(PRESETS["dit-s2"] | sizes)
+    shape = dict(tokens=18, batch_size=None, dtype="float32", device="cpu", implementations=None)
+    monkeypatch.setattr("headcount.bench.latency.cells.preset", lambda name: config)
+    (cell,) = cells_of_models(["tiny"], None, [which], **shape)
+    assert (cell.seq_len, cell.batch_size) == (9, 2)
+    monkeypatch.setattr(Cell, "arms", lambda self: [ArmSpec("tiny", config, "fused", "subject")])
+    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    assert record["status"] == "timed"
+
+
+def test_causal_models_have_no_packed_arm_and_image_models_do():
+    assert [arm.implementation for arm in model_arms("moh-llm-s-75", None)] == ["fused"]
+    assert [arm.implementation for arm in model_arms("moh-dit-s2-75", None)] == ["fused", "ragged"]

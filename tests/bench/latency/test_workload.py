@@ -1,0 +1,69 @@
+"""Routers are steered so that tokens reach experts in the stated distribution."""
+
+import pytest
+import torch
+
+from headcount.bench.latency import workload
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+from headcount.models.losses import record_routing, tokens_per_expert
+
+E, K, N, DM = 11, 3, 110, 13
+
+
+@pytest.mark.parametrize("routing", workload.ROUTINGS)
+def test_each_token_gets_different_experts(routing):
+    chosen = workload.selection(routing, N, E, K)
+    assert chosen.shape == (N, K)
+    assert all(len(set(row)) == K for row in chosen.tolist())
+
+
+def test_balanced_shares_are_equal():
+    counts = torch.bincount(workload.selection("balanced", N, E, K).flatten(), minlength=E)
+    assert counts.tolist() == [N * K // E] * E
+
+
+def test_one_expert_gets_every_token_and_the_others_take_turns():
+    counts = torch.bincount(workload.selection("one-expert", N, E, K).flatten(), minlength=E)
+    assert counts.tolist() == [N] + [N * (K - 1) // (E - 1)] * (E - 1)
+
+
+def test_zipf_and_paper_favour_the_first_experts():
+    for routing, least in (("zipf", 2.0), ("paper", 1.5)):
+        counts = torch.bincount(workload.selection(routing, 2000, E, K).flatten(), minlength=E)
+        assert counts[0] > least * counts[-1]
+
+
+def test_shares_are_those_of_the_figures():
+    shares = workload.expert_shares("paper", 32)
+    assert sum(shares) == pytest.approx(1)
+    assert 0.05 < shares[0] < 0.06 and shares[-1] == pytest.approx(shares[0] / 5.5)
+    zipf = workload.expert_shares("zipf", 4)
+    assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
+
+
+@pytest.mark.parametrize("routing", workload.ROUTINGS)
+@pytest.mark.parametrize("k", [1, 3, 11])
+def test_a_steered_layer_selects_what_it_is_told(routing, k):
+    config = make_config(dict(attention="moa", d_model=DM, num_experts=E, top_k=k, head_dim=5))
+    layer = build(config)
+    workload.steer(layer)
+    record_routing(layer)
+    chosen = workload.selection(routing, N, E, k)
+    layer(workload.route(workload.features(2, N // 2, DM, seed=1), chosen, E))
+    counts = tokens_per_expert(layer)[""]
+    assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
+    picked = layer.router.recorded[0].indices.reshape(N, k)
+    assert torch.equal(picked.sort().values, chosen.sort().values)
+
+
+def test_a_model_narrower_than_its_experts_cannot_be_steered():
+    with pytest.raises(ValueError, match="11 experts cannot be told apart in 7 features"):
+        workload.route(torch.zeros(1, 2, 7), torch.zeros(2, 1, dtype=torch.int64), 11)
+
+
+def test_a_layer_without_router_is_left_alone():
+    layer = build(make_config(dict(attention="mha", d_model=14, num_heads=2)))
+    before = {k: v.clone() for k, v in layer.state_dict().items()}
+    workload.steer(layer)
+    assert all(torch.equal(v, before[k]) for k, v in layer.state_dict().items())

@@ -1,0 +1,254 @@
+"""python -m bench.macs --compare: where a difference comes from, and where the ranking turns."""
+
+import json
+
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount.bench.macs import subjects
+from headcount.bench.macs.__main__ import main
+from headcount.bench.macs.turning import symbol, turns
+
+CLOSED = ["--counter", "closed-form"]
+BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
+
+
+def run(capsys, *argv):
+    return main(argv), *capsys.readouterr()
+
+
+def tables_of(capsys, *argv):
+    code, out, err = run(capsys, *argv, "--format", "json")
+    assert code == 0, err
+    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
+
+
+def by(rows, key):
+    return {row[key]: row for row in rows}
+
+
+def test_moa_big_pays_for_attention_and_saves_in_feed_forward_and_vocabulary(capsys):
+    blocks = by(tables_of(capsys, *BIG, *CLOSED)["compare-block"], "block")
+    # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
+    attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
+    assert attention == 50_135_040
+    assert blocks["attention"]["difference_rule"] == attention
+    assert blocks["feed-forward"]["difference_rule"] == 12 * 10 * 2 * (512 * 2048 - 1024 * 4096)
+    assert blocks["vocabulary"]["difference_rule"] == 10 * 32000 * (512 - 1024)
+    assert blocks.keys() == {"attention", "feed-forward", "vocabulary", "total"}
+    assert blocks["total"]["a_rule"] == 1_220_608_000 and blocks["total"]["b_rule"] == 2_089_287_680
+
+
+@pytest.mark.parametrize(
+    "pair", [BIG[1:], ["mlm-transformer", "mlm-moa-8K64E256D"], ["lightconv", "mae-7"]], ids="-".join
+)
+@pytest.mark.parametrize("what", ["block", "kind"])
+def test_a_waterfall_runs_from_the_second_total_to_the_first(what, pair, capsys):
+    rows = tables_of(capsys, "--compare", *pair, *CLOSED)[f"compare-{what}"]
+    total = rows[-1]
+    for account in ("rule", "exact") if "sum_rule" in total else ("exact",):
+        sums = total[f"b_{account}"]
+        for row in rows[:-1]:
+            sums += row[f"difference_{account}"]
+            assert row[f"difference_{account}"] == row[f"a_{account}"] - row[f"b_{account}"]
+            assert row[f"sum_{account}"] == sums
+        assert sums == total[f"a_{account}"]
+
+
+def test_as_executed_the_big_models_change_places_between_785_and_786_tokens(capsys):
+    rows = tables_of(capsys, *BIG, "--counter", "torch")["compare-turns"]
+    (row,) = [r for r in rows if (r["account"], r["letter"], r["counted"]) == ("exact", "T", "torch")]
+    assert (row["below"], row["above"]) == (785, 786)
+    assert row["at_below"] < 0 < row["at_above"]
+
+
+def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypatch):
+    def off_by_one(subject, counters, device):
+        return {"torch": subject.ledger.macs + (subject.preset == "transformer-big")}
+
+    monkeypatch.setattr(subjects.Subject, "counted", off_by_one)
+    code, out, err = run(capsys, *BIG, "--counter", "torch", "--check")
+    assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("moh-llm-s-75", "llm-s"), ("moh-dit-s2-75", "dit-s2"), ("dit-xl4", "dit-xl2"), ("moa-8K8E128D", "llm-s")],
+    ids=" ".join,
+)
+def test_models_of_the_moh_paper_are_compared_too(pair, capsys):
+    assert main(["--compare", *pair, "--counter", "closed-form"]) == 0
+    assert "parameters by block" in capsys.readouterr().out
+
+
+def test_both_sides_take_fields_of_their_own(capsys):
+    data = tables_of(capsys, "--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
+    attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
+    # K = 4 not 8: two projections and two products; E = 16 not 8: the router
+    assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
+    assert {r["letter"] for r in data["compare-turns"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
+
+
+def test_a_changed_field_may_hold_commas():
+    text = "lightconv,encoder_kernel_sizes=3,7,decoder_kernel_sizes=5,d_ff=7"
+    assert subjects.assignments(text) == ["encoder_kernel_sizes=3,7", "decoder_kernel_sizes=5", "d_ff=7"]
+    config = subjects.parse(text, [], {}).config
+    assert (config.encoder_kernel_sizes, config.decoder_kernel_sizes, config.d_ff) == ((3, 7), (5,), 7)
+
+
+def test_a_point_that_cannot_be_built_says_why(capsys):
+    out = run(capsys, *BIG, *CLOSED)[1]
+    assert "cannot be built" in out and "top_k must lie in 1..num_experts = 1..32, not 33" in out
+
+
+LLM_S = {"d_m": 768, "T": 2048, "N": 12, "d_h": 64}
+
+
+def head_macs(d_m, T, N, d_h):
+    """Of one head in all layers of a language model: its queries and its output, then its keys and values, then
+    its two products."""
+    return N * 2 * T * d_m * d_h, N * 2 * T * d_m * d_h, N * 2 * T * T * d_h
+
+
+def turns_of(capsys, *argv):
+    rows = tables_of(capsys, "--compare", *argv)["compare-turns"]
+    return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
+
+
+def test_ideal_moh_turns_dearer_than_its_dense_model_with_so_many_heads(capsys):
+    own, kv, pairs = head_macs(**LLM_S)
+    routers = 12 * 2048 * 768 * (12 + 2)
+    found = turns_of(capsys, "moh-llm-s-75,implementation=sparse", "llm-s", "--counter", "torch")
+    # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
+    for letter, total in (("s of A", 6), ("r of A", 9)):
+        assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found
+    # h heads have keys and values, and a router of h + 2 columns; 9 are computed
+    cost = {h: 12 * 2048 * 768 * (h + 2) + 9 * (own + pairs) + h * kv - 12 * (own + kv + pairs) for h in (22, 23)}
+    assert ("h of A", 22, 23, cost[22], cost[23], "torch") in found
+    assert ("T", None, None, None, None, "never turns") in found and len(found) == 4
+
+
+def test_the_sizes_at_which_a_router_is_left_out_are_cases_of_their_own(capsys):
+    small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
+    a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
+    b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
+    found = turns_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
+    row = 7 * 8
+    # with routed heads: 4 columns for s = 0, 5 for s = 1, 6 from s = 2 on; without: those of the shared heads
+    assert {turn for turn in found if turn[0] in ("s of A", "r of B")} == {
+        ("s of A", 1, 2, -row, 0, "torch"),
+        ("r of B", 0, 1, 3 * row, -row, "torch"),
+    }
+    rows = [r for r in tables_of(capsys, "--compare", a, b, "--seq-len", "7", *CLOSED)["compare-turns"]]
+    assert by(rows, "letter")["s of A"]["exceptions"] == {"0": -2 * row, "1": -row}
+    assert by(rows, "letter")["r of A"]["exceptions"] == {"0": -6 * row}
+
+
+def test_a_turn_is_between_sizes_that_can_be_built(capsys):
+    a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
+    found = {turn for turn in turns_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if turn[0] == "h of A"}
+    # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
+    T, d_m, d_h = 8192, 4096, 128
+    eight = 8 * (2 * T * d_m * d_h + 2 * T * T * d_h)
+    assert found == {("h of A", 24, 32, -eight, 0, "not asked"), ("h of A", 32, 40, 0, eight, "not asked")}
+
+
+def test_letters_that_differ_from_layer_to_layer_are_left_out_by_name(capsys):
+    out = run(capsys, "--compare", "moh-dit-l2-75", "moh-dit-b2-75", *CLOSED)[1]
+    assert "Left out, because they differ from layer to layer: h, s, r of A; s, r of B." in " ".join(out.split())
+    assert "h of B" in out and "s of B  " not in out
+
+
+def test_models_of_images_turn_at_numbers_of_tokens_that_are_not_their_input(capsys):
+    out = run(capsys, "--compare", "dit-s2,num_heads=7", "dit-s2,d_model=404,num_heads=6,head_dim=60", *CLOSED)[1]
+    assert "a dit model has no input length; its T is its num_tokens" in out
+
+
+@given(st.lists(st.integers(-60, 60), min_size=1, max_size=3), st.integers(-5, 5).filter(bool))
+def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
+    x = symbol("x")
+    polynomial = sympy.expand(scale * sympy.prod([2 * x - root for root in roots]))
+    values = {n: int(polynomial.subs(x, n)) for n in range(1, 40)}
+    sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
+    assert [turn.below for turn in turns(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
+
+
+@given(st.integers(-9, 9), st.integers(-2, 2), st.dictionaries(st.integers(0, 1), st.integers(-1, 1)))
+def test_turning_points_know_the_sizes_at_which_the_polynomial_does_not_hold(root, slope, exceptions):
+    x = symbol("x")
+    values = {n: exceptions.get(n, slope * (n - root)) for n in range(12)}
+    sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
+    found = turns(sympy.expand(slope * (x - root)), x, 0, exceptions)
+    assert [turn.below for turn in found] == [n for n in range(11) if sign[n] != sign[n + 1]]
+    assert all((turn.at_below, turn.at_above) == (values[turn.below], values[turn.above]) for turn in found)
+
+
+WRONG = {
+    "one": (["--compare", "transformer-big"], "expected 2 arguments"),
+    "preset": (["--compare", "transformer-big", "moa"], "unknown preset 'moa'; choose from transformer-base"),
+    "field": (["--compare", "transformer-big,top_k=3", "transformer-base"], "unknown field 'top_k' of transformer-big"),
+    "value": (["--compare", "moa-8K8E128D,top_k=9", "transformer-base"], "top_k must lie in 1..num_experts = 1..8"),
+    "with a table": ([*BIG, "--table", "moa-table1"], "--compare goes without --table, --preset and --grid"),
+    "length": ([*BIG, "--seq-len", "0"], "must be at least 1, not 0"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys):
+    argv, message = WRONG[case]
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and message in err
+
+
+USER = """
+import torch
+from torch import nn
+
+class Layer(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.self_attn = nn.MultiheadAttention(d, 2, batch_first=True, bias=False)
+
+    def forward(self, x):
+        return self.self_attn(x, x, x, need_weights=False)[0]
+
+def layer(T, d):
+    return Layer(d), (torch.empty(1, T, d),)
+"""
+
+
+def test_a_preset_stands_against_a_users_module(capsys, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(USER)
+    small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
+    data = tables_of(capsys, "--compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
+    d, D, h = 1792, 128, 8
+    assert by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
+    assert by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d
+    # three MoA layers with E = K = 8, two feed-forward blocks, the vocabulary; S = T
+    linear = 3 * (512 * 8 + 2 * h * 512 * D + 2 * 512 * D) + 2 * 2 * 512 * 7 + 512 * 11 - 4 * d * d
+    square = 3 * 2 * h * D - 2 * d
+    (turn,) = [r for r in data["compare-turns"] if r["letter"] == "T"]
+    assert turn["difference"] == f"{square}*T^2 - {-linear}*T"
+    assert (turn["below"], turn["above"]) == (-linear // square, -linear // square + 1)
+    assert turn["counted"] == "torch"
+
+
+def test_norms_belong_to_no_block(capsys):
+    rows = by(tables_of(capsys, "--compare", "transformer-base", "moa-8K8E128D", *CLOSED)["compare-params"], "block")
+    # 6 encoder layers of one attention, 6 decoder layers of two, a feed-forward block in each; a norm after every one
+    assert rows["attention"]["a_params"] == 18 * (4 * 512 * 512 + 4 * 512)
+    assert rows["feed-forward"]["a_params"] == 12 * (2 * 512 * 2048 + 2048 + 512)
+    assert rows["other"]["a_params"] == (18 + 12) * 2 * 512
+
+
+def test_columns_of_a_model_of_images_are_dashes_where_it_does_not_decode(capsys):
+    argv = ["--preset", "dit-s2", "--counter", "closed-form", "--columns", "kv_bytes", "decode_macs", "generate_macs"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = (line for line in lines if line.startswith("dit-s2 [1]"))
+    assert row.split()[2:] == ["–"] * 3
+    assert lines[-1].endswith("a diffusion Transformer makes its image at once and decodes no tokens.")

@@ -1,0 +1,213 @@
+"""bench.macs --module: somebody's own module, in a project that has our package names too."""
+
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headcount.bench.macs.__main__ import main
+
+ROOT = Path(__file__).parents[3]
+B, T, D = 2, 5, 8
+
+FACTORY = """
+import torch
+import reports, tests
+from bench.sizes import BATCH
+from models.net import Net
+
+def net(d: int, layers=2):
+    print("printed by the project")
+    return Net(d, layers), (torch.randn(BATCH, 5, d),)
+
+def by_keyword(d):
+    return Net(d, 1), {"x": torch.randn(BATCH, 5, d), "flag": True}
+
+def raises(): return helper()
+def helper(): raise KeyError("no such size")
+def wrong_input(): return Net(8, 1), (torch.randn(2, 5, 9),)
+
+class Spectrum(torch.nn.Module):
+    def forward(self, x): return torch.fft.rfft(x).real @ x[:5]
+
+def spectrum(): return Spectrum(), (torch.randn(8, 8),)
+
+class Chosen(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 3)
+    def forward(self, x): return self.inner(x[x[:, 0] > 0])
+
+def chosen(): return Chosen(), (torch.arange(-4.0, 6.0).view(10, 1).repeat(1, 4),)
+"""
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, d, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(d, d) for _ in range(layers))
+
+    def forward(self, x, flag=False):
+        import headcount.bench.late                     # the project's own, imported late
+        for layer in self.layers:
+            x = layer(x)
+        return {"x": x @ x.mT, "flag": flag}
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    for package in ("models", "bench", "tests", "reports"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("")
+    (tmp_path / "models" / "net.py").write_text(NET)
+    (tmp_path / "bench" / "sizes.py").write_text("BATCH = 2\n")
+    (tmp_path / "bench" / "late.py").write_text("")
+    (tmp_path / "factory.py").write_text(FACTORY)
+    return tmp_path
+
+
+def run(capfd, *argv):
+    return main(["--module", *map(str, argv)]), *capfd.readouterr()
+
+
+def test_a_project_with_our_package_names_is_counted(project, capfd):
+    code, out, err = run(capfd, f"{project}/factory.py:net", "--set", f"d={D}", "--format", "json", "--check")
+    assert code == 0 and "printed by the project" in err
+    ledger, counters, _ = json.loads(out)["tables"]
+    linear, product = 2 * B * T * D * D, B * T * T * D
+    assert (ledger["macs"], ledger["params"], ledger["device"]) == (linear + product, 2 * (D * D + D), "meta")
+    assert {row["path"]: row["macs"] for row in ledger["rows"]} == {
+        "layers.0": linear // 2,
+        "layers.1": linear // 2,
+        "": product,
+    }
+    rows = {row["counter"]: row for row in counters["rows"]}
+    biases = 2 * B * T * D
+    assert rows["torch"]["difference"] == rows["fvcore"]["difference"] == 0
+    assert rows["ptflops-aten"]["difference"] == biases
+    # Its own module is called without @, and meta's addmm calls torch.mm.
+    assert rows["ptflops-pytorch"]["difference"] == biases + linear - product
+    assert [cause["what"] for cause in rows["ptflops-pytorch"]["causes"]] == ["added", "billed again", "missed"]
+    assert all(row["explained"] for row in rows.values())
+
+
+def test_depth_folds_modules_and_inputs_may_go_by_keyword(project, capfd):
+    code, out, _ = run(capfd, f"{project}/factory.py:by_keyword", "--set", "d=8", "--depth", "1", "--counter", "torch")
+    assert code == 0
+    assert any(line.split()[:3] == ["layers", "linear", f"{B * T * D * D:,}"] for line in out.splitlines())
+
+
+def test_a_dotted_name_is_found_from_the_directory_of_the_command(project, capfd, monkeypatch):
+    monkeypatch.chdir(project)
+    code, out, _ = run(capfd, "factory:net", "--set", "d=8", "layers=1", "--counter", "torch")
+    assert code == 0 and "factory:net: the right count" in out
+
+
+def test_a_module_that_needs_values_runs_on_the_cpu(project, capfd):
+    code, out, _ = run(capfd, f"{project}/factory.py:chosen", "--format", "json", "--counter", "torch")
+    table = json.loads(out)["tables"][0]
+    # Five of the ten rows are positive.
+    assert code == 0 and (table["device"], table["macs"]) == ("cpu", 5 * 4 * 3)
+    assert "NotImplementedError" in table["why_not_meta"]
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        ("raises", "raises raised KeyError: 'no such size'"),
+        ("wrong_input", "the module's forward pass on cpu raised RuntimeError: mat1 and mat2"),
+    ],
+)
+def test_a_factory_at_fault_is_one_line_and_its_own_traceback(project, capfd, function, line):
+    code, out, err = run(capfd, f"{project}/factory.py:{function}", "--counter", "torch")
+    first, *trace = err.splitlines()
+    assert code == 2 and not out
+    assert line in first
+    assert trace[0] == "Traceback (most recent call last):"
+    assert any("factory.py" in text or "net.py" in text for text in trace)
+    assert not any(str(ROOT / "bench") in text for text in trace)
+
+
+def test_settings_are_integers(project, capfd):
+    code, _, err = run(capfd, f"{project}/factory.py:net", "--set", "d=wide")
+    assert code == 2 and "--set d=wide: with --module it takes NAME=INTEGER" in err
+
+
+def test_an_unknown_operation_fails_and_can_be_allowed(project, capfd):
+    spec = f"{project}/factory.py:spectrum"
+    code, out, err = run(capfd, spec, "--counter", "torch")
+    assert code == 1 and "_fft_r2c on 8x8 (in the model) (--allow-uncounted lists them)" in err
+    code, out, _ = run(capfd, spec, "--counter", "torch", "--allow-uncounted")
+    assert code == 0 and "_fft_r2c on 8x8 (in the model)" in out
+
+
+LLAMA = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, d, heads, groups, inner):
+        super().__init__()
+        self.heads, self.groups, self.width = heads, groups, d // heads
+        self.norm, self.inner_norm = nn.RMSNorm(d), nn.RMSNorm(d)
+        self.q, self.o = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.k = nn.Linear(d, groups * self.width, bias=False)
+        self.v = nn.Linear(d, groups * self.width, bias=False)
+        self.gate, self.up = nn.Linear(d, inner, bias=False), nn.Linear(d, inner, bias=False)
+        self.down = nn.Linear(inner, d, bias=False)
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = (p(y).unflatten(-1, (-1, self.width)).transpose(1, 2) for p in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        y = self.inner_norm(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+class Llama(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(128256, 4096)
+        self.layers = nn.ModuleList(Block(4096, 32, 8, 14336) for _ in range(32))
+        self.norm, self.head = nn.RMSNorm(4096), nn.Linear(4096, 128256, bias=False)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+def llama(T):
+    with torch.device("meta"):
+        return Llama(), (torch.zeros(1, T, dtype=torch.int64),)
+"""
+
+
+@pytest.mark.parametrize(("counters", "seconds"), [(["right"], 5), (["all"], 20)])
+def test_eight_billion_parameters_take_seconds(tmp_path, counters, seconds, figure):
+    (tmp_path / "llama.py").write_text(LLAMA)
+    argv = ["--module", str(tmp_path / "llama.py:llama"), "--set", "T=8192", "--format", "json", "--counter", *counters]
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    # Through a shell that stays: a process keeps the peak memory of the one that it was forked from, here pytest.
+    command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "bench.macs", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    wall = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    table, *others = json.loads(done.stdout)["tables"]
+    T, d, f, V, L = 8192, 4096, 14336, 128256, 32
+    assert table["macs"] == L * (2 * T * d * d + 2 * T * d * 1024 + 3 * T * d * f + 2 * T * T * d) + T * d * V
+    assert table["params"] == L * (2 * d * d + 2 * d * 1024 + 3 * d * f + 2 * d) + 2 * d * V + d
+    assert all(row["explained"] for row in others[0]["rows"]) if others else counters == ["right"]
+    peak = float(re.search(r"peak memory ([\d.]+) GiB", done.stderr)[1])
+    # Processor time: another process on this machine is no fault of ours.
+    assert used < seconds and peak < 1.5
+    figure(f"8B Llama at T = 8192, counter {counters[0]}: {wall:.1f} s, {used:.1f} s of a processor, {peak:.2f} GiB")

@@ -1,0 +1,167 @@
+"""python -m bench.routing: a checkpoint's routing, the example, and errors of one line."""
+
+import json
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from headcount.bench.case import ledger_of
+from headcount.bench.routing import run as routing_run
+from headcount.bench.routing.__main__ import main
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import preset
+
+SIZES = ["d_model=22", "d_ff=29", "vocab_size=41", "top_k=3", "num_experts=7", "head_dim=5"]
+LAYERS = ["num_encoder_layers=2", "num_decoder_layers=1"]
+TRANSLATION = dict(model="encoder_decoder", attention="moa", d_model=22, d_ff=29, num_encoder_layers=2)
+TRANSLATION |= dict(num_decoder_layers=1, vocab_size=41, top_k=3, num_experts=7, head_dim=5)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A checkpoint of a small translation model, and tokens for it."""
+    model = build(make_config(TRANSLATION), seed=3)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    (tmp_path / "tokens.txt").write_text("1 2 3 4 5 | 6 7 40\n\n8 9 9\n")
+    return tmp_path, model
+
+
+def arguments(tmp_path, *more):
+    given = ["--preset", "moa-8K8E128D", "--set", *SIZES, *LAYERS]
+    return [*given, "--checkpoint", str(tmp_path / "model.pt"), "--tokens", str(tmp_path / "tokens.txt"), *more]
+
+
+def run(capsys, *argv):
+    return main(argv), *capsys.readouterr()
+
+
+def test_every_routed_layer_is_counted_as_the_model_routes(files, capsys):
+    tmp_path, model = files
+    code, out, _ = run(capsys, *arguments(tmp_path, "--format", "json", "--least", "1"))
+    assert code == 0
+    routing, experts = json.loads(out)["tables"]
+    paths = ["encoder.layers.0.self_attn", "encoder.layers.1.self_attn"]
+    paths += ["decoder.layers.0.self_attn", "decoder.layers.0.cross_attn"]
+    assert [row["layer"] for row in routing["rows"]] == paths
+    assert [row["tokens"] for row in routing["rows"]] == [5 + 3, 5 + 3, 3 + 3, 3 + 3]
+    expected = dict.fromkeys(paths, 0)
+    model.train()
+    for source, target in (([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])):
+        model(torch.tensor([source]), torch.tensor([target]))
+        for path, counts in model.tokens_per_expert().items():
+            expected[path] = expected[path] + counts
+    for row in routing["rows"]:
+        assert row["tokens_per_expert"] == expected[row["layer"]].tolist()
+    assert sum(row["count"] for row in experts["rows"]) == 3 * (2 * 8 + 2 * 6)
+
+
+def test_the_experts_macs_are_what_the_count_has_in_them(files):
+    _, model = files
+    examples = [([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])]
+    layers = routing_run.record(model, examples)
+    with FlopCounterMode(display=False) as mode, torch.no_grad():
+        for source, target in examples:
+            model(torch.tensor([source]), torch.tensor([target]))
+    rest = 0
+    for source, target in examples:
+        form = ledger_of(model.config, {"batch_size": 1, "src_len": len(source), "tgt_len": len(target)})
+        rest += form.select(lambda entry: "K" not in entry.dims).macs
+    assert sum(sum(layer.expert_macs) for layer in layers) + rest == mode.get_total_flops() // 2
+
+
+def test_a_saved_log_is_shown(files, capsys):
+    tmp_path, _ = files
+    (tmp_path / "log.jsonl").write_text('{"step": 7, "tokens_per_expert": {"x": [1, 3]}}\n')
+    _, out, _ = run(capsys, *arguments(tmp_path, "--log", str(tmp_path / "log.jsonl")))
+    assert "Balance over training steps" in out and "75.00     25.00" in out
+
+
+def test_the_plot_is_written_and_is_the_same_every_time(files, capsys):
+    tmp_path, _ = files
+    for name in ("a.svg", "b.svg"):
+        assert run(capsys, *arguments(tmp_path, "--plot", str(tmp_path / name)))[0] == 0
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    code, _, err = run(capsys, *arguments(tmp_path, "--plot", str(tmp_path / "a.nothing")))
+    assert code == 2 and err.count("\n") == 1 and "cannot write" in err
+
+
+def edited(change):
+    def edit(tmp_path):
+        state = torch.load(tmp_path / "model.pt", weights_only=True)
+        change(state)
+        torch.save(state, tmp_path / "model.pt")
+
+    return edit
+
+
+def write(text):
+    return lambda tmp_path: (tmp_path / "tokens.txt").write_text(text)
+
+
+ROUTER = "encoder.layers.0.self_attn.router.proj.weight"
+BROKEN = {
+    "missing tensor": (edited(lambda s: [s.pop(ROUTER), s.pop("output_proj.weight")]), f"it has no {ROUTER}"),
+    "shape": (edited(lambda s: s.update({ROUTER: torch.ones(7, 23)})), f"{ROUTER} is (7, 23), not (7, 22)"),
+    "nan": (edited(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
+    "extra": (edited(lambda s: s.update(more=torch.ones(1))), "the model has no more"),
+    "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
+    "no file": (lambda p: (p / "model.pt").unlink(), "No such file or directory"),
+    "no checkpoint": (lambda p: (p / "model.pt").write_text("x"), "is no checkpoint"),
+    "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
+    "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),
+    "target out of range": (write("1 2 | 3 41\n"), "line 1, position 4: 41 is not in the vocabulary 0..40"),
+    "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
+    "one side": (write("1 2 |\n"), "line 1: no tokens on one side of '|'"),
+    "no tokens file": (lambda p: (p / "tokens.txt").unlink(), "No such file or directory"),
+    "binary": (lambda p: (p / "tokens.txt").write_bytes(b"\xff\xfe"), "is no text"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_one_line_that_names_the_first_place(case, files, capsys):
+    tmp_path, _ = files
+    change, message = BROKEN[case]
+    change(tmp_path)
+    code, out, err = run(capsys, *arguments(tmp_path))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and message in err
+    assert err.startswith("python -m bench.routing: error: ")
+
+
+WRONG = {
+    "nothing": ([], "--checkpoint, --preset, --tokens missing"),
+    "example and files": (["--example", "--tokens", "x"], "--tokens cannot go with --example"),
+    "save": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--save", "d"], "--save goes with --example"),
+    "top": (["--example", "--top", "0"], "--top must be at least 1, not 0"),
+    "preset": (["--checkpoint", "x", "--tokens", "x", "--preset", "x"], "unknown preset 'x'"),
+    "example": (["--example", "mae"], "invalid choice: 'mae' (choose from"),
+    "images": (["--checkpoint", "x", "--tokens", "x", "--preset", "moh-dit-s2-90"], "a dit model takes no tokens; "),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage(case, capsys):
+    argv, message = WRONG[case]
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "") and err.count("\n") == 1 and message in err
+
+
+def test_a_log_that_is_none(files, capsys):
+    tmp_path, _ = files
+    (tmp_path / "log.jsonl").write_text('{"step": 7}\n')
+    code, _, err = run(capsys, *arguments(tmp_path, "--log", str(tmp_path / "log.jsonl")))
+    assert code == 2 and "line 1 is no log record" in err
+
+
+def test_a_model_without_routing_or_positions_is_refused(tmp_path):
+    config = preset("mlm-transformer", {"d_model": 16, "num_heads": 2, "vocab_size": 11, "max_positions": 5})
+    with pytest.raises(routing_run.UsageError, match="no layer of this preset routes tokens; its attention is mha"):
+        routing_run.record(build(config), [([1], [1])])
+    (tmp_path / "t").write_text("1 2 3\n1 2 3 4\n")
+    with pytest.raises(routing_run.UsageError, match="line 2: seq_len must be at most max_positions - 2 = 3, not 4"):
+        routing_run.read_tokens(tmp_path / "t", config)
+    (tmp_path / "t").write_text("1 | 2\n")
+    with pytest.raises(routing_run.UsageError, match="is for translation models"):
+        routing_run.read_tokens(tmp_path / "t", config)

@@ -1,0 +1,151 @@
+"""A recorded run: what is an event, where it stands, and that recording leaves nothing behind."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd.function import _SingleLevelFunction
+
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, NAMED, OPERATION
+from headcount.bench.trace.record import record
+
+NAMES = ("torch.mm", "torch.nn.functional.softmax", "torch.Tensor.matmul")
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(5, 5), nn.Linear(5, 5)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return F.softmax(x @ x.transpose(-1, -2), -1)
+
+
+def events(trace, what, name):
+    return [event for event in trace.events if event.what == what and event.name == name]
+
+
+def test_an_operation_stands_in_its_call_and_its_module():
+    trace = record(Model(), (torch.ones(3, 7, 5),))
+    first, second = events(trace, OPERATION, "addmm")
+    assert (first.path, second.path) == ("blocks.0", "blocks.1")
+    assert [(e.what, e.name) for e in trace.around(second)] == [
+        (FUNCTION, "linear"),
+        (MODULE, "Linear"),
+        (MODULE, "Model"),
+    ]
+    assert first.args[1].shape == (21, 5)
+
+
+def test_operators_are_calls_too():
+    trace = record(Model(), (torch.ones(3, 7, 5),))
+    (call,) = events(trace, FUNCTION, "matmul") + events(trace, FUNCTION, "__matmul__")
+    assert [e.name for e in trace.events if e.what == OPERATION and call in trace.around(e)].count("bmm") == 1
+
+
+def test_named_calls_are_those_through_the_name():
+    class Captured(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.softmax = F.softmax
+
+        def forward(self, x):
+            return self.softmax(x, -1)
+
+    assert len(events(record(Model(), (torch.ones(3, 7, 5),), names=NAMES), NAMED, "torch.nn.functional.softmax")) == 1
+    captured = record(Captured(), (torch.ones(3),), names=NAMES)
+    assert not events(captured, NAMED, "torch.nn.functional.softmax")
+    assert events(captured, FUNCTION, "softmax")
+
+
+def test_on_meta_a_biased_linear_calls_torch_mm_inside_addmm():
+    trace = record(nn.Linear(5, 7, device="meta"), (torch.ones(3, 5, device="meta"),), names=NAMES)
+    (inner,) = events(trace, NAMED, "torch.mm")
+    assert next(trace.around(inner)).name == "addmm"
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.mm(x, x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient @ x.T + x.T @ gradient
+
+
+captured_apply = Squared.apply
+
+
+def test_operations_inside_an_autograd_function_say_so():
+    class Model(nn.Module):
+        def forward(self, x):
+            return captured_apply(x)
+
+    trace = record(Model(), (torch.ones(5, 5),), backward=True)
+    forward, *backward = events(trace, OPERATION, "mm")
+    assert trace.inside(forward, AUTOGRAD) and not forward.backward
+    assert [trace.events[event.forward].name for event in backward] == ["Squared", "Squared"]
+
+
+def test_backward_operations_belong_to_the_module_of_their_forward():
+    trace = record(Model(), (torch.ones(3, 7, 5),), backward=True)
+    paths = [event.path for event in events(trace, OPERATION, "mm") if event.backward]
+    assert paths == ["blocks.1", "blocks.1", "blocks.0", "blocks.0"]
+
+
+def test_views_share_storage_and_keep_their_source():
+    class Views(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            y.view(-1)[2:].mul_(3)
+            return y.T
+
+    trace = record(Views(), (torch.ones(5, 5),))
+    (added,) = events(trace, OPERATION, "add")
+    (scaled,) = events(trace, OPERATION, "mul_")
+    assert scaled.args[0].storage == added.out.storage and scaled.args[0].source == added.index
+    assert trace.out[0].source == scaled.index and not trace.out[0].contiguous
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_recording_leaves_nothing_behind(fails):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            y = self.linear(x)
+            if fails:
+                raise KeyError("inside")
+            return y
+
+    model = Model().train()
+    model.linear.eval()
+    owners = (torch, F, torch.Tensor, nn.Module, _SingleLevelFunction, torch.functional, torch._tensor, torch.overrides)
+    before = [dict(vars(owner)) for owner in owners]
+    state = torch.random.get_rng_state()
+    x = torch.ones(3, requires_grad=True)
+    if fails:
+        with pytest.raises(KeyError, match="inside"):
+            record(model, (x,), names=NAMES, backward=True)
+    else:
+        record(model, (x,), names=NAMES, backward=True)
+    assert [dict(vars(owner)) for owner in owners] == before
+    assert (model.training, model.linear.training) == (True, False)
+    assert x.grad is None and model.linear.weight.grad is None
+    assert torch.is_grad_enabled() and torch.equal(torch.random.get_rng_state(), state)
+    assert torch.overrides._get_current_function_mode() is None
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+def test_the_fast_path_of_torchs_attention_is_recorded_as_it_runs():
+    attention = nn.MultiheadAttention(12, 2, batch_first=True)
+    x = torch.ones(2, 3, 12)
+    trace = record(attention, (x, x, x), {"need_weights": False})
+    assert [e.name for e in trace.operations()] == ["_native_multi_head_attention"]
