@@ -18,7 +18,7 @@ from headcount.formulas.activations import moa as activations_moa
 from headcount.formulas.activations import moh as activations_moh
 from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import Ledger
-from headcount.models.configs.make import AttentionConfig, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 SCHEDULES = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}
 """What is live in the reference layers, moment after moment."""

@@ -11,7 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from headcount.formulas.ledger import Ledger, Size
-from headcount.models.configs.make import MODELS, AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.models import Layered
+from headcount.models.configs.moh import Form
+from headcount.models.configs.registry import MODELS
 
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
@@ -51,10 +54,10 @@ def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> d
     return {letter: (sizes or {}).get(letter, value) for letter, value in letters.items()}
 
 
-def sparse_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
+def ideal_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
     """``config`` without the heads that a token does not use; None where no attention has such a form."""
     attention = config.attention if config.variant in MODELS else config
-    return with_attention(config, implementation="sparse") if hasattr(attention, "implementation") else None
+    return with_attention(config, form=Form.IDEAL) if hasattr(attention, "form") else None
 
 
 def layers_of(config: ModelConfig) -> tuple[AttentionConfig, ...]:

@@ -9,7 +9,7 @@ from headcount.bench.case import ledger_of
 from headcount.bench.counters import registry
 from headcount.bench.errors import EnvironmentMissing
 from headcount.formulas.ledger import Ledger
-from headcount.models.configs.make import AttentionConfig, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 CLOSED_FORM = "closed-form"
 """The counter that runs nothing: the ledger itself."""

@@ -11,6 +11,8 @@ from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
+FORMS = ("released", "ideal")
+
 
 def layer(
     path: str,
@@ -26,26 +28,28 @@ def layer(
     g: Size,
     bias: bool = False,
     router: str = "linear",
-    implementation: str = "dense",
+    form: str = "released",
     n: Size = 0,
     rotary: bool = False,
 ) -> Ledger:
     """T query and S key tokens; keys and values of ``n`` of the S are in a cache. ``bias`` is not the routers'.
 
-    MACs as released (``dense``): 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers.
-    ``sparse``: k for h, but for the queries of a ``query_norm`` router, whose norms need all of them.
+    MACs as ``released``: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers.
+    ``ideal``: k for h, but for the queries of a ``query_norm`` router, whose norms need all of them.
     """
-    sparse = implementation == "sparse"
+    if form not in FORMS:
+        raise ValueError(f"unknown form {form!r}; choose from {', '.join(FORMS)}")
+    ideal = form == "ideal"
     queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - n}, {"d_m": d_m}
     all_heads, kv_heads = {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
-    heads = {"k": s + r, "d_h": d_h} if sparse else all_heads
-    if sparse and router == "linear":
+    heads = {"k": s + r, "d_h": d_h} if ideal else all_heads
+    if ideal and router == "linear":
         q_proj = _selected(at(path, "q_proj"), {**queries, **width, **heads}, {**width, **all_heads}, s)
         if bias:
             q_proj += ledger(Entry(at(path, "q_proj"), "expert_bias", {**queries, **heads}, weight=all_heads, shared=s))
     else:
         q_proj = linear(at(path, "q_proj"), queries, width, all_heads, bias)
-    if sparse:
+    if ideal:
         out_proj = _selected(at(path, "out_proj"), {**queries, **heads, **width}, {**all_heads, **width}, s)
         if bias:
             out_proj += ledger(Entry(at(path, "out_proj"), "expert_bias", {**queries, **width}, weight=width))
@@ -57,7 +61,7 @@ def layer(
         linear(at(path, "k_proj"), keys, width, kv_heads, bias),
         linear(at(path, "v_proj"), keys, width, kv_heads, bias),
         rope(path, queries, heads, keys, kv_heads) if rotary else (),
-        attention_ledger(path, B=B, T=T, S=S, h=s + r if sparse else h, d_h=d_h, rows="k" if sparse else "h"),
+        attention_ledger(path, B=B, T=T, S=S, h=s + r if ideal else h, d_h=d_h, rows="k" if ideal else "h"),
         Entry(path, "elementwise", {**queries, **heads}),
         out_proj,
     )

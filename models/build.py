@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from headcount.models.configs.make import AttentionConfig, ConfigError, ModelConfig
-from headcount.models.kernels.choose import REFERENCE, select_implementation
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.kernels.choose import REFERENCE, select_arm
 from headcount.models.moa import ExpertLinear
 from headcount.models.resolve import make_module
 
@@ -18,19 +18,19 @@ def build(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     initialise: bool = True,
-    implementation: str = REFERENCE,
+    arm: str = REFERENCE,
 ) -> nn.Module:
     """The model or layer of ``config`` on ``device``, in eval mode.
 
     Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
     state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. On meta there
-    are no values. ``implementation`` is what every attention layer runs: a name, or ``auto``. Raises
-    ConfigError for a variant without a module, or without an implementation of that name.
+    are no values. ``arm`` is what every attention layer runs: a name, or ``auto``. Raises
+    ConfigError for a variant without a module, or without an arm of that name.
     """
     device = torch.device(device)
     with torch.device("meta"):
         model = make_module(config).to(dtype)
-    select_implementation(model, implementation)
+    select_arm(model, arm)
     if device.type != "meta":
         model.to_empty(device=device)
         if hasattr(model, "tie_weights"):

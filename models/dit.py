@@ -6,7 +6,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models import losses
-from headcount.models.configs.make import AttentionConfig, DiffusionTransformerConfig
+from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.models import DiffusionTransformerConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.resolve import make_module
 from headcount.models.transformer import FeedForward

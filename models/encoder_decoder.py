@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headcount.models import losses
 from headcount.models.attention import drop
-from headcount.models.configs.make import EncoderDecoderConfig
+from headcount.models.configs.models import EncoderDecoderConfig
 from headcount.models.transformer import Decoder, Encoder, LayerCaches, relu
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.configs.make import MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.router import Recorded, Routing
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from headcount.models import losses
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.make import AttentionConfig, LlamaConfig
+from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.models import LlamaConfig
 from headcount.models.resolve import make_module
 from headcount.models.rotary import Rotary, rotary_table
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from headcount.models import losses
 from headcount.models.attention import drop
-from headcount.models.configs.make import MaskedLanguageModelConfig
+from headcount.models.configs.models import MaskedLanguageModelConfig
 from headcount.models.transformer import Encoder, gelu
 
 RESERVED_POSITIONS = 2

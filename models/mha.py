@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from headcount.models.attention import attend, own_projection, split_heads, zero_padded
 from headcount.models.cache import Cached, KeyValueCache, keys_and_values
-from headcount.models.configs.make import MultiHeadAttentionConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.kernels.choose import REFERENCE, Selectable
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.rotary import Rotary, rotate
@@ -18,7 +18,7 @@ class MultiHeadAttention(Cached, Selectable):
     core alone; ``auto`` is ``fused``.
     """
 
-    implementations = {REFERENCE: attend, "fused": fused_attend}
+    arms = {REFERENCE: attend, "fused": fused_attend}
 
     def __init__(self, config: MultiHeadAttentionConfig) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headcount.models.attention import attend, own_projection, zero_padded
 from headcount.models.cache import Cached, KeyValueCache, keys_and_values
-from headcount.models.configs.make import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.kernels.choose import REFERENCE, Selectable
 from headcount.models.kernels.dense_all import dense_all
 from headcount.models.kernels.fused import fused_attend
@@ -104,7 +104,7 @@ class MixtureOfAttentionHeads(Cached, Selectable):
     core is multi-query attention with K query heads.
     """
 
-    implementations = {
+    arms = {
         REFERENCE: reference,
         "gathered": partial(reference, attend=fused_attend),
         "dense-all": dense_all,

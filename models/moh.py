@@ -16,7 +16,7 @@ from headcount.models.attention import (
     zero_padded,
 )
 from headcount.models.cache import Cached, KeyValueCache, keys_and_values
-from headcount.models.configs.make import MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import Form, MixtureOfHeadAttentionConfig
 from headcount.models.head_router import HeadGates, HeadRouter
 from headcount.models.kernels.choose import REFERENCE, Selectable
 from headcount.models.kernels.fused import fused_attend
@@ -26,7 +26,7 @@ from headcount.models.rotary import Rotary, rotate
 GATHERED_BYTES = 16 * 2**20
 
 
-def dense(layer, x, key, value, *, query_padding_mask, rotary, attend=attend, **how) -> Tensor:
+def released(layer, x, key, value, *, query_padding_mask, rotary, attend=attend, **how) -> Tensor:
     """Every head computed, and multiplied by its gate: 0 where a token has not selected it (the released code)."""
     query = split_heads(layer.q_proj(x), layer.config.head_dim)
     selected, gates = layer.route(x, query_padding_mask, query)
@@ -38,28 +38,28 @@ def dense(layer, x, key, value, *, query_padding_mask, rotary, attend=attend, **
 class MixtureOfHeadAttention(Cached, Selectable):
     """MoH(X, X') = sum_i g_i H^i W_O^i, H^i = Softmax(X W_Q^i (X' W_K^i)^T / sqrt(d_h)) X' W_V^i (Eq. 3-4).
 
-    ``implementation="dense"`` computes every H^i and multiplies it by its gate, 0 where the head is not selected:
-    the released code. ``"sparse"`` computes queries, scores, values and output rows of the k selected heads of
+    Released, it computes every H^i and multiplies it by its gate, 0 where the head is not selected:
+    the authors' code. Ideal, it computes queries, scores, values and output rows of the k selected heads of
     each token only. Parameters and results are the same; keys and values are computed for all heads in both.
-    A dense layer can also be run ``fused``, and ``ragged``, which skips unselected heads on real hardware.
+    A released layer can also be run ``fused``, and ``ragged``, which skips unselected heads on real hardware.
     """
 
-    implementations = {REFERENCE: dense, "fused": partial(dense, attend=fused_attend), "ragged": ragged}
+    arms = {REFERENCE: released, "fused": partial(released, attend=fused_attend), "ragged": ragged}
 
     def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
         super().__init__()
         self.config = config
-        if config.implementation == "sparse":
+        if config.form is Form.IDEAL:
             # its projections are of another kind, and take no other path
-            self.implementations = {REFERENCE: dense}
+            self.arms = {REFERENCE: released}
         width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.router = HeadRouter(config)
-        sparse = config.implementation == "sparse"
-        query = SelectedQueries if sparse and config.router == "linear" else nn.Linear
+        ideal = config.form is Form.IDEAL
+        query = SelectedQueries if ideal and config.router == "linear" else nn.Linear
         self.q_proj = query(config.d_model, width, bias=config.bias)
         self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
         self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
-        self.out_proj = (SelectedOutputs if sparse else nn.Linear)(width, config.d_model, bias=config.bias)
+        self.out_proj = (SelectedOutputs if ideal else nn.Linear)(width, config.d_model, bias=config.bias)
 
     def forward(
         self,
@@ -83,22 +83,22 @@ class MixtureOfHeadAttention(Cached, Selectable):
         causal = causal or (cache is not None and not cache.closed)
         k, v = keys_and_values(own_projection(self, key, rotary), query, key, cache)
         chosen = self.chosen(query)
-        if self.config.implementation == "sparse":
-            out = self._sparse(query, k, v, causal, key_padding_mask, query_padding_mask, rotary)
+        if self.config.form is Form.IDEAL:
+            out = self._ideal(query, k, v, causal, key_padding_mask, query_padding_mask, rotary)
         else:
             masks = {"causal": causal, "key_padding_mask": key_padding_mask, "query_padding_mask": query_padding_mask}
             out = chosen(self, query, k, v, **masks, rotary=rotary, dropout=self._dropout())
         return zero_padded(out, query_padding_mask)
 
     def automatic(self, query: Tensor) -> str:
-        """``fused`` for a dense layer: ``ragged`` has no masks, so it is taken only where it is asked for."""
-        return "fused" if self.config.implementation == "dense" else REFERENCE
+        """``fused`` for the released form: ``ragged`` has no masks, so it is taken only where it is asked for."""
+        return "fused" if self.config.form is Form.RELEASED else REFERENCE
 
     def describe(self) -> str:
         """Sizes for the log."""
         config = self.config
         heads = f"h={config.num_heads} s={config.num_shared_heads} r={config.top_k} g={config.num_kv_heads}"
-        return f"moh {config.implementation} d_model={config.d_model} {heads} d_h={config.head_dim}"
+        return f"moh {config.form} d_model={config.d_model} {heads} d_h={config.head_dim}"
 
     def route(self, x: Tensor, padding_mask: Tensor | None, query: Tensor | None) -> HeadGates:
         """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions."""
@@ -107,7 +107,7 @@ class MixtureOfHeadAttention(Cached, Selectable):
     def _dropout(self) -> float:
         return self.config.attention_dropout if self.training else 0.0
 
-    def _sparse(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
+    def _ideal(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
         head_dim = self.config.head_dim
         if self.config.router == "query_norm":
             query = split_heads(self.q_proj(x), head_dim)

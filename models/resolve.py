@@ -4,7 +4,7 @@ import pkgutil
 
 from torch import nn
 
-from headcount.models.configs.make import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 
 
 def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:

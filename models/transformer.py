@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from headcount.models.attention import drop
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.make import AttentionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
+from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.resolve import make_module
 
 TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig

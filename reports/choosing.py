@@ -9,7 +9,7 @@ from headcount.reports import markdown, results
 DERIVED = (
     ("MoA layer", "Eq. 18", "T,S,K,E,D,d_model", ("--preset", "moa-8K8E128D")),
     ("MHA layer", "Eq. 19", "T,S,h,d_h,d_model", ("--preset", "transformer-base")),
-    ("ideal MoH layer", None, "T,h,s,r,d_h,g,d_model", ("--preset", "moh-llm-s-75", "--set", "implementation=sparse")),
+    ("ideal MoH layer", None, "T,h,s,r,d_h,g,d_model", ("--preset", "moh-llm-s-75", "--set", "form=ideal")),
     ("feed-forward block", None, "T,d_model,d_ff", ("--preset", "transformer-base", "--part", "feed-forward")),
 )
 COMPARED = ("moa-16K32E256D", "transformer-big")

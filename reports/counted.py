@@ -8,7 +8,7 @@ from headcount.formulas.published import claims
 from headcount.reports import results
 
 Layer = Callable[..., dict[str, Any]]
-"""From a point of a grid, and MoH's implementation, to the record of the layer there."""
+"""From a point of a grid, and MoH's form, to the record of the layer there."""
 
 
 def costs(layer: Layer | None = None) -> dict[str, Callable[..., int]]:
@@ -21,8 +21,8 @@ def costs(layer: Layer | None = None) -> dict[str, Callable[..., int]]:
     def moa(letters) -> dict[str, Any]:
         return count(of(letters, "d_m T K E D"))
 
-    def moh(letters, implementation: str = "dense") -> dict[str, Any]:
-        return count(of(letters, "h s r d_h g d_m T"), implementation)
+    def moh(letters, form: str = "released") -> dict[str, Any]:
+        return count(of(letters, "h s r d_h g d_m T"), form)
 
     def mha(letters) -> dict[str, Any]:
         return count(of(letters, "d_m T", h=1))
@@ -44,7 +44,7 @@ def costs(layer: Layer | None = None) -> dict[str, Callable[..., int]]:
         "moa_router_macs": lambda **letters: moa(letters)["macs"] - multi_query(letters),
         "moa_projection_macs": multi_query_projections,
         "moh_macs": lambda **letters: moh(letters)["macs"],
-        "moh_ideal_macs": lambda **letters: moh(letters, "sparse")["macs"],
+        "moh_ideal_macs": lambda **letters: moh(letters, "ideal")["macs"],
         "moh_params": lambda **letters: _params(moh(letters)),
     }
 
@@ -53,7 +53,7 @@ def count_for(relations: Iterable[tuple[str, Mapping[str, int]]]) -> None:
     """Count in one process every layer that these relations need at their points."""
     points: list[dict[str, int]] = []
 
-    def collect(point: dict[str, int], implementation: str = "dense") -> dict[str, Any]:
+    def collect(point: dict[str, int], form: str = "released") -> dict[str, Any]:
         if point not in points:
             points.append(point)
         return {"macs": 0, "counted_params": 0, "ledger": []}

@@ -52,7 +52,7 @@ def layers() -> str:
     for name, sizes in LAYERS.items():
         found = _asked("--grid", f"{sizes} d_m=512 {CONTEXTS}", "--columns", *DECODING, *TRAINING)
         # MoH has a record of each form at a point; the first has the values of both
-        for row in (row for row in found["tables"][0]["rows"] if "implementation" not in row):
+        for row in (row for row in found["tables"][0]["rows"] if "form" not in row):
             rows += [{"T": row["point"]["T"], **form, "layer": name + form["form"]} for form in _forms(row)]
     rows.sort(key=lambda row: row["T"])
     columns = [Column("layer", "layer"), Column("T", "T", kind="int"), *_columns((*DECODING, *TRAINING))]
@@ -123,7 +123,7 @@ def models() -> str:
     ):
         found = _asked("--preset", *names, "--seq-len", str(length), "--columns", *OF_MODELS)
         (rows,) = (table["rows"] for table in found["tables"] if table["name"] == "memory")
-        rows = [{"model": row["preset"] + (", ideal" if row["implementation"] else ""), **row} for row in rows]
+        rows = [{"model": row["preset"] + (", ideal" if row["form"] else ""), **row} for row in rows]
         parts.append(f"Whole models, one sequence, {about}.\n\n{markdown.table(columns, rows)}")
     return "\n\n".join(parts)
 

@@ -119,15 +119,15 @@ def stored(kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def counted_layer(point: Mapping[str, int], implementation: str = "dense") -> dict[str, Any]:
+def counted_layer(point: Mapping[str, int], form: str = "released") -> dict[str, Any]:
     """One layer of a grid, counted now by PyTorch's counter: the JSON record of the reading.
 
-    ``implementation``: of MoH, ``dense`` or ``sparse``. A point that :func:`count_layers` has not counted is counted
+    ``form``: of MoH, ``released`` or ``ideal``. A point that :func:`count_layers` has not counted is counted
     by itself.
     """
     if _key(point) not in _COUNTED:
         count_layers([point])
-    return next(row for row in _COUNTED[_key(point)] if row.get("implementation", "dense") == implementation)
+    return next(row for row in _COUNTED[_key(point)] if row.get("form", "released") == form)
 
 
 def count_layers(points: Sequence[Mapping[str, int]]) -> None:

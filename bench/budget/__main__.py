@@ -34,7 +34,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.macs.subjects import assignments
 from headcount.bench.render import FORMATS, Row, Section, emit
 from headcount.bench.table import Column, Table, open_output
-from headcount.models.configs.make import ModelConfig
+from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import parse_overrides, preset
 
 PROG = "python -m bench.budget"

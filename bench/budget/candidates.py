@@ -11,7 +11,7 @@ from headcount.bench.case import ledger_of, with_attention
 from headcount.bench.errors import UsageError
 from headcount.formulas.decoding import kept_elements
 from headcount.formulas.ledger import Size
-from headcount.models.configs.make import ConfigError, ModelConfig
+from headcount.models.configs.base import ConfigError, ModelConfig
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
 BYTES_PER_VALUE = 2

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.errors import UsageError
-from headcount.models.configs.make import ATTENTIONS, AttentionConfig
+from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.moh import Form
+from headcount.models.configs.registry import ATTENTIONS
 
 Sizes = Mapping[str, Any]
 """Integers, or arrays that broadcast against one another, by letter."""
@@ -59,11 +61,12 @@ def _moh_conditions(sizes: Sizes, attention: AttentionConfig) -> dict[str, Any]:
 
 def _moh_remark(attention: AttentionConfig) -> str:
     return {
-        "sparse": "Counted: the ideal MoH, which computes no head for a token that does not use it, but its keys and "
-        "values (--set implementation=dense: every head, as the released code). How s + r is split changes only "
+        Form.IDEAL: "Counted: the ideal MoH, which computes no head for a token that does not use it, but its keys and "
+        "values (--set form=released: every head, as the released code). How s + r is split changes only "
         "which routers there are.",
-        "dense": "Counted: MoH as released, which computes every head: s and r change only which routers there are.",
-    }[attention.implementation]
+        Form.RELEASED: "Counted: MoH as released, which computes every head: s and r change only which routers there "
+        "are.",
+    }[attention.form]
 
 
 _FEW = (1, 2, *range(4, 65, 4))
@@ -103,7 +106,7 @@ FAMILIES = {
             {"h": _MOH_HEADS, "s": _SELECTED, "r": _SELECTED, "g": _MOH_HEADS, "d_h": _MOH_WIDTH},
             ("h", "s", "r", "g"),
             _moh_conditions,
-            {"implementation": "sparse"},
+            {"form": Form.IDEAL},
             _moh_remark,
         ),
     )

@@ -15,8 +15,9 @@ from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.times import layer_times
 from headcount.bench.macs.subjects import spelled
-from headcount.models.configs.make import MODELS, ModelConfig
+from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, preset
+from headcount.models.configs.registry import MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 

@@ -16,7 +16,8 @@ from headcount.bench.macs.turning import symbol
 from headcount.formulas import llama, transformer
 from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.models.build import example_inputs
-from headcount.models.configs.make import AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.models import Layered
 from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
 from headcount.models.resolve import make_module

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headcount.bench.errors import UsageError
-from headcount.models.configs.make import (
-    AttentionConfig,
-    MixtureOfHeadAttentionConfig,
-    ModelConfig,
-    MultiHeadAttentionConfig,
-)
+from headcount.models.configs.base import AttentionConfig, ModelConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.configs.presets import PRESETS, preset
 
 IMPLEMENTATIONS = {

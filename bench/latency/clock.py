@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headcount.bench.case import ledger_of, sparse_form
+from headcount.bench.case import ideal_form, ledger_of
 from headcount.bench.latency import statistics
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import DTYPES, ROTATED_BYTES, TOLERANCE, Cell
@@ -62,8 +62,8 @@ class _Timed(Arm):
 
 def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
     lengths = _lengths(cell, spec)
-    # What ragged needs is what the sparse form counts, whatever else it does beside.
-    form = sparse_form(spec.config) if spec.implementation == "ragged" else spec.config
+    # What ragged needs is what the ideal form counts, whatever else it does beside.
+    form = ideal_form(spec.config) if spec.implementation == "ragged" else spec.config
     ledger = ledger_of(form, lengths)
     record = {
         "arm": spec.name,

@@ -41,18 +41,18 @@ class Run:
 
     def implementation_used(self) -> str | None:
         """The path that the layers took in their last forward pass; None where they do not say."""
-        used = {getattr(layer, "implementation_used", None) for layer in self.layers} - {None}
+        used = {getattr(layer, "arm_used", None) for layer in self.layers} - {None}
         return "+".join(sorted(used)) or None
 
 
 def _build(spec: ArmSpec, device: str, dtype: torch.dtype, implementation: str) -> nn.Module:
     from headcount.models.build import build
 
-    return build(spec.config, device=device, dtype=dtype, seed=SEED, implementation=implementation)
+    return build(spec.config, device=device, dtype=dtype, seed=SEED, arm=implementation)
 
 
 def _attention_layers(module: nn.Module) -> list[nn.Module]:
-    return [layer for layer in module.modules() if hasattr(layer, "implementation")]
+    return [layer for layer in module.modules() if hasattr(layer, "arm")]
 
 
 def layer_run(cell: Cell, spec: ArmSpec) -> Run:

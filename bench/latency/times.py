@@ -6,9 +6,9 @@ from pathlib import Path
 
 from headcount.bench import records
 from headcount.bench.latency.arms import layer_config
-from headcount.models.configs.make import AttentionConfig
+from headcount.models.configs.base import AttentionConfig
 
-NOT_COMPARED = ("bias", "implementation")
+NOT_COMPARED = ("bias", "form")
 """No recorded layer has biases, and which heads are computed is a matter of how a layer is run."""
 
 ROLES = ("subject", "dense")
@@ -32,7 +32,7 @@ def layer_times(
         config = layer_config(record["name"])
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue
-        if getattr(like, "implementation", None) == "dense" and record["implementation"] == "ragged":
+        if getattr(like, "form", None) == "released" and record["implementation"] == "ragged":
             continue
         if any(getattr(config, fields[letter]) != size for letter, size in same.items()):
             continue

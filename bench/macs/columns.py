@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.bench.accounts import ACCOUNTS, Account, Assumptions, Subject, values
-from headcount.bench.case import describe_input, sparse_form
+from headcount.bench.case import describe_input, ideal_form
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 
@@ -76,11 +76,11 @@ def _columns(account: Account, ideal: bool) -> list[Column]:
 
 
 def _ideal(names, config, lengths, given) -> tuple[dict[str, Any], dict[str, str]]:
-    names, sparse = [name for name in names if ACCOUNTS[name].of_heads], sparse_form(config)
-    if sparse is None:
+    names, form = [name for name in names if ACCOUNTS[name].of_heads], ideal_form(config)
+    if form is None:
         found, missing = dict.fromkeys(names), dict.fromkeys(names, "every head is used")
     else:
-        found, missing = values(names, Subject(sparse, lengths, given))
+        found, missing = values(names, Subject(form, lengths, given))
     return tuple({name + IDEAL: value for name, value in part.items()} for part in (found, missing))
 
 
@@ -97,12 +97,12 @@ def section_of(subjects: Mapping[str, Subject], heading: str, names: Sequence[st
     inputs: dict[str, list[str]] = {}
     for name, subject in subjects.items():
         inputs.setdefault(describe_input(subject.lengths), []).append(name)
-    ideals = {name: sparse_form(subject.config) for name, subject in subjects.items()}
+    ideals = {name: ideal_form(subject.config) for name, subject in subjects.items()}
     rows = []
     for name, subject in subjects.items():
         rows.append(_row(name, name, None, names, subject))
         if (ideal := ideals[name]) not in (None, subject.config):
-            rows.append(_row(f"{name}, ideal", name, "sparse", names, replace(subject, config=ideal)))
+            rows.append(_row(f"{name}, ideal", name, "ideal", names, replace(subject, config=ideal)))
     # room for a mark
     width = max(len(row.values["row"]) for row in rows) + 4
     table = Table(
@@ -119,9 +119,9 @@ def section_of(subjects: Mapping[str, Subject], heading: str, names: Sequence[st
     return Section(table, rows)
 
 
-def _row(label: str, preset: str, implementation: str | None, names: Sequence[str], subject: Subject) -> Row:
+def _row(label: str, preset: str, form: str | None, names: Sequence[str], subject: Subject) -> Row:
     found, missing = values(names, subject)
-    record = {"preset": preset, "implementation": implementation, "input": dict(subject.lengths), **_plain(found)}
+    record = {"preset": preset, "form": form, "input": dict(subject.lengths), **_plain(found)}
     return Row({"row": label, **found}, _reasons(missing), [{**record, "missing": missing}])
 
 

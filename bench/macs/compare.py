@@ -13,7 +13,7 @@ from headcount.bench.table import Column, Table
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 from headcount.formulas.published import tables
-from headcount.models.configs.make import ConfigError
+from headcount.models.configs.base import ConfigError
 
 BLOCKS: dict[str, Callable[[Entry], int]] = {
     "attention": conventions.attention,

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.as_json import as_records
-from headcount.bench.case import sparse_form
+from headcount.bench.case import ideal_form
 from headcount.bench.errors import UsageError
 from headcount.bench.measure import measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import conventions, mha, moa
 from headcount.formulas.ledger import Ledger
-from headcount.models.configs.make import ATTENTIONS, ConfigError, Lettered, make_config
+from headcount.models.configs.base import ConfigError, Lettered
+from headcount.models.configs.make import make_config
+from headcount.models.configs.registry import ATTENTIONS
 
 LENGTHS = {"B": "batch_size", "T": "tgt_len", "S": "src_len"}
 DEFAULT_D_MODEL = 512
@@ -175,7 +177,7 @@ def _layout(grid: Grid, counters: Sequence[str], configs: Sequence[Lettered]) ->
         *_equation_columns(grid.variant, routed),
         Column("macs", "= exact" if printed else "MACs\nas released", kind="int", width=13),
         *(Column(name, name.replace("-", "\n"), kind="int", width=13) for name in counters),
-        *([] if printed else [Column("sparse_macs", "MACs\nideal", kind="int", width=13)]),
+        *([] if printed else [Column("ideal_macs", "MACs\nideal", kind="int", width=13)]),
         Column("params", "params", kind="int", width=11),
         *([Column("active_params", "params\nactive", kind="int", width=11)] if routed else []),
         Column("eq19", "Eq. 19\nsame d_m", kind="int", width=13),
@@ -222,13 +224,13 @@ def _row(variant: Variant, point: dict[str, int], config, counters: Sequence[str
     exact = measured.ledger.macs
     if equation is not None and equation + sum(missing.values()) != exact:
         failures.append(f"{_name(point)}: {variant.equation_name} and what it leaves out are not the exact count")
-    active, sparse, ideal_to_dense = measured.ledger.active_params, None, None
-    if (sparse_config := sparse_form(config)) is not None:
-        sparse = measure(sparse_config, lengths, counters, device=device, label=f"{_name(point)} sparse")
-        failures += sparse.disagreements(f"{_name(point)} sparse")
-        active = sparse.ledger.active_params
+    active, ideal, ideal_to_dense = measured.ledger.active_params, None, None
+    if (ideal_config := ideal_form(config)) is not None:
+        ideal = measure(ideal_config, lengths, counters, device=device, label=f"{_name(point)} ideal")
+        failures += ideal.disagreements(f"{_name(point)} ideal")
+        active = ideal.ledger.active_params
         same_heads = {letter: config.letters()[letter] for letter in ("d_m", "h", "d_h", "g")}
-        ideal_to_dense = Fraction(sparse.ledger.macs, mha.layer("", B=B, T=T, S=S, **same_heads).macs)
+        ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **same_heads).macs)
     same_width, same_inner = (_dense(config, width, B, T, S) for width in _widths(config))
     eq19 = B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None
     values = {
@@ -237,7 +239,7 @@ def _row(variant: Variant, point: dict[str, int], config, counters: Sequence[str
         "router": 0,
         **missing,
         "macs": exact,
-        "sparse_macs": sparse and sparse.ledger.macs,
+        "ideal_macs": ideal and ideal.ledger.macs,
         **{count.counter: count.macs for count in measured.counts},
         "params": measured.ledger.params,
         "active_params": active,
@@ -249,9 +251,9 @@ def _row(variant: Variant, point: dict[str, int], config, counters: Sequence[str
     facts = {"point": point, "printed_equation_macs": equation, "omitted_macs": missing, "eq19_macs": eq19}
     facts |= {"mha_same_d_model_macs": same_width, "mha_same_inner_width_macs": same_inner}
     records = as_records(None, measured, **facts)
-    if sparse:
-        facts |= {"implementation": "sparse"}
-        records += as_records(None, sparse, **facts)
+    if ideal:
+        facts |= {"form": "ideal"}
+        records += as_records(None, ideal, **facts)
     return Row(values, notes=failures, records=records, failures=failures)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headcount.bench.as_json import as_records
-from headcount.bench.case import describe_input, ledger_of, resolve_lengths, sparse_form
+from headcount.bench.case import describe_input, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.macs import heads
 from headcount.bench.measure import Measurement, measure
 from headcount.bench.render import Row, Section
@@ -25,8 +25,8 @@ def sections(name: str, counters: Sequence[str], device: str | None) -> list[Sec
     ledgers = {row.name: _form(preset(row.preset)) for row in table.rows}
     ideals = {}
     for row in table.rows:
-        if sparse := sparse_form(preset(row.preset)):
-            ideals[row.name] = _form(sparse)
+        if ideal := ideal_form(preset(row.preset)):
+            ideals[row.name] = _form(ideal)
     verdicts = judge(table, ledgers, ideals)
     main = Section(
         _layout(table, counters, max(form.macs for form in ledgers.values())),

@@ -10,8 +10,9 @@ from typing import Any
 from headcount.bench.case import layers_of, ledger_of, resolve_lengths, with_attention
 from headcount.bench.measure import measure
 from headcount.formulas.ledger import Ledger, Size
-from headcount.models.configs.make import ATTENTIONS, MODELS, AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, preset
+from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 
 @dataclass(frozen=True)

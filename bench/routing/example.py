@@ -16,7 +16,7 @@ import torch
 from headcount.bench.errors import UsageError
 from headcount.bench.routing import task as task
 from headcount.bench.routing.task import Outcome
-from headcount.models.configs.make import ModelConfig
+from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import preset
 
 BALANCE = ("L_a", "L_b")

@@ -7,12 +7,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headcount.bench.case import attention_form, sparse_form
+from headcount.bench.case import attention_form, ideal_form
 from headcount.bench.errors import UsageError
 from headcount.bench.routing.stats import LayerRouting
 from headcount.models import losses
 from headcount.models.build import build
-from headcount.models.configs.make import ConfigError, MixtureOfHeadAttentionConfig, ModelConfig
+from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.configs.presets import PRESETS
 
 SEPARATOR = "|"
@@ -146,7 +147,7 @@ def row_macs(config, tgt_len: int, src_len: int) -> Fraction:
 
     For MoH a head's, of the k that a token uses, in the form that skips the others.
     """
-    form = attention_form(sparse_form(config) or config)("", B=1, T=tgt_len, S=src_len)
+    form = attention_form(ideal_form(config) or config)("", B=1, T=tgt_len, S=src_len)
     # the letter of those that a token uses, and how many they are
     used = ("k", config.num_active_heads) if isinstance(config, MixtureOfHeadAttentionConfig) else ("K", config.top_k)
     return Fraction(sum(entry.macs for entry in form if used[0] in entry.dims), tgt_len * used[1])

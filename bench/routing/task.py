@@ -14,7 +14,7 @@ from headcount.bench.routing.run import record
 from headcount.bench.routing.stats import LayerRouting
 from headcount.models import losses
 from headcount.models.build import build
-from headcount.models.configs.make import ModelConfig
+from headcount.models.configs.base import ModelConfig
 
 CLASSES, WORDS, SEQ_LEN = 4, 8, 16
 BATCH, RATE, SEED = 32, 3e-3, 1

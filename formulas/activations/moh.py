@@ -4,7 +4,7 @@ As released, every head is computed and multiplied by its gate, 0 where it is no
 formulas/activations_moh_sparse.py.
 """
 
-from headcount.formulas.activations import moh_ideal as sparse
+from headcount.formulas.activations import moh_ideal
 from headcount.formulas.activations.head_router import HeadRouter
 from headcount.formulas.activations.mha import (
     Sizes,
@@ -20,11 +20,11 @@ from headcount.formulas.activations.mha import (
 from headcount.formulas.activations.schedule import Schedule
 
 
-def forward(*, element_bytes: int, implementation: str = "dense", **letters) -> Schedule:
+def forward(*, element_bytes: int, form: str = "released", **letters) -> Schedule:
     """A forward pass without gradients."""
     run, (n, router, gates) = Schedule(element_bytes), _parts(**letters)
-    if implementation == "sparse":
-        return sparse.forward(run, n, router, **letters)
+    if form == "ideal":
+        return moh_ideal.forward(run, n, router, **letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run)
     core_forward(run, n)
@@ -33,11 +33,11 @@ def forward(*, element_bytes: int, implementation: str = "dense", **letters) -> 
     return run
 
 
-def training(*, element_bytes: int, implementation: str = "dense", **letters) -> Schedule:
+def training(*, element_bytes: int, form: str = "released", **letters) -> Schedule:
     """A forward and a backward pass into the parameters."""
     run, (n, router, gates) = Schedule(element_bytes), _parts(**letters)
-    if implementation == "sparse":
-        return sparse.training(run, n, router, **letters)
+    if form == "ideal":
+        return moh_ideal.training(run, n, router, **letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run, training=True)
     saved = core_training(run, n)

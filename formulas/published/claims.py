@@ -117,7 +117,7 @@ def costs() -> dict[str, Callable[..., Size]]:
         "moa_router_macs": lambda **letters: _moa(**letters).billed(conventions.router),
         "moa_projection_macs": lambda **letters: _moa(**letters).billed(_projections),
         "moh_macs": lambda **letters: _moh(**letters).macs,
-        "moh_ideal_macs": lambda **letters: _moh(**letters, implementation="sparse").macs,
+        "moh_ideal_macs": lambda **letters: _moh(**letters, form="ideal").macs,
         "moh_params": lambda **letters: _moh(**letters).params,
     }
 

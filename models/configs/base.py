@@ -1,6 +1,7 @@
 """What every configuration shares: the error, the checks, sizes by letter. Importable without torch."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
 
@@ -37,6 +38,14 @@ def same_width(d_model: int, *layers: "Lettered") -> None:
     for layer in layers:
         if layer.d_model != d_model:
             raise ConfigError(f"d_model of the attention must be the model's {d_model}, not {layer.d_model}")
+
+
+def named(config: Any, **kinds: type[StrEnum]) -> None:
+    """Make members of fields that were given as texts; ConfigError with the choices for one that is none."""
+    for field, kind in kinds.items():
+        value = getattr(config, field)
+        one_of(tuple(member.value for member in kind), **{field: value})
+        object.__setattr__(config, field, kind(value))
 
 
 class Input(NamedTuple):
@@ -78,3 +87,15 @@ class Lettered:
             "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
             "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
         }
+
+
+class AttentionConfig(Lettered):
+    """One attention layer, in a model or by itself."""
+
+    d_model: int
+
+
+class ModelConfig(Lettered):
+    """A whole model around an attention."""
+
+    attention: AttentionConfig

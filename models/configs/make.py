@@ -2,76 +2,16 @@
 
 Importable without torch. A model's fields and its attention's fields are one flat namespace: presets and
 overrides name a field once and :func:`make_config` puts it wherever it belongs. The classes are in
-config_attention.py and config_models.py.
+the file of their variant, and in models.py.
 """
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from headcount.models.configs.attention import (
-    AttentionConfig,
-    MixtureOfAttentionHeadsConfig,
-    MixtureOfAttentiveExpertsConfig,
-    MixtureOfHeadAttentionConfig,
-    MultiHeadAttentionConfig,
-)
-from headcount.models.configs.base import ConfigError, Input, Lettered
-from headcount.models.configs.models import (
-    ConvolutionConfig,
-    DiffusionTransformerConfig,
-    EncoderDecoderConfig,
-    Layered,
-    LlamaConfig,
-    MaskedLanguageModelConfig,
-)
-
-__all__ = [
-    "ATTENTIONS",
-    "MODELS",
-    "PER_LAYER",
-    "AttentionConfig",
-    "ConfigError",
-    "ConvolutionConfig",
-    "DiffusionTransformerConfig",
-    "EncoderDecoderConfig",
-    "Input",
-    "Layered",
-    "Lettered",
-    "LlamaConfig",
-    "MaskedLanguageModelConfig",
-    "MixtureOfAttentionHeadsConfig",
-    "MixtureOfAttentiveExpertsConfig",
-    "MixtureOfHeadAttentionConfig",
-    "ModelConfig",
-    "MultiHeadAttentionConfig",
-    "field_types",
-    "make_config",
-]
-
-ModelConfig = (
-    EncoderDecoderConfig | MaskedLanguageModelConfig | ConvolutionConfig | LlamaConfig | DiffusionTransformerConfig
-)
-
-ATTENTIONS = {
-    cls.variant: cls
-    for cls in (
-        MultiHeadAttentionConfig,
-        MixtureOfAttentionHeadsConfig,
-        MixtureOfAttentiveExpertsConfig,
-        MixtureOfHeadAttentionConfig,
-    )
-}
-MODELS = {
-    cls.variant: cls
-    for cls in (
-        EncoderDecoderConfig,
-        MaskedLanguageModelConfig,
-        ConvolutionConfig,
-        LlamaConfig,
-        DiffusionTransformerConfig,
-    )
-}
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.models import Layered
+from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 PER_LAYER = int | tuple[int, ...]
 """The type of an attention's whole number in a model whose layers may differ: one for all, or one for each."""

@@ -4,12 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.attention import AttentionConfig
-from headcount.models.configs.base import ConfigError, Input, Lettered, at_least, one_of, probability, same_width
+from headcount.models.configs.base import (
+    AttentionConfig,
+    ConfigError,
+    Input,
+    ModelConfig,
+    at_least,
+    one_of,
+    probability,
+    same_width,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig(Lettered):
+class EncoderDecoderConfig(ModelConfig):
     """Post-norm encoder-decoder Transformer with ReLU, sinusoidal positions and one shared embedding."""
 
     variant: ClassVar[str] = "encoder_decoder"
@@ -51,7 +59,7 @@ class EncoderDecoderConfig(Lettered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLanguageModelConfig(Lettered):
+class MaskedLanguageModelConfig(ModelConfig):
     """Post-norm RoBERTa-style encoder: GELU, learned positions, embedding norm, tied output with a bias."""
 
     variant: ClassVar[str] = "masked_lm"
@@ -97,7 +105,7 @@ class MaskedLanguageModelConfig(Lettered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionConfig(Lettered):
+class ConvolutionConfig(ModelConfig):
     """Encoder-decoder with a light or dynamic convolution in place of self-attention (arXiv 1901.10430).
 
     ``convolution``: ``light`` or ``dynamic``; cross-attention is ``attention``. One kernel size per layer.
@@ -146,7 +154,7 @@ class ConvolutionConfig(Lettered):
     length_letters = EncoderDecoderConfig.length_letters
 
 
-class Layered(Lettered):
+class Layered(ModelConfig):
     """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each."""
 
     layers: tuple[AttentionConfig, ...]

@@ -6,8 +6,10 @@ Importable without torch.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headcount.models.configs.make import ATTENTIONS, PER_LAYER, ConfigError, ModelConfig, field_types, make_config
+from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.presets_moh import MOH_PRESETS
+from headcount.models.configs.registry import ATTENTIONS
 
 _TRANSLATION = {
     "model": "encoder_decoder",

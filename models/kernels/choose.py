@@ -1,4 +1,4 @@
-"""Which implementation of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
+"""Which arm of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
 
 import functools
 import logging
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from headcount.models.configs.make import ConfigError
+from headcount.models.configs.base import ConfigError
 
 REFERENCE, AUTO = "reference", "auto"
 
@@ -16,18 +16,18 @@ _log = logging.getLogger("headcount.kernels")
 
 
 class Selectable(nn.Module, ABC):
-    """A layer with several implementations of the same function, all on the parameters of the reference.
+    """A layer with several arms of the same function, all on the parameters of the reference.
 
-    ``implementation`` is a name from ``implementations``, or ``auto``; ``implementation_used`` is the name that
+    ``arm`` is a name from ``arms``, or ``auto``; ``arm_used`` is the name that
     the last forward ran, None before the first.
     """
 
-    implementations: ClassVar[Mapping[str, Callable]]
+    arms: ClassVar[Mapping[str, Callable]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.implementation = REFERENCE
-        self.implementation_used: str | None = None
+        self.arm = REFERENCE
+        self.arm_used: str | None = None
 
     @abstractmethod
     def automatic(self, query: Tensor) -> str:
@@ -38,9 +38,9 @@ class Selectable(nn.Module, ABC):
         """The layer's sizes in a few words, for the log."""
 
     def chosen(self, query: Tensor) -> Callable:
-        """The implementation to run now, noted in ``implementation_used``. ConfigError for an unknown name."""
-        check(self, self.implementation)
-        name = self.implementation
+        """The arm to run now, noted in ``arm_used``. ConfigError for an unknown name."""
+        check(self, self.arm)
+        name = self.arm
         if name == AUTO:
             name = self.automatic(query)
             say_once(
@@ -48,29 +48,29 @@ class Selectable(nn.Module, ABC):
                 f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
                 f"{query.device}: auto runs {name}",
             )
-        self.implementation_used = name
-        return self.implementations[name]
+        self.arm_used = name
+        return self.arms[name]
 
 
 def check(layer: Selectable, name: str) -> None:
-    """Raise ConfigError, with the valid choices, where ``layer`` has no implementation called ``name``."""
-    if name != AUTO and name not in layer.implementations:
-        choices = ", ".join((*layer.implementations, AUTO))
-        raise ConfigError(f"unknown implementation {name!r} of {layer.config.variant}; choose from {choices}")
+    """Raise ConfigError, with the valid choices, where ``layer`` has no arm called ``name``."""
+    if name != AUTO and name not in layer.arms:
+        choices = ", ".join((*layer.arms, AUTO))
+        raise ConfigError(f"unknown arm {name!r} of {layer.config.variant}; choose from {choices}")
 
 
-def select_implementation(model: nn.Module, name: str) -> None:
+def select_arm(model: nn.Module, name: str) -> None:
     """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name."""
     layers = [module for module in model.modules() if isinstance(module, Selectable)]
     for layer in layers:
         check(layer, name)
     for layer in layers:
-        layer.implementation = name
+        layer.arm = name
 
 
-def implementations_used(model: nn.Module) -> dict[str, str | None]:
-    """Module path -> the implementation that its last forward ran, for every layer that has a choice."""
-    return {path: m.implementation_used for path, m in model.named_modules() if isinstance(m, Selectable)}
+def arms_used(model: nn.Module) -> dict[str, str | None]:
+    """Module path -> the arm that its last forward ran, for every layer that has a choice."""
+    return {path: m.arm_used for path, m in model.named_modules() if isinstance(m, Selectable)}
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headcount.models.configs.make import ConfigError
+from headcount.models.configs.base import ConfigError
 from headcount.models.kernels.segments import Segments, collect, make_segments, spread
 from headcount.models.rotary import Rotary, rotate
 

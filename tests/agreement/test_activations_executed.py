@@ -33,10 +33,10 @@ LAYERS = {
     "moh-mha-biased": MOH | dict(num_kv_heads=10, bias=True),
     "moh-mqa-printed": MOH | dict(num_kv_heads=1, gates="printed"),
     "moh-query-norm": MOH | dict(router="query_norm"),
-    "moh-ideal": MOH | dict(implementation="sparse"),
-    "moh-ideal-two": MOH | dict(implementation="sparse", num_kv_heads=2),
-    "moh-ideal-biased": MOH | dict(implementation="sparse", num_kv_heads=10, bias=True),
-    "moh-ideal-query-norm": MOH | dict(implementation="sparse", num_kv_heads=1, router="query_norm"),
+    "moh-ideal": MOH | dict(form="ideal"),
+    "moh-ideal-two": MOH | dict(form="ideal", num_kv_heads=2),
+    "moh-ideal-biased": MOH | dict(form="ideal", num_kv_heads=10, bias=True),
+    "moh-ideal-query-norm": MOH | dict(form="ideal", num_kv_heads=1, router="query_norm"),
 }
 ROUTINGS = [(0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3), (3, 2), (5, 0)]
 """Shared and selected heads, such that each matrix of the router is there and is not."""
@@ -92,10 +92,10 @@ def test_a_training_step_leaves_the_gradients_of_the_layers_parameters(name):
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("router, gates", ROUTERS)
 @pytest.mark.parametrize("s, r", ROUTINGS)
-@pytest.mark.parametrize("implementation", ["dense", "sparse"])
-def test_every_moment_of_every_routing_of_heads(implementation, s, r, router, gates, training):
+@pytest.mark.parametrize("moh_form", ["released", "ideal"])
+def test_every_moment_of_every_routing_of_heads(moh_form, s, r, router, gates, training):
     sizes = dict(num_heads=5, num_kv_heads=5, num_shared_heads=s, top_k=r, router=router, gates=gates)
-    config = make_config(MOH | sizes | dict(implementation=implementation))
+    config = make_config(MOH | sizes | dict(form=moh_form))
     assert predicted(config, (2, 7, 7), training) == executed(config, (2, 7, 7), training)
 
 
@@ -129,8 +129,8 @@ def test_heads_are_routed_as_released_without_biases_by_default():
     sizes = dict(B=2, T=7, S=5, d_m=13, h=6, s=2, r=3, d_h=5, g=3, element_bytes=4)
     plain = dict(bias=False, router="linear", gates="released")
     for schedule in (activations_moh.forward, activations_moh.training):
-        assert schedule(**sizes).moments == schedule(**sizes, **plain, implementation="dense").moments
-        ideal = dict(implementation="sparse")
+        assert schedule(**sizes).moments == schedule(**sizes, **plain, form="released").moments
+        ideal = dict(form="ideal")
         assert schedule(**sizes, **ideal).moments == schedule(**sizes, **plain, **ideal).moments
 
 

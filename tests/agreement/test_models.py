@@ -6,7 +6,7 @@ from headcount.bench.case import ledger_of, resolve_lengths
 from headcount.formulas import convolution, encoder_decoder, mae, masked_lm, mha, moa
 from headcount.formulas.symbols import by_letter
 from headcount.formulas.transformer import feed_forward
-from headcount.models.configs.make import ConfigError
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
 
 

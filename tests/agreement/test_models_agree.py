@@ -21,7 +21,7 @@ GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=5)
 MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
 MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
 NORM = MOH | dict(router="query_norm")
-SPARSE = dict(implementation="sparse")
+IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
 DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 LAYERS = dict(num_heads=(3, 3, 3, 5), num_shared_heads=(3, 1, 1, 2), top_k=(0, 2, 2, 2), num_kv_heads=None)
@@ -35,15 +35,15 @@ CASES = {
     "masked-moa": (MASKED | MOA | dict(bias=True), dict(batch_size=3, seq_len=17)),
     "masked-moa-all-experts": (MASKED | MOA | dict(top_k=7), dict(batch_size=1, seq_len=13)),
     "translation-moh": (TRANSLATION | MOH | dict(bias=True), dict(batch_size=3, src_len=17, tgt_len=13)),
-    "masked-moh-sparse": (MASKED | MOH | SPARSE | dict(bias=True), dict(batch_size=3, seq_len=17)),
+    "masked-moh-ideal": (MASKED | MOH | IDEAL | dict(bias=True), dict(batch_size=3, seq_len=17)),
     "llama-gqa": (LLAMA | GQA | dict(bias=False, head_dim=10), dict(batch_size=3, seq_len=17)),
     "llama-moh": (LLAMA | MOH, dict(batch_size=3, seq_len=17)),
-    "llama-moh-sparse": (LLAMA | MOH | SPARSE, dict(batch_size=3, seq_len=17)),
+    "llama-moh-ideal": (LLAMA | MOH | IDEAL, dict(batch_size=3, seq_len=17)),
     "llama-moh-norm": (LLAMA | NORM, dict(batch_size=3, seq_len=17)),
-    "llama-moh-norm-sparse": (LLAMA | NORM | SPARSE, dict(batch_size=3, seq_len=17)),
+    "llama-moh-norm-ideal": (LLAMA | NORM | IDEAL, dict(batch_size=3, seq_len=17)),
     "dit": (DIT | MHA | dict(head_dim=11), dict(batch_size=3)),
     "dit-moh": (DIT | MOH | LAYERS | dict(bias=True), dict(batch_size=3)),
-    "dit-moh-sparse": (DIT | MOH | LAYERS | SPARSE | dict(bias=True), dict(batch_size=3)),
+    "dit-moh-ideal": (DIT | MOH | LAYERS | IDEAL | dict(bias=True), dict(batch_size=3)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
 }
 
@@ -93,7 +93,7 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case):
             if "_attn." in name and name.split(".")[-2] in ("q_proj", "out_proj")
         )
     for layer in getattr(config, "layers", (config.attention,) * sum("k_proj.weight" in n for n in model.state_dict())):
-        if layer.variant == "moh" and layer.implementation == "sparse":
+        if layer.variant == "moh" and layer.form == "ideal":
             # rows of the output projection, and of the queries unless their norms decide
             idle = (layer.num_heads - layer.num_active_heads) * layer.head_dim
             unused += idle * (layer.d_model if layer.router == "query_norm" else 2 * layer.d_model + layer.bias)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.bench.case import ledger_of, resolve_lengths, sparse_form
+from headcount.bench.case import ideal_form, ledger_of, resolve_lengths
 from headcount.formulas import dit, llama, mha, moh
 from headcount.models.configs.presets import preset
 
@@ -78,7 +78,7 @@ def test_layers_that_differ_stand_apart():
 def test_activated_heads_and_active_parameters_of_the_presets(name, heads):
     config = preset(name)
     lengths = resolve_lengths(config, {})
-    released, ideal = ledger_of(config, lengths), ledger_of(sparse_form(config), lengths)
+    released, ideal = ledger_of(config, lengths), ledger_of(ideal_form(config), lengths)
     total = sum(layer.num_heads for layer in config.layers)
     assert moh.activated_percent(released, ideal) * total == 100 * heads
     one = config.layers[0]

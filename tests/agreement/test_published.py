@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.case import ledger_of, resolve_lengths, sparse_form
+from headcount.bench.case import ideal_form, ledger_of, resolve_lengths
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.formulas.published.rounding import Printing
@@ -25,9 +25,9 @@ def ledgers_of(table):
 def ideals_of(table):
     out = {}
     for row in table.rows:
-        sparse = sparse_form(preset(row.preset))
-        if sparse:
-            out[row.name] = ledger_of(sparse, resolve_lengths(sparse, {}))
+        ideal = ideal_form(preset(row.preset))
+        if ideal:
+            out[row.name] = ledger_of(ideal, resolve_lengths(ideal, {}))
     return out
 
 

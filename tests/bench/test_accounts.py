@@ -28,18 +28,18 @@ ROUTED = {
     "moh-none-shared": MOH | dict(num_shared_heads=0),
     "moh-query-norm": MOH | dict(router="query_norm"),
 }
-ROUTED |= {f"{name}-sparse": values | dict(implementation="sparse") for name, values in ROUTED.items()}
+ROUTED |= {f"{name}-ideal": values | dict(form="ideal") for name, values in ROUTED.items()}
 DECODING = LAYERS | ROUTED
 LLAMA = dict(model="llama", d_model=13, d_ff=19, num_layers=3, vocab_size=29)
 UNEVEN = MOH | dict(num_heads=(10, 4, 10), num_kv_heads=(5, 4, 2), num_shared_heads=(2, 1, 10), top_k=(3, 2, 0))
 LANGUAGE = {
     "gqa": LLAMA | LAYERS["gqa"] | dict(d_model=13, head_dim=6),
     "moh": LLAMA | MOH | dict(head_dim=6),
-    "moh-sparse": LLAMA | MOH | dict(head_dim=6, implementation="sparse"),
+    "moh-ideal": LLAMA | MOH | dict(head_dim=6, form="ideal"),
     "query-norm": LLAMA | MOH | dict(head_dim=6, router="query_norm"),
-    "query-norm-sparse": LLAMA | MOH | dict(head_dim=6, router="query_norm", implementation="sparse"),
+    "query-norm-ideal": LLAMA | MOH | dict(head_dim=6, router="query_norm", form="ideal"),
     "uneven": LLAMA | UNEVEN | dict(head_dim=6),
-    "uneven-sparse": LLAMA | UNEVEN | dict(head_dim=6, implementation="sparse"),
+    "uneven-ideal": LLAMA | UNEVEN | dict(head_dim=6, form="ideal"),
 }
 TRANSLATION = dict(model="encoder_decoder", d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41)
 
@@ -119,7 +119,7 @@ def test_training_a_language_model_costs_three_forwards(name):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in ROUTED if name.endswith("-sparse")])
+@pytest.mark.parametrize("name", [name for name in ROUTED if name.endswith("-ideal")])
 @torch.no_grad()
 def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
     """Of one sequence and with a key/value head for every head, the routing has no say in how many."""

@@ -115,7 +115,7 @@ def test_what_has_no_schedule_says_why(reason):
 
 
 def test_the_ideal_form_gathers_weights_keys_and_values_for_each_row():
-    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4, implementation="sparse")
+    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4, form="ideal")
     rows = 3 * 4
     run = activations_moh.training(**sizes)
     sizes_of = {name: size for moment in run.moments for name, size in moment.items()}

@@ -113,13 +113,13 @@ def test_a_step_of_selected_heads_moves_their_weights_and_keys():
     step = decoding.attention_step(moh_form, "", B=1, new=1, stored=7)
     routers, keys = 13 * 5 + 13 * 2, 2 * 13 * 3 * 5
     assert decoding.step_elements(step) == routers + keys + 2 * 13 * 6 * 5 + 2 * 7 * 3 * 5 + 2 * 3 * 5
-    sparse = moh_form("", B=1, T=1, S=7, n=6, implementation="sparse", g=6)
-    assert decoding.held_elements(sparse) == 2 * 7 * 6 * 5
+    ideal = moh_form("", B=1, T=1, S=7, n=6, form="ideal", g=6)
+    assert decoding.held_elements(ideal) == 2 * 7 * 6 * 5
     keys = 2 * 13 * 6 * 5
-    assert decoding.step_elements(sparse) == routers + keys + 2 * 13 * 3 * 5 + 2 * 7 * 3 * 5 + 2 * 6 * 5
-    inside = moh_form("layers.*.self_attn", B=1, T=1, S=7, n=6, implementation="sparse", g=6)
-    assert decoding.step_elements(inside) == decoding.step_elements(sparse)
-    by_norm = moh_form("", B=1, T=1, S=7, n=6, implementation="sparse", g=6, router="query_norm", bias=True)
+    assert decoding.step_elements(ideal) == routers + keys + 2 * 13 * 3 * 5 + 2 * 7 * 3 * 5 + 2 * 6 * 5
+    inside = moh_form("layers.*.self_attn", B=1, T=1, S=7, n=6, form="ideal", g=6)
+    assert decoding.step_elements(inside) == decoding.step_elements(ideal)
+    by_norm = moh_form("", B=1, T=1, S=7, n=6, form="ideal", g=6, router="query_norm", bias=True)
     weights = keys + 13 * 6 * 5 + 13 * 3 * 5 + 3 * 6 * 5 + 13
     assert decoding.step_elements(by_norm) == weights + 2 * 7 * 3 * 5 + 2 * 6 * 5
 
@@ -132,7 +132,7 @@ SELECTIONS += [(4, 2, 2, 0)]
 @pytest.mark.parametrize("h, g, s, r", SELECTIONS, ids=lambda size: str(size))
 def test_a_step_moves_what_the_routing_that_reads_most_reads(h, g, s, r, batch):
     """Every choice of routed heads by every sequence, tried out."""
-    form = moh_form("", B=batch, T=1, S=7, n=6, h=h, g=g, s=s, r=r, implementation="sparse", bias=True)
+    form = moh_form("", B=batch, T=1, S=7, n=6, h=h, g=g, s=s, r=r, form="ideal", bias=True)
     choices = [set(range(s)) | set(routed) for routed in itertools.combinations(range(s, h), r)]
     heads = read = 0
     for tokens in itertools.product(choices, repeat=batch):
@@ -152,11 +152,11 @@ def test_a_step_moves_what_the_routing_that_reads_most_reads(h, g, s, r, batch):
 
 def test_a_language_models_step_is_its_layers_on_one_token_and_the_output():
     sizes = dict(B=2, d_m=13, F=19, V=29)
-    routed = lambda path, **given: moh_form(path, **given, implementation="sparse")  # noqa: E731
+    routed = lambda path, **given: moh_form(path, **given, form="ideal")  # noqa: E731
     step = llama.step([mha_form, mha_form, routed], new=1, stored=7, **sizes)
     dense = 2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 7 * 5
-    sparse = 13 * 5 + 13 * 2 + 2 * 13 * 15 + 2 * 13 * 15 + 2 * 3 * 7 * 5
-    assert step.macs == 2 * (2 * dense + sparse + 3 * 3 * 13 * 19 + 13 * 29)
+    ideal = 13 * 5 + 13 * 2 + 2 * 13 * 15 + 2 * 13 * 15 + 2 * 3 * 7 * 5
+    assert step.macs == 2 * (2 * dense + ideal + 3 * 3 * 13 * 19 + 13 * 29)
     assert decoding.held_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
     # the three heads of a token may be of three key/value heads
     assert decoding.read_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)

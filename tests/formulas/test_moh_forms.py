@@ -11,7 +11,7 @@ from headcount.formulas.symbols import by_letter
 
 B, T, S, N, DM, H, SH, R, DH, G = sympy.symbols("B T S n d_m h s r d_h g", positive=True, integer=True)
 SIZES = dict(B=2, T=7, S=5, d_m=13, h=11, s=3, r=5, d_h=17, g=11)
-FORMS = ("dense", "sparse")
+FORMS = ("released", "ideal")
 
 
 def layer(**more):
@@ -20,9 +20,9 @@ def layer(**more):
 
 @pytest.mark.parametrize("g", [11, 1])
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
-@pytest.mark.parametrize("implementation, heads", [("dense", 11), ("sparse", 8)])
-def test_macs_item_by_item(implementation, heads, router, g):
-    form = layer(implementation=implementation, router=router, g=g)
+@pytest.mark.parametrize("moh_form, heads", [("released", 11), ("ideal", 8)])
+def test_macs_item_by_item(moh_form, heads, router, g):
+    form = layer(form=moh_form, router=router, g=g)
     linear = router == "linear"
     assert form.group(lambda e: (e.path, e.kind.removeprefix("expert_")))[("attn.q_proj", "linear")] == (
         2 * 7 * 13 * (heads if linear else 11) * 17
@@ -42,8 +42,8 @@ def test_macs_item_by_item(implementation, heads, router, g):
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_active_parameters_leave_out_the_rows_of_unselected_heads(bias):
-    released, ideal = layer(bias=bias), layer(bias=bias, implementation="sparse")
-    by_norm = layer(bias=bias, implementation="sparse", router="query_norm")
+    released, ideal = layer(bias=bias), layer(bias=bias, form="ideal")
+    by_norm = layer(bias=bias, form="ideal", router="query_norm")
     assert released.active_params == released.params == ideal.params
     one_head = 13 * 17 + (17 if bias else 0)
     assert ideal.params - ideal.active_params == 3 * (one_head + 17 * 13)
@@ -70,7 +70,7 @@ def test_parameter_free_router_squares_the_routed_queries():
 
 
 def test_what_the_ideal_form_skips():
-    released, ideal = layer(), layer(implementation="sparse")
+    released, ideal = layer(), layer(form="ideal")
     idle = 11 - 3 - 5
     assert moh.skipped(released, ideal) == {
         ("attn.q_proj", "linear"): 2 * 7 * 13 * idle * 17,
@@ -81,16 +81,16 @@ def test_what_the_ideal_form_skips():
     assert released.macs - ideal.macs == sum(moh.skipped(released, ideal).values())
 
 
-@pytest.mark.parametrize("implementation", FORMS)
-def test_released_macs_are_multi_head_attention_and_the_routers(implementation):
+@pytest.mark.parametrize("moh_form", FORMS)
+def test_released_macs_are_multi_head_attention_and_the_routers(moh_form):
     sizes = dict(B=B, T=T, S=S, d_m=DM, h=H, d_h=DH, g=G)
-    form = moh.layer("", **sizes, s=SH, r=H - SH, implementation=implementation)
+    form = moh.layer("", **sizes, s=SH, r=H - SH, form=moh_form)
     routers = B * T * DM * (H + 2)
     assert sympy.expand(form.macs - mha.layer("", **sizes, bias=False).macs - routers) == 0
-    sparse = moh.layer("", **sizes, s=SH, r=R, implementation="sparse")
+    ideal = moh.layer("", **sizes, s=SH, r=R, form="ideal")
     k = SH + R
     expected = 2 * B * T * DM * k * DH + 2 * B * S * DM * G * DH + 2 * B * k * T * S * DH + routers
-    assert sympy.expand(sparse.macs - expected) == 0
+    assert sympy.expand(ideal.macs - expected) == 0
 
 
 @pytest.mark.parametrize("form", [lambda **z: mha.layer("", **z), lambda **z: moh.layer("", s=3, r=5, **z)])
@@ -107,10 +107,10 @@ def test_the_causal_half_is_t_t_plus_1_over_2_pairs(form):
     assert next(e.size for e in late if e.kind == "scores") == 2 * 11 * 17 * (5 + 6 + 7)
 
 
-@pytest.mark.parametrize("implementation, heads", [("dense", 11), ("sparse", 8)])
-def test_a_decode_step_projects_one_token_and_attends_to_all(implementation, heads):
+@pytest.mark.parametrize("moh_form, heads", [("released", 11), ("ideal", 8)])
+def test_a_decode_step_projects_one_token_and_attends_to_all(moh_form, heads):
     sizes = {letter: size for letter, size in SIZES.items() if letter not in "TS"}
-    step = moh.decode_step("attn", n=29, implementation=implementation, **sizes)
+    step = moh.decode_step("attn", n=29, form=moh_form, **sizes)
     projections = 13 * 17 * (2 * heads + 2 * 11) + 13 * (11 + 2)
     assert step.macs == 2 * (projections + 2 * heads * 30 * 17)
     assert mha.causal_half(step).macs == step.macs
@@ -125,14 +125,14 @@ def test_the_causal_half_of_pairs_alone_is_their_number():
 
 def test_decode_steps_from_nothing_add_up_to_the_causal_half():
     sizes = {letter: size for letter, size in SIZES.items() if letter not in "TS"}
-    for implementation in FORMS:
-        steps = sum(moh.decode_step("", n=n, implementation=implementation, **sizes).macs for n in range(7))
-        assert steps == mha.causal_half(moh.layer("", T=7, S=7, implementation=implementation, **sizes)).macs
+    for moh_form in FORMS:
+        steps = sum(moh.decode_step("", n=n, form=moh_form, **sizes).macs for n in range(7))
+        assert steps == mha.causal_half(moh.layer("", T=7, S=7, form=moh_form, **sizes)).macs
 
 
 def test_rotary_positions_turn_selected_queries_and_all_new_keys():
-    for implementation, heads in (("dense", 11), ("sparse", 8)):
-        ropes = [e.size for e in layer(rotary=True, implementation=implementation, n=2) if e.kind == "rope"]
+    for moh_form, heads in (("released", 11), ("ideal", 8)):
+        ropes = [e.size for e in layer(rotary=True, form=moh_form, n=2) if e.kind == "rope"]
         assert ropes == [2 * 7 * heads * 17, 2 * 3 * 11 * 17]
     assert [e.size for e in mha.layer("", **{k: SIZES[k] for k in "BTSgh"}, d_m=13, d_h=17, rotary=True) if
             e.kind == "rope"] == [2 * 7 * 11 * 17, 2 * 5 * 11 * 17]  # fmt: skip
@@ -141,13 +141,13 @@ def test_rotary_positions_turn_selected_queries_and_all_new_keys():
 def test_activated_heads_by_number_and_by_work():
     """A layer of 4 heads with 3 on, and one of 8 wider heads with 2 on, repeated 3 times."""
 
-    def forms(implementation):
-        common = dict(B=1, T=7, S=7, implementation=implementation)
+    def forms(moh_form):
+        common = dict(B=1, T=7, S=7, form=moh_form)
         first = moh.layer("a", d_m=13, h=4, s=1, r=2, d_h=5, g=4, **common)
         second = moh.layer("b.*", d_m=13, h=8, s=1, r=1, d_h=17, g=8, **common)
         return first + second.repeat(3)
 
-    released, ideal = forms("dense"), forms("sparse")
+    released, ideal = forms("released"), forms("ideal")
     assert moh.activated_percent(released, ideal) == Fraction(100 * (3 + 3 * 2), 4 + 3 * 8)
     small, large = (2 * 7 * 13 * d + 2 * 7 * 7 * d for d in (5, 17))
     work = Fraction(100 * (3 * small + 3 * 2 * large), 4 * small + 3 * 8 * large)
@@ -156,7 +156,7 @@ def test_activated_heads_by_number_and_by_work():
 
 
 def test_letters_are_in_the_legend():
-    for entry in (*layer(bias=True, rotary=True), *layer(implementation="sparse"), *mha.causal_half(layer())):
+    for entry in (*layer(bias=True, rotary=True), *layer(form="ideal"), *mha.causal_half(layer())):
         for letter in (*entry.dims, *entry.weight):
             assert by_letter(letter)
 

@@ -142,13 +142,13 @@ MOH = """
     a.out_proj {outb} B T d_m | d_m x1
 """
 DENSE = {"q": "linear", "qb": "bias", "out": "linear", "outb": "bias", "rows": "h", "heads": "h"}
-SPARSE = {"q": "expert_linear", "qb": "expert_bias", "out": "expert_linear", "outb": "expert_bias"}
-SPARSE |= {"rows": "k", "heads": "k"}
+IDEAL = {"q": "expert_linear", "qb": "expert_bias", "out": "expert_linear", "outb": "expert_bias"}
+IDEAL |= {"rows": "k", "heads": "k"}
 
 
-@pytest.mark.parametrize("implementation, words", [("dense", DENSE), ("sparse", SPARSE)])
-def test_mixture_of_head_attention(implementation, words):
-    sizes = SIZES | {"h": 6, "s": 2, "r": 3, "d_h": 5, "g": 2, "implementation": implementation}
+@pytest.mark.parametrize("moh_form, words", [("released", DENSE), ("ideal", IDEAL)])
+def test_mixture_of_head_attention(moh_form, words):
+    sizes = SIZES | {"h": 6, "s": 2, "r": 3, "d_h": 5, "g": 2, "form": moh_form}
     expected = MOH.format(**words)
     check(moh.layer("a", **sizes, bias=True, rotary=True), expected)
     check(moh.layer("a", **sizes), without(expected, "bias", "rope"))

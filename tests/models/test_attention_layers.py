@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 
 BATCH, TGT, SRC = 2, 5, 7
 

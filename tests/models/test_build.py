@@ -10,8 +10,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.make import MODELS, ConfigError, make_config
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.registry import MODELS
 from headcount.models.encoder_decoder import sinusoidal_positions
 
 CLOSED_FORM_ONLY = {"mae-7": "mae", "lightconv": "convolution", "dynamicconv": "convolution"}
@@ -29,7 +31,7 @@ SMALL = {
     "moa-K3-E11-D5-dm13": {**ROUTED, "d_model": 13},
     "moa-K3-E11-D5-dm13-bias-noisy": {**ROUTED, "d_model": 13, "bias": True, "noisy": True},
     "moh-h7-s2-r3-dh5-dm13": {**HEADS, "d_model": 13, "bias": True},
-    "moh-h7-s2-r3-dh5-dm13-sparse": {**HEADS, "d_model": 13, "implementation": "sparse"},
+    "moh-h7-s2-r3-dh5-dm13-ideal": {**HEADS, "d_model": 13, "form": "ideal"},
     "encoder_decoder-mha": {**DENSE, **ENCODER_DECODER},
     "encoder_decoder-moa": {**ROUTED, **ENCODER_DECODER},
     "masked_lm-mha": {**DENSE, **MASKED_LM},

@@ -8,17 +8,12 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headcount.models.configs.make import (
-    ConfigError,
-    ConvolutionConfig,
-    EncoderDecoderConfig,
-    MaskedLanguageModelConfig,
-    MixtureOfAttentionHeadsConfig,
-    MixtureOfAttentiveExpertsConfig,
-    MultiHeadAttentionConfig,
-    field_types,
-    make_config,
-)
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
+from headcount.models.configs.make import field_types, make_config
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.models import ConvolutionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, preset
 
 MHA = {"attention": "mha", "d_model": 15, "num_heads": 3}
@@ -210,7 +205,9 @@ def test_another_attention_keeps_what_it_knows_of_the_model():
 
 
 def test_configs_and_presets_do_not_import_torch():
-    code = "import sys, models.config, models.presets; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, headcount.models.configs.make, headcount.models.configs.presets; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -6,7 +6,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.models.build import build
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig, make_config
+from headcount.models.configs.make import make_config
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
 
 LAYERS = {
@@ -39,13 +41,13 @@ def close(actual, expected):
 
 
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("case, implementation", CASES)
+@pytest.mark.parametrize("case, arm", CASES)
 @torch.no_grad()
-def test_a_layer_decodes_what_the_full_causal_pass_gives(case, implementation, sizes):
+def test_a_layer_decodes_what_the_full_causal_pass_gives(case, arm, sizes):
     layer = build(LAYERS[case], dtype=torch.float64)
     x = torch.randn(3, 13, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     expected = layer(x, causal=True)
-    layer.implementation = implementation
+    layer.arm = arm
     cache = layer.make_cache(3, 17)
     pieces = []
     for chunk in x.split(sizes, dim=1):
@@ -54,10 +56,10 @@ def test_a_layer_decodes_what_the_full_causal_pass_gives(case, implementation, s
     assert cache.length == 13
 
 
-@pytest.mark.parametrize("case, implementation", CASES)
+@pytest.mark.parametrize("case, arm", CASES)
 @torch.no_grad()
-def test_padding_before_the_first_token_stays_hidden_while_decoding(case, implementation):
-    layer = build(LAYERS[case], dtype=torch.float64, implementation=implementation)
+def test_padding_before_the_first_token_stays_hidden_while_decoding(case, arm):
+    layer = build(LAYERS[case], dtype=torch.float64, arm=arm)
     x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64)
     padding = torch.arange(11) < torch.tensor([[0], [3]])
     cache = layer.make_cache(2, 11)
@@ -71,10 +73,10 @@ def test_padding_before_the_first_token_stays_hidden_while_decoding(case, implem
     assert not decoded[1, :3].any()
 
 
-@pytest.mark.parametrize("case, implementation", CASES)
+@pytest.mark.parametrize("case, arm", CASES)
 @torch.no_grad()
-def test_a_filled_cache_stands_for_the_keys(case, implementation):
-    layer = build(LAYERS[case], dtype=torch.float64, implementation=implementation)
+def test_a_filled_cache_stands_for_the_keys(case, arm):
+    layer = build(LAYERS[case], dtype=torch.float64, arm=arm)
     query, key = (torch.randn(3, n, layer.config.d_model, dtype=torch.float64) for n in (5, 13))
     padding = torch.arange(13) >= torch.tensor([[13], [11], [2]])
     expected = layer(query, key, key_padding_mask=padding)
@@ -123,22 +125,22 @@ def test_what_a_cache_stores_carries_no_gradient():
     assert not key.requires_grad and not value.requires_grad
 
 
-def translator(case, implementation="reference"):
-    model = build(make_config(MODELS[case]), dtype=torch.float64, implementation=implementation, seed=3)
+def translator(case, arm="reference"):
+    model = build(make_config(MODELS[case]), dtype=torch.float64, arm=arm, seed=3)
     generator = torch.Generator().manual_seed(5)
     src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
     return model, src, tgt
 
 
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("implementation", ["reference", "auto"])
+@pytest.mark.parametrize("arm", ["reference", "auto"])
 @pytest.mark.parametrize("case", MODELS)
 @torch.no_grad()
-def test_steps_give_the_logits_of_the_full_forward(case, implementation, sizes):
+def test_steps_give_the_logits_of_the_full_forward(case, arm, sizes):
     model, src, tgt = translator(case)
     padding = torch.arange(11) >= torch.tensor([[11], [7], [2]])
     expected = model(src, tgt, padding)
-    model, *_ = translator(case, implementation)
+    model, *_ = translator(case, arm)
     state = model.encode(src, padding, max_len=13)
     logits = [model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)]
     close(torch.cat(logits, dim=1), expected)
@@ -168,11 +170,11 @@ def test_a_step_does_not_project_the_source_again():
     assert counted.rows == [3] * (2 * (4 + 2 + 2) + 1)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "auto"])
+@pytest.mark.parametrize("arm", ["reference", "auto"])
 @pytest.mark.parametrize("case", MODELS)
 @torch.no_grad()
-def test_greedy_takes_the_likeliest_token_of_the_full_forward(case, implementation):
-    model, src, _ = translator(case, implementation)
+def test_greedy_takes_the_likeliest_token_of_the_full_forward(case, arm):
+    model, src, _ = translator(case, arm)
     tokens = model.greedy(src, start_token=1, num_tokens=7)
     assert tokens.shape == (3, 7)
     fed = torch.cat([torch.ones(3, 1, dtype=torch.int64), tokens[:, :-1]], dim=1)

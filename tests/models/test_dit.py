@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.make import ConfigError, make_config
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 
 SIZES = dict(model="dit", d_model=20, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
@@ -113,8 +114,8 @@ def test_the_condition_is_time_step_and_label():
 
 def test_dense_and_sparse_models_agree_forward_and_backward():
     results = []
-    for implementation in ("dense", "sparse"):
-        model, inputs = made(MOH | dict(implementation=implementation))
+    for moh_form in ("released", "ideal"):
+        model, inputs = made(MOH | dict(form=moh_form))
         out = model.train()(**inputs)
         (out.square().mean() + model.auxiliary_loss()).backward()
         assert set(model.tokens_per_expert()) == {"blocks.1.self_attn", "blocks.2.self_attn"}

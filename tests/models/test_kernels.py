@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from headcount.models.build import build
-from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, MultiHeadAttentionConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.kernels import grouped
 from headcount.models.losses import auxiliary_loss, tokens_per_expert
 
@@ -77,9 +78,9 @@ SITUATIONS = {
 }
 
 
-def outcome(layer, implementation, make):
+def outcome(layer, arm, make):
     """Output, and the gradients of inputs and parameters, of a loss that weighs every output differently."""
-    layer.implementation = implementation
+    layer.arm = arm
     layer.zero_grad()
     tensors, kwargs = make(layer.config.d_model)
     dtype = next(layer.parameters()).dtype
@@ -91,11 +92,11 @@ def outcome(layer, implementation, make):
     return {"output": y.detach(), **grads, **{name: p.grad for name, p in layer.named_parameters()}}
 
 
-def assert_same(layer, implementation, make):
+def assert_same(layer, arm, make):
     expected = outcome(layer, "reference", make)
-    assert layer.implementation_used == "reference"
-    actual = outcome(layer, implementation, make)
-    assert layer.implementation_used == implementation
+    assert layer.arm_used == "reference"
+    actual = outcome(layer, arm, make)
+    assert layer.arm_used == arm
     for name, value in expected.items():
         torch.testing.assert_close(
             actual[name], value, **TOLERANCE[value.dtype], msg=lambda text, n=name: f"{n}: {text}"
@@ -113,7 +114,7 @@ def moa_layer(values, dtype, biases=True):
 
 @pytest.fixture
 def arm(request, monkeypatch):
-    """An implementation's name and the dtype to compare it in."""
+    """An arm's name and the dtype to compare it in."""
     if request.param != "grouped-mm":
         return request.param, torch.float64
     monkeypatch.setattr(grouped, "has_fast_path", lambda device, dtype: True)
@@ -124,8 +125,8 @@ def arm(request, monkeypatch):
 @pytest.mark.parametrize("case", MOA)
 @pytest.mark.parametrize("arm", ARMS, indirect=True)
 def test_moa_paths_equal_the_reference(arm, case, situation):
-    implementation, dtype = arm
-    assert_same(moa_layer(MOA[case], dtype), implementation, SITUATIONS[situation])
+    arm, dtype = arm
+    assert_same(moa_layer(MOA[case], dtype), arm, SITUATIONS[situation])
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -158,11 +159,11 @@ def skew(layer, preference):
     ids=["skewed-with-an-empty-expert", "three-experts-of-seven", "all-tokens-to-the-last-expert"],
 )
 def test_moa_paths_equal_the_reference_under_any_load(arm, top_k, preference, tokens):
-    implementation, dtype = arm
+    arm, dtype = arm
     layer = moa_layer(dict(d_model=11, num_experts=7, top_k=top_k, head_dim=5, bias=True), dtype)
     make = skew(layer, preference)
     layer.router.record_routing = True
-    assert_same(layer, implementation, make)
+    assert_same(layer, arm, make)
     indices = layer.router.recorded.routing.indices
     counts = [int((indices == e).sum()) for e in range(7)]
     assert counts[5] == 0
@@ -171,12 +172,12 @@ def test_moa_paths_equal_the_reference_under_any_load(arm, top_k, preference, to
 
 @pytest.mark.parametrize("arm", ARMS, indirect=True)
 def test_frozen_weights_get_no_gradient_and_the_others_the_same(arm):
-    implementation, dtype = arm
+    arm, dtype = arm
     layer = moa_layer(MOA["K3-E7-dm11-D5-biased"], dtype)
     layer.q_proj.requires_grad_(False)
     layer.out_proj.requires_grad_(False)
     make = SITUATIONS["B3-T13"]
-    expected, actual = outcome(layer, "reference", make), outcome(layer, implementation, make)
+    expected, actual = outcome(layer, "reference", make), outcome(layer, arm, make)
     frozen = {name for name, value in expected.items() if value is None}
     assert frozen == {"q_proj.weight", "q_proj.bias", "out_proj.weight", "out_proj.bias"}
     assert {name for name, value in actual.items() if value is None} == frozen
@@ -185,10 +186,10 @@ def test_frozen_weights_get_no_gradient_and_the_others_the_same(arm):
 
 @pytest.mark.parametrize("arm", ARMS, indirect=True)
 def test_experts_see_the_noise_of_training_and_the_router_is_recorded(arm):
-    implementation, dtype = arm
+    arm, dtype = arm
     layer = moa_layer(dict(MOA["K3-E7-dm11-D5"], noisy=True), dtype).train()
     results = []
-    for name in ("reference", implementation):
+    for name in ("reference", arm):
         torch.manual_seed(11)
         results.append(outcome(layer, name, SITUATIONS["B3-T13"]))
         assert layer.router.recorded is not None
@@ -198,20 +199,20 @@ def test_experts_see_the_noise_of_training_and_the_router_is_recorded(arm):
 @pytest.mark.parametrize("case", ["K3-E7-dm11-D5", "K5-E5-dm11-D3"])
 @pytest.mark.parametrize("arm", ARMS, indirect=True)
 def test_losses_and_loads_do_not_depend_on_the_path(arm, case):
-    implementation, dtype = arm
+    arm, dtype = arm
     layer = moa_layer(MOA[case], dtype).train()
     make = masked(lengths(3, 13), queries=(0, 5, 12), keys=(0, 5, 12))
     found = []
-    for name in ("reference", implementation):
+    for name in ("reference", arm):
         outcome(layer, name, make)
         found.append((auxiliary_loss(layer).detach(), tokens_per_expert(layer)))
     torch.testing.assert_close(found[1], found[0], **TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("implementation", ["dense-all", "grouped", "gathered"])
-def test_dropout_of_attention_weights_keeps_the_mean(implementation):
+@pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
+def test_dropout_of_attention_weights_keeps_the_mean(arm):
     layer = moa_layer(dict(MOA["K3-E7-dm11-D5"], attention_dropout=0.5), torch.float64).train()
-    layer.implementation = implementation
+    layer.arm = arm
     (query,), _ = SITUATIONS["B3-T13"](11)
     torch.manual_seed(2)
     with torch.no_grad():
@@ -222,16 +223,16 @@ def test_dropout_of_attention_weights_keeps_the_mean(implementation):
     assert deviation.max() < 6
 
 
-@pytest.mark.parametrize("implementation", ["dense-all", "grouped", "gathered"])
-def test_autocast_lowers_the_products(implementation):
+@pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
+def test_autocast_lowers_the_products(arm):
     layer = moa_layer(MOA["K3-E7-dm24-D8"], torch.float32)
-    layer.implementation = implementation
+    layer.arm = arm
     (query,), _ = SITUATIONS["B3-T13"](24)
     query = query.float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         y = layer(query)
     y.float().sum().backward()
     assert y.dtype == torch.bfloat16
-    layer.implementation = "reference"
+    layer.arm = "reference"
     torch.testing.assert_close(y.float(), layer(query), rtol=0.1, atol=0.05)
     assert layer.q_proj.weight.grad.dtype == query.grad.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""Which implementation runs: by name or by the rule of auto, readable afterwards, logged once."""
+"""Which arm runs: by name or by the rule of auto, readable afterwards, logged once."""
 
 import logging
 
@@ -6,14 +6,12 @@ import pytest
 import torch
 
 from headcount.models.build import build
-from headcount.models.configs.make import (
-    ConfigError,
-    MixtureOfAttentionHeadsConfig,
-    MultiHeadAttentionConfig,
-    make_config,
-)
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.kernels import grouped
-from headcount.models.kernels.choose import Selectable, implementations_used, say_once, select_implementation
+from headcount.models.kernels.choose import Selectable, arms_used, say_once, select_arm
 from headcount.models.moa import automatic_for
 
 SOME = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5)
@@ -41,16 +39,16 @@ def nothing_said_yet():
 @pytest.mark.parametrize("config", [SOME, ALL, MHA], ids=["moa-K3-E7", "moa-K5-E5", "mha-h7"])
 def test_a_layer_runs_the_reference_unless_told_otherwise(config):
     layer = build(config)
-    assert layer.implementation == "reference" and layer.implementation_used is None
+    assert layer.arm == "reference" and layer.arm_used is None
     layer(torch.zeros(2, 3, config.d_model))
-    assert layer.implementation_used == "reference"
+    assert layer.arm_used == "reference"
 
 
 @pytest.mark.parametrize("config, used", [(SOME, "grouped"), (ALL, "dense-all"), (MHA, "fused")])
 def test_auto_picks_by_variant_and_shape(config, used):
-    layer = build(config, implementation="auto")
+    layer = build(config, arm="auto")
     layer(torch.zeros(2, 3, config.d_model))
-    assert layer.implementation == "auto" and layer.implementation_used == used
+    assert layer.arm == "auto" and layer.arm_used == used
 
 
 @pytest.mark.parametrize(
@@ -71,22 +69,22 @@ def test_the_rule_of_auto(top_k, num_experts, num_tokens, dtype, device, used):
     assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
 
 
-@pytest.mark.parametrize("implementation", ["reference", "gathered", "dense-all", "grouped", "loop"])
-def test_a_model_tells_what_each_of_its_layers_ran(implementation):
-    model = build(make_config(MODEL), implementation=implementation)
-    assert set(implementations_used(model).values()) == {None}
+@pytest.mark.parametrize("arm", ["reference", "gathered", "dense-all", "grouped", "loop"])
+def test_a_model_tells_what_each_of_its_layers_ran(arm):
+    model = build(make_config(MODEL), arm=arm)
+    assert set(arms_used(model).values()) == {None}
     model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
-    assert implementations_used(model) == {
-        "encoder.layers.0.self_attn": implementation,
-        "encoder.layers.1.self_attn": implementation,
-        "decoder.layers.0.self_attn": implementation,
-        "decoder.layers.0.cross_attn": implementation,
+    assert arms_used(model) == {
+        "encoder.layers.0.self_attn": arm,
+        "encoder.layers.1.self_attn": arm,
+        "decoder.layers.0.self_attn": arm,
+        "decoder.layers.0.cross_attn": arm,
     }
 
 
-@pytest.mark.parametrize("implementation", ["gathered", "dense-all", "grouped", "loop", "auto"])
-def test_parameters_are_those_of_the_reference(implementation):
-    expected, actual = build(SOME).state_dict(), build(SOME, implementation=implementation).state_dict()
+@pytest.mark.parametrize("arm", ["gathered", "dense-all", "grouped", "loop", "auto"])
+def test_parameters_are_those_of_the_reference(arm):
+    expected, actual = build(SOME).state_dict(), build(SOME, arm=arm).state_dict()
     assert list(actual) == list(expected)
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
@@ -101,27 +99,27 @@ def test_parameters_are_those_of_the_reference(implementation):
     ids=["moa", "mha", "model"],
 )
 def test_an_unknown_name_is_refused_with_the_choices_of_the_variant(values, wrong, choices):
-    with pytest.raises(ConfigError, match=f"unknown implementation '{wrong}' of m.*; choose from {choices}$"):
-        build(values, implementation=wrong)
+    with pytest.raises(ConfigError, match=f"unknown arm '{wrong}' of m.*; choose from {choices}$"):
+        build(values, arm=wrong)
     if not isinstance(values, MixtureOfAttentionHeadsConfig | MultiHeadAttentionConfig):
         return
     layer = build(values)
-    layer.implementation = wrong
-    with pytest.raises(ConfigError, match="unknown implementation"):
+    layer.arm = wrong
+    with pytest.raises(ConfigError, match="unknown arm"):
         layer(torch.zeros(2, 3, values.d_model))
 
 
 def test_a_refused_name_changes_no_layer():
-    model = build(make_config(MODEL), implementation="grouped")
+    model = build(make_config(MODEL), arm="grouped")
     with pytest.raises(ConfigError):
-        select_implementation(model, "fused")
-    assert {m.implementation for m in model.modules() if isinstance(m, Selectable)} == {"grouped"}
+        select_arm(model, "fused")
+    assert {m.arm for m in model.modules() if isinstance(m, Selectable)} == {"grouped"}
 
 
 def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(caplog):
     caplog.set_level(logging.INFO, logger="headcount")
-    layer = build(SOME, implementation="auto")
-    twin = build(SOME, implementation="auto", dtype=torch.float64)
+    layer = build(SOME, arm="auto")
+    twin = build(SOME, arm="auto", dtype=torch.float64)
     for _ in range(2):
         layer(torch.zeros(2, 3, 11))
         layer(torch.zeros(2, 5, 11))
@@ -135,7 +133,7 @@ def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(caplog):
 
 def test_a_named_implementation_is_not_logged(caplog):
     caplog.set_level(logging.INFO, logger="headcount")
-    build(SOME, implementation="grouped")(torch.zeros(2, 3, 11))
+    build(SOME, arm="grouped")(torch.zeros(2, 3, 11))
     assert not caplog.records
 
 

@@ -7,7 +7,8 @@ import torch
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.make import ConfigError, make_config
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)
@@ -89,8 +90,8 @@ def test_logits_do_not_depend_on_later_tokens(case):
 @pytest.mark.parametrize("case", ["moh", "query-norm", "uneven"])
 def test_dense_and_sparse_models_agree_forward_and_backward(case):
     results = []
-    for implementation in ("dense", "sparse"):
-        model, tokens = made(CASES[case] | dict(implementation=implementation))
+    for moh_form in ("released", "ideal"):
+        model, tokens = made(CASES[case] | dict(form=moh_form))
         out = model.train()(tokens)
         loss = out.square().mean() + model.auxiliary_loss()
         loss.backward()

@@ -8,7 +8,8 @@ import torch
 
 from headcount.models.build import build, example_inputs
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.make import MixtureOfHeadAttentionConfig, MultiHeadAttentionConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.rotary import rotary_table, rotate
 
 LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
@@ -22,7 +23,7 @@ HEADS = {  # h, s, r, g
     "one-head": (1, 1, 0, 1),
     "grouped": (6, 2, 3, 3),
 }
-FORMS = ("dense", "sparse")
+FORMS = ("released", "ideal")
 
 
 def config_of(name, **more):
@@ -93,20 +94,20 @@ def naive(layer, x, visible=lambda b, t, j: True):
     return out
 
 
-@pytest.mark.parametrize("implementation", FORMS)
+@pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("gates", ["released", "printed"])
 @pytest.mark.parametrize("name", HEADS)
 @torch.no_grad()
-def test_layer_is_the_loop_over_tokens_and_heads(name, gates, implementation):
-    layer, x = made(config_of(name, gates=gates, implementation=implementation))
+def test_layer_is_the_loop_over_tokens_and_heads(name, gates, moh_form):
+    layer, x = made(config_of(name, gates=gates, form=moh_form))
     torch.testing.assert_close(layer(x), naive(layer, x), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", FORMS)
+@pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("name", ["two-groups", "no-shared", "grouped", "all-on"])
 @torch.no_grad()
-def test_query_norm_layer_is_the_loop(name, implementation):
-    layer, x = made(config_of(name, router="query_norm", implementation=implementation))
+def test_query_norm_layer_is_the_loop(name, moh_form):
+    layer, x = made(config_of(name, router="query_norm", form=moh_form))
     assert not list(layer.router.parameters())
     torch.testing.assert_close(layer(x), naive(layer, x), rtol=0, atol=1e-12)
 
@@ -121,9 +122,9 @@ def test_routers_that_exist(name):
 
 
 def both(config, seed=0):
-    dense, x = made(replace(config, implementation="dense"), seed)
-    sparse, _ = made(replace(config, implementation="sparse"), seed)
-    return dense, sparse, x
+    released, x = made(replace(config, form="released"), seed)
+    ideal, _ = made(replace(config, form="ideal"), seed)
+    return released, ideal, x
 
 
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
@@ -131,13 +132,13 @@ def both(config, seed=0):
 @pytest.mark.parametrize("name", ["two-groups", "no-shared", "one-shared", "nothing-routed", "grouped"])
 def test_dense_and_sparse_agree_forward_and_backward(name, gates, router, monkeypatch):
     monkeypatch.setattr("headcount.models.moh.GATHERED_BYTES", 5_000)
-    dense, sparse, x = both(config_of(name, gates=gates, router=router))
+    released, ideal, x = both(config_of(name, gates=gates, router=router))
     rotary = rotary_table(7, 10, 1e4, dtype=torch.float64)
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[1, 5:] = True
     weights = torch.randn(2, 7, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     results = []
-    for layer in (dense, sparse):
+    for layer in (released, ideal):
         inputs = x.clone().requires_grad_()
         out = layer(inputs, causal=True, key_padding_mask=padding, query_padding_mask=padding, rotary=rotary)
         (out * weights).sum().backward()
@@ -149,10 +150,10 @@ def test_dense_and_sparse_agree_forward_and_backward(name, gates, router, monkey
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", FORMS)
+@pytest.mark.parametrize("moh_form", FORMS)
 @torch.no_grad()
-def test_masks_hide_keys(implementation):
-    layer, x = made(config_of("grouped", implementation=implementation))
+def test_masks_hide_keys(moh_form):
+    layer, x = made(config_of("grouped", form=moh_form))
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 2:4] = True
     out = layer(x, causal=True, key_padding_mask=padding)
@@ -161,10 +162,10 @@ def test_masks_hide_keys(implementation):
 
 
 @pytest.mark.parametrize("rotated", [False, True], ids=["plain", "rotary"])
-@pytest.mark.parametrize("implementation", FORMS)
+@pytest.mark.parametrize("moh_form", FORMS)
 @torch.no_grad()
-def test_decoding_with_a_cache_is_the_causal_forward(implementation, rotated):
-    layer, x = made(config_of("grouped", implementation=implementation, router="query_norm"))
+def test_decoding_with_a_cache_is_the_causal_forward(moh_form, rotated):
+    layer, x = made(config_of("grouped", form=moh_form, router="query_norm"))
 
     def table(start, length):
         return rotary_table(length, 10, 1e4, start=start, dtype=torch.float64) if rotated else None
@@ -206,11 +207,11 @@ def uniform(layer):
     return layer
 
 
-@pytest.mark.parametrize("implementation", FORMS)
+@pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("name", ["all-on", "nothing-routed", "one-head"])
 @torch.no_grad()
-def test_all_heads_on_with_gates_1_is_multi_head_attention(name, implementation):
-    config = config_of(name, implementation=implementation)
+def test_all_heads_on_with_gates_1_is_multi_head_attention(name, moh_form):
+    config = config_of(name, form=moh_form)
     layer, x = made(config)
     uniform(layer)
     sizes = dict(d_model=13, num_heads=config.num_heads, num_kv_heads=config.num_kv_heads, head_dim=10)
@@ -257,7 +258,7 @@ def test_dropping_a_tokens_own_keys_and_values_is_another_function():
 
 
 def test_inner_width_apart_from_model_width_runs_on_meta():
-    for implementation in FORMS:
-        config = config_of("grouped", implementation=implementation)
+    for moh_form in FORMS:
+        config = config_of("grouped", form=moh_form)
         layer = build(config, device="meta")
         assert layer(torch.zeros(2, 7, 13, device="meta"), causal=True).shape == (2, 7, 13)

@@ -7,10 +7,10 @@ import torch
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.make import MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 
 HEADS = {"two-groups": (7, 3, 2), "no-shared": (5, 0, 3), "nothing-routed": (3, 3, 0)}  # h, s, r
-FORMS = ("dense", "sparse")
+FORMS = ("released", "ideal")
 
 
 def config_of(name, **more):
@@ -37,8 +37,8 @@ def forced(config, biases, x):
 
 def test_a_head_nobody_chooses_and_a_head_everybody_chooses():
     results = []
-    for implementation in FORMS:
-        config = config_of("two-groups", implementation=implementation)
+    for moh_form in FORMS:
+        config = config_of("two-groups", form=moh_form)
         _, x = made(config)
         layer = forced(config, [0.0, 5.0, -5.0, 3.0], x).train()
         layer(x).square().sum().backward()
@@ -54,9 +54,9 @@ def test_a_head_nobody_chooses_and_a_head_everybody_chooses():
     torch.testing.assert_close(*results, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", FORMS)
-def test_quantised_gates_pass_the_gradient_of_the_probability(implementation):
-    config = config_of("two-groups", router="query_norm", implementation=implementation, bias=False)
+@pytest.mark.parametrize("moh_form", FORMS)
+def test_quantised_gates_pass_the_gradient_of_the_probability(moh_form):
+    config = config_of("two-groups", router="query_norm", form=moh_form, bias=False)
     layer, x = made(config)
     x.requires_grad_()
     layer(x).square().sum().backward()

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from headcount.models.build import build
-from headcount.models.configs.make import ConfigError, make_config
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
 from headcount.models.kernels import ragged
 from headcount.models.rotary import rotary_table
 
@@ -20,9 +21,9 @@ CASES = {
 }
 
 
-def layer(case, implementation="ragged"):
+def layer(case, arm="ragged"):
     config = make_config(dict(attention="moh", d_model=13, **CASES[case]))
-    return build(config, dtype=torch.float64, implementation=implementation)
+    return build(config, dtype=torch.float64, arm=arm)
 
 
 def features(length, seed):
@@ -51,7 +52,7 @@ def test_packed_heads_equal_every_head_computed(case, cross):
     key = features(S, 2) if cross else None
     module = layer(case)
     found = outputs(module, features(T, 1), key)
-    assert module.implementation_used == "ragged"
+    assert module.arm_used == "ragged"
     assert_same(found, outputs(layer(case, "reference"), features(T, 1), key))
 
 
@@ -132,12 +133,12 @@ def test_what_packed_heads_have_no_form_of_is_refused(options):
 
 
 def test_a_sparse_layer_has_one_path():
-    config = make_config(dict(attention="moh", d_model=13, implementation="sparse", **CASES["h5-s2-r1-g5"]))
-    with pytest.raises(ConfigError, match="unknown implementation 'ragged' of moh; choose from reference, auto"):
-        build(config, implementation="ragged")
+    config = make_config(dict(attention="moh", d_model=13, form="ideal", **CASES["h5-s2-r1-g5"]))
+    with pytest.raises(ConfigError, match="unknown arm 'ragged' of moh; choose from reference, auto"):
+        build(config, arm="ragged")
 
 
 def test_auto_is_fused():
     module = layer("h5-s2-r1-g5", "auto")
     module(features(T, 1))
-    assert module.implementation_used == "fused"
+    assert module.arm_used == "fused"

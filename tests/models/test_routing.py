@@ -8,7 +8,8 @@ import torch
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.make import MixtureOfAttentionHeadsConfig, make_config
+from headcount.models.configs.make import make_config
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.router import TopKRouter
 
 # (batch, tokens, top_k, num_experts)

@@ -42,7 +42,7 @@ def test_a_changed_claim_changes_the_page(small_search):
 
 def test_a_claim_that_counts_otherwise_is_an_error(small_search, monkeypatch):
     wrong = {"macs": 7, "counted_params": 7, "ledger": []}
-    monkeypatch.setattr(results, "counted_layer", lambda point, implementation="dense": wrong)
+    monkeypatch.setattr(results, "counted_layer", lambda point, form="released": wrong)
     with pytest.raises(ArithmeticError, match=r"fewer-macs at T=1 .*: counted \[7, 7\], by the closed form \[20, 20\]"):
         judged("fewer-macs")
 

@@ -23,14 +23,14 @@ def asked(monkeypatch):
         argvs.append(argv)
         values = dict.fromkeys(memory.HEADS, 13) | {"decode_intensity": 0.25, "missing": {}}
         if "--preset" in argv:
-            rows = [{"preset": "p", "implementation": form, **values} for form in (None, "sparse")]
+            rows = [{"preset": "p", "form": form, **values} for form in (None, "ideal")]
             return json.dumps({"tables": [{"name": "p", "rows": []}, {"name": "memory", "rows": rows}]})
         if "s=2" in " ".join(argv):
             values |= {"decode_macs_ideal": 11, "peak_training_bytes_ideal": None}
             values["missing"] = {"peak_training_bytes_ideal": "nobody knows"}
         rows = [{"point": {"T": t}, "preset": "p", **values} for t in (17, 19)]
-        sparse = [row | {"implementation": "sparse"} for row in rows if "decode_macs_ideal" in row]
-        return json.dumps({"tables": [{"name": "grid", "rows": rows + sparse}]})
+        ideal = [row | {"form": "ideal"} for row in rows if "decode_macs_ideal" in row]
+        return json.dumps({"tables": [{"name": "grid", "rows": rows + ideal}]})
 
     monkeypatch.setattr(results, "command", command)
     memory._asked.cache_clear()

@@ -163,10 +163,10 @@ def test_the_bounds_of_the_search_and_what_of_the_front_is_shown_are_said(capsys
     assert "less of the rest, rows at least 5% apart in one cost (--apart 0 for all); all " in everything
 
 
-def record(name, implementation, ms, **changed):
+def record(name, arm, ms, **changed):
     environment = {"time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
     shape = {"subject": "layer", "pass": "forward", "role": "subject", "status": "timed", "smoke": False, "seq_len": 10}
-    row = {"kind": "latency", "cell": f"{name} cell", "name": name, "implementation": implementation, **shape}
+    row = {"kind": "latency", "cell": f"{name} cell", "name": name, "implementation": arm, **shape}
     return {**row, "gpu_ms": None, "wall_ms": [ms, 100 * ms, ms], "environment": environment, **changed}
 
 
@@ -194,7 +194,7 @@ def test_a_time_is_of_the_same_router_and_of_a_run_that_computes_the_same_heads(
     append(path, record("moh-32x64-75", "fused", 1.5, role="mha"))
     model = ["--preset", "moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
     layer = ["--range", "h=32", "s=16", "r=8", "g=32", "d_h=64", "--records", str(tmp_path)]
-    for fields, ms in (([], 2.5), (["implementation=dense"], 3.5), (["router=query_norm"], None)):
+    for fields, ms in (([], 2.5), (["form=released"], 3.5), (["router=query_norm"], None)):
         (row,) = rows_of(capsys, *model, *layer, *(["--set", *fields] if fields else []))
         assert row["ms"] == ms
 

@@ -19,7 +19,7 @@ from headcount.bench.budget.search import Surroundings, search
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import __main__ as macs
 from headcount.models.build import build
-from headcount.models.configs.make import ConfigError
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
 
 ROOT = Path(__file__).parents[3]
@@ -61,18 +61,16 @@ def sizes(least, largest):
 @settings(deadline=None, max_examples=60)
 @given(
     h=sizes(1, 7), s=sizes(0, 5), r=sizes(0, 5), g=sizes(1, 3), d_h=sizes(1, 8), T=st.integers(1, 7),
-    form=st.sampled_from(["sparse", "dense"]), budgets=st.dictionaries(st.sampled_from(METRICS), st.floats(0, 1)),
+    form=st.sampled_from(["ideal", "released"]), budgets=st.dictionaries(st.sampled_from(METRICS), st.floats(0, 1)),
 )  # fmt: skip
 def test_the_front_is_that_of_brute_force(brute_force, h, s, r, g, d_h, T, form, budgets):
     points = {
-        p: moh_costs(*p, T=T, ideal=form == "sparse")
+        p: moh_costs(*p, T=T, ideal=form == "ideal")
         for p in product(h, s, r, g, d_h)
         # a token uses a head, no more than there are, and rotary positions turn pairs
         if 1 <= p[1] + p[2] <= p[0] and p[0] % p[3] == 0 and p[4] % 2 == 0
     }
-    around = Surroundings(
-        FAMILIES["moh"], "moh-llm-s-75", {**SMALL, "implementation": form}, {"batch_size": 1, "seq_len": T}
-    )
+    around = Surroundings(FAMILIES["moh"], "moh-llm-s-75", {**SMALL, "form": form}, {"batch_size": 1, "seq_len": T})
     brute_force(around, {"h": h, "s": s, "r": r, "g": g, "d_h": d_h}, points, budgets)
 
 
@@ -101,14 +99,14 @@ SEARCHES = [
     ["--like", "llm-s", "--attention", "moh"],
     ["--like", "llama3-8b", "--attention", "moh", "--match", "macs", "kv-bytes", "--params", "9G"],
     ["--like", "moh-llm-s-75"],
-    ["--like", "moh-llm-s-75,implementation=dense", "--tolerance", "0.1"],
+    ["--like", "moh-llm-s-75,form=released", "--tolerance", "0.1"],
     ["--like", "moh-llm-s-50", "--attention", "mha"],
     ["--like", "moh-dit-s2-75"],
     ["--like", "transformer-base", "--attention", "moh", "--any", "--range", "h=1:9", "d_h=30:70"],
     ["--like", "mlm-transformer", "--attention", "moh"],
     ["--like", "lightconv", "--attention", "moa"],
     ["--preset", "moh-llama3-8b", "--macs", "40T", "--seq-len", "97", "--layers", "7"],
-    ["--preset", "moh-llm-b-75", "--macs", "600G", "--set", "implementation=dense", "--d-model", "640"],
+    ["--preset", "moh-llm-b-75", "--macs", "600G", "--set", "form=released", "--d-model", "640"],
     ["--preset", "transformer-base", "--attention", "mha", "--macs", "600M", "--range", "h=4,8,16", "g=8,4", "d_h=64"],
     ["--like", "dit-s2", "--match", "params"],
 ]
@@ -126,9 +124,9 @@ def test_each_answer_is_a_preset_that_counts_to_the_same_integers(argv, capsys):
         assert [record[m] for m in METRICS[:3]] == [row[m] for m in METRICS[:3]], err
 
 
-@pytest.mark.parametrize("form", ["sparse", "dense"])
+@pytest.mark.parametrize("form", ["ideal", "released"])
 def test_an_answer_is_the_built_model_and_its_caches(form, capsys):
-    sizes = [f"{field}={size}".lower() for field, size in {**SMALL, "d_model": 26, "implementation": form}.items()]
+    sizes = [f"{field}={size}".lower() for field, size in {**SMALL, "d_model": 26, "form": form}.items()]
     argv = ["--attention", "moh", "--macs", "1M", "--seq-len", "7", "--any", "--range", "h=6", "s=2", "r=3", "g=3"]
     (row,) = table_of(capsys, *argv, "d_h=10", "--set", *sizes)["rows"]
     _, out, _ = run(
@@ -137,7 +135,7 @@ def test_an_answer_is_the_built_model_and_its_caches(form, capsys):
     counted = json.loads(out)["tables"][0]["rows"][1]
     assert (counted["macs"], counted["counted_params"]) == (row["macs"], row["params"])
     values = {**SMALL, "d_model": 26, "num_heads": 6, "num_shared_heads": 2, "top_k": 3, "num_kv_heads": 3}
-    model = build(preset("moh-llm-s-75", {**values, "head_dim": 10, "implementation": form}))
+    model = build(preset("moh-llm-s-75", {**values, "head_dim": 10, "form": form}))
     caches = [layer.self_attn.fill_cache(build_input(26)) for layer in model.layers]
     assert row["kv_bytes"] == sum(2 * (cache.key.numel() + cache.value.numel()) for cache in caches)
 
@@ -178,12 +176,12 @@ def test_moh_is_counted_ideal_unless_the_released_form_is_asked_for(capsys):
     released = rest + routed + N * (4 * T * d_m * d_m + 2 * T * T * d_m)
     # 9 of 12 heads
     ideal = rest + routed + N * (2 * T * d_m * 9 * 64 + 2 * T * d_m * d_m + 2 * T * T * 9 * 64)
-    dense = "moh-llm-s-75,implementation=dense"
+    dense = "moh-llm-s-75,form=released"
     for like, counted, form, changes in (
         ("moh-llm-s-75", ideal, "the ideal MoH", []),
-        ("moh-llm-s-75", released, "MoH as released", ["implementation=dense"]),
+        ("moh-llm-s-75", released, "MoH as released", ["form=released"]),
         (dense, released, "MoH as released", []),
-        (dense, released, "the ideal MoH", ["implementation=sparse"]),
+        (dense, released, "the ideal MoH", ["form=ideal"]),
     ):
         out = run(capsys, "--like", like, "--limit", "1", *(["--set", *changes] if changes else []))[1]
         assert f"{counted:,} MACs" in out and f"Counted: {form}" in out

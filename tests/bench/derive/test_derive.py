@@ -223,12 +223,12 @@ ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
 
 
 @pytest.mark.parametrize("router", ROUTERS)
-@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("form", ["released", "ideal"])
 def test_heads_of_both_forms_and_both_routers_are_the_closed_form(form, router):
-    changed = ["--set", f"implementation={form}", f"router={router}"]
+    changed = ["--set", f"form={form}", f"router={router}"]
     rows, table = derived_outside(HEADS, "--preset", "moh-llm-s-75", *changed)
     T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
-    k = s + r if form == "sparse" else h
+    k = s + r if form == "ideal" else h
     # a norm of every query needs every query
     queries = h if router == "query_norm" else k
     routers = sympy.sympify(ROUTERS[router], locals=dict(zip(HEADS.split(","), symbols, strict=True)))

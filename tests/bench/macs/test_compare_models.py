@@ -120,7 +120,7 @@ def turns_of(capsys, *argv):
 def test_ideal_moh_turns_dearer_than_its_dense_model_with_so_many_heads(capsys):
     own, kv, pairs = head_macs(**LLM_S)
     routers = 12 * 2048 * 768 * (12 + 2)
-    found = turns_of(capsys, "moh-llm-s-75,implementation=sparse", "llm-s", "--counter", "torch")
+    found = turns_of(capsys, "moh-llm-s-75,form=ideal", "llm-s", "--counter", "torch")
     # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
     for letter, total in (("s of A", 6), ("r of A", 9)):
         assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found

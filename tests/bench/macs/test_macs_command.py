@@ -262,7 +262,10 @@ def test_cuda_without_a_device_exits_3(capsys, monkeypatch):
 
 
 def test_the_closed_form_imports_no_torch():
-    program = "import sys; from bench.macs import main; main(['--counter', 'closed-form']); print(sorted(sys.modules))"
+    program = (
+        "import sys; from headcount.bench.macs.__main__ import main; main(['--counter', 'closed-form']); "
+        "print(sorted(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     modules = done.stdout.splitlines()[-1]
     for name in ("torch", "pandas", "sympy", "numpy"):

@@ -62,9 +62,9 @@ def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
     argv = ["--preset", "moh-llm-s-75", "llm-s", "--seq-len", "7", "--columns", "decode_macs", "--format", "json"]
     _, out, _ = run(capsys, *argv)
     rows = json.loads(out)["tables"][-1]["rows"]
-    assert [(row["preset"], row["implementation"]) for row in rows] == [
+    assert [(row["preset"], row["form"]) for row in rows] == [
         ("moh-llm-s-75", None),
-        ("moh-llm-s-75", "sparse"),
+        ("moh-llm-s-75", "ideal"),
         ("llm-s", None),
     ]
     dense, ideal, baseline = (row["decode_macs"] for row in rows)

@@ -54,7 +54,7 @@ class Net(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(d, d) for _ in range(layers))
 
     def forward(self, x, flag=False):
-        import headcount.bench.late                     # the project's own, imported late
+        import bench.late                     # the project's own, imported late
         for layer in self.layers:
             x = layer(x)
         return {"x": x @ x.mT, "flag": flag}

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench import measure
-from headcount.bench.case import ledger_of, resolve_lengths, sparse_form
+from headcount.bench.case import ideal_form, ledger_of, resolve_lengths
 from headcount.bench.macs.__main__ import main
 from headcount.formulas import conventions
 from headcount.formulas.published.tables import load
@@ -39,18 +39,18 @@ def test_every_counter_reads_a_row_as_its_rules_predict(capsys):
     assert peak < 2
 
 
-@pytest.mark.parametrize("implementation", ["dense", "sparse"])
-def test_moh_llama3_at_8192_tokens_is_counted_in_full(capsys, implementation):
-    argv = ["--preset", "moh-llama3-8b", "--set", f"implementation={implementation}", "--seq-len", "8192", "--check"]
-    # the command line reads the sparse form with all four; here two of them, for time
-    counters = ["ptflops-pytorch", "torch"] if implementation == "sparse" else ["all"]
+@pytest.mark.parametrize("moh_form", ["released", "ideal"])
+def test_moh_llama3_at_8192_tokens_is_counted_in_full(capsys, moh_form):
+    argv = ["--preset", "moh-llama3-8b", "--set", f"form={moh_form}", "--seq-len", "8192", "--check"]
+    # the command line reads the ideal form with all four; here two of them, for time
+    counters = ["ptflops-pytorch", "torch"] if moh_form == "ideal" else ["all"]
     rows = rows_of(capsys, *argv, "--counter", *counters)
-    heads = 32 if implementation == "dense" else 24
+    heads = 32 if moh_form == "released" else 24
     attention = 8192 * 4096 * (4096 + 2 * 1024 + heads * 128) + 2 * heads * 8192**2 * 128
     exact = 32 * (attention + 3 * 8192 * 4096 * 14336) + 8192 * 4096 * 160896
     counted = {row["counter"]: row["macs"] for row in rows}
     assert counted.pop("ptflops-pytorch") == exact + 32 * 8192 * 14336
-    assert set(counted.values()) == {exact} and len(counted) == (2 if implementation == "sparse" else 4)
+    assert set(counted.values()) == {exact} and len(counted) == (2 if moh_form == "ideal" else 4)
 
 
 def test_a_routed_row_stands_beside_its_baseline_and_its_ideal(capsys):
@@ -105,7 +105,7 @@ def test_no_finer_step_than_5_percent_prints_all_activated_heads():
     from headcount.formulas.moh import activated_percent
 
     config = preset("moh-dit-s2-90")
-    forms = [ledger_of(c, resolve_lengths(c, {})) for c in (config, sparse_form(config))]
+    forms = [ledger_of(c, resolve_lengths(c, {})) for c in (config, ideal_form(config))]
     assert activated_percent(*forms) == Fraction(100 * (8 * 5 + 4 * 6), 12 * 6)
     assert load("moh-dit").activated_printing.text(activated_percent(*forms)) == "90%"
     whole = load("moh-dit").activated_printing.__class__("%", "half-up")
@@ -132,7 +132,7 @@ def test_large_models_are_counted_on_meta_unless_a_device_is_asked_for():
 
 @pytest.mark.parametrize("name", ["moh-dit-l2-90", "moh-dit-xl2-75", "llm-b", "moh-llm-b-50"])
 def test_full_size_models_read_as_predicted_on_meta(name):
-    for config in filter(None, (preset(name), sparse_form(preset(name)))):
+    for config in filter(None, (preset(name), ideal_form(preset(name)))):
         lengths = resolve_lengths(config, {})
         measured = measure.measure(config, lengths, ["ptflops-pytorch", "torch"], device="meta", label=name)
         assert measured.disagreements(name) == []
@@ -140,11 +140,11 @@ def test_full_size_models_read_as_predicted_on_meta(name):
 
 def test_grids_of_moh(capsys):
     rows = rows_of(capsys, "--grid", "h=6 s=0,2 r=3,5 d_h=5 g=3 d_m=7 T=11,13", "--counter", "torch", "--check")
-    points = [row["point"] for row in rows if row["counter"] == "torch" and "implementation" not in row]
+    points = [row["point"] for row in rows if row["counter"] == "torch" and "form" not in row]
     assert len(points) == 2 * 3  # s = 2 with r = 5 of 4 is left out
     for row in rows:
         h, s, r, d, g, dm, t = row["point"].values()
-        heads = s + r if row.get("implementation") == "sparse" else h
+        heads = s + r if row.get("form") == "ideal" else h
         routers = dm * t * (h - s + s + (2 if s else 0))
         assert row["macs"] == routers + 2 * t * dm * d * (heads + g) + 2 * heads * t * t * d
 
@@ -162,7 +162,7 @@ WRONG = {
     "kv heads": (["num_kv_heads=5"], "num_kv_heads must divide num_heads, and 5 does not divide 12"),
     "gates": (["gates=plain"], "gates must be one of released, printed, not 'plain'"),
     "router": (["router=x"], "router must be one of linear, query_norm, not 'x'"),
-    "implementation": (["implementation=fast"], "implementation must be one of dense, sparse, not 'fast'"),
+    "form": (["form=fast"], "form must be one of released, ideal, not 'fast'"),
     "odd head": (["head_dim=7"], "head_dim must be even for rotary positions, not 7"),
     "layers": (["num_shared_heads=3,3"], "num_shared_heads takes one whole number or one for each of 12 layers, not 2"),
     "number": (["top_k=x"], "top_k takes a whole number, or one for each layer with commas, not 'x'"),

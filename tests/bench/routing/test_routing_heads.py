@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.case import ledger_of, sparse_form
+from headcount.bench.case import ideal_form, ledger_of
 from headcount.bench.routing import run as routing_run
 from headcount.bench.routing.__main__ import main
 from headcount.models.build import build
@@ -67,14 +67,14 @@ def test_the_heads_macs_are_what_both_forms_count_in_them(router):
     layers = routing_run.record(build(made, seed=3), [(tokens, tokens) for tokens in LINES])
     used = sum(sum(layer.expert_macs) + layer.num_shared * layer.every_token_macs for layer in layers)
     released = sum((layer.num_shared + layer.num_experts) * layer.every_token_macs for layer in layers)
-    for form, in_heads in ((sparse_form(made), used), (made, released)):
+    for form, in_heads in ((ideal_form(made), used), (made, released)):
         model, rest = build(form, seed=3), 0
         with FlopCounterMode(display=False) as mode, torch.no_grad():
             for tokens in LINES:
                 model(torch.tensor([tokens]))
         for tokens in LINES:
             lengths = {"batch_size": 1, "seq_len": len(tokens)}
-            ideal = ledger_of(sparse_form(made), lengths)
+            ideal = ledger_of(ideal_form(made), lengths)
             rest += ideal.select(lambda entry: "k" not in entry.dims).macs
         assert in_heads + rest == mode.get_total_flops() // 2
 

@@ -1,0 +1,55 @@
+"""Multi-head, grouped-query and multi-query attention: sizes and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.base import AttentionConfig, ConfigError, at_least, probability
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiHeadAttentionConfig(AttentionConfig):
+    """h heads; MHA where num_kv_heads is num_heads, GQA or MQA where it is fewer."""
+
+    variant: ClassVar[str] = "mha"
+    module: ClassVar[str | None] = "MultiHeadAttention"
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "h": "num_heads",
+        "d_h": "head_dim",
+        "g": "num_kv_heads",
+        "bias": "bias",
+    }
+
+    d_model: int
+    num_heads: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    bias: bool = True
+    attention_dropout: float = 0.0
+
+    def __post_init__(self):
+        at_least(1, d_model=self.d_model, num_heads=self.num_heads)
+        probability(attention_dropout=self.attention_dropout)
+        derive_heads(self)
+
+
+def derive_heads(config) -> None:
+    """Fill in num_kv_heads and head_dim where they are None, and check them against num_heads."""
+    if config.num_kv_heads is None:
+        object.__setattr__(config, "num_kv_heads", config.num_heads)
+    if config.head_dim is None:
+        if config.d_model % config.num_heads:
+            raise ConfigError(
+                f"num_heads must divide d_model, and {config.num_heads} does not divide {config.d_model}; "
+                "choose another num_heads or set head_dim"
+            )
+        object.__setattr__(config, "head_dim", config.d_model // config.num_heads)
+    at_least(1, num_kv_heads=config.num_kv_heads, head_dim=config.head_dim)
+    if config.num_heads % config.num_kv_heads:
+        raise ConfigError(
+            f"num_kv_heads must divide num_heads, and {config.num_kv_heads} does not divide {config.num_heads}"
+        )
+
+
+CONFIG = MultiHeadAttentionConfig

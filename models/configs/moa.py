@@ -1,0 +1,49 @@
+"""Mixture of attention heads: sizes and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.base import AttentionConfig, ConfigError, at_least, probability
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfAttentionHeadsConfig(AttentionConfig):
+    """K of E attention experts of width D per token, with one shared key and value head (arXiv 2210.05144).
+
+    ``renormalise``: weights of Eq. 9 (default), or the plain probabilities of the released code.
+    ``noisy``: Eq. 2-3's noise on the router logits in training.
+    """
+
+    variant: ClassVar[str] = "moa"
+    module: ClassVar[str | None] = "MixtureOfAttentionHeads"
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "E": "num_experts",
+        "K": "top_k",
+        "D": "head_dim",
+        "bias": "bias",
+        "noisy": "noisy",
+    }
+    routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
+
+    d_model: int
+    num_experts: int
+    top_k: int
+    head_dim: int
+    bias: bool = False
+    renormalise: bool = True
+    noisy: bool = False
+    attention_dropout: float = 0.0
+    balance_loss_weight: float = 0.01
+    z_loss_weight: float = 0.001
+
+    def __post_init__(self):
+        at_least(1, d_model=self.d_model, num_experts=self.num_experts, top_k=self.top_k, head_dim=self.head_dim)
+        probability(attention_dropout=self.attention_dropout)
+        at_least(0, balance_loss_weight=self.balance_loss_weight, z_loss_weight=self.z_loss_weight)
+        if self.top_k > self.num_experts:
+            raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
+
+
+CONFIG = MixtureOfAttentionHeadsConfig

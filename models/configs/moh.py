@@ -1,0 +1,102 @@
+"""Mixture-of-head attention: sizes, forms and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from headcount.models.configs.base import AttentionConfig, ConfigError, at_least, named, probability
+from headcount.models.configs.mha import derive_heads
+
+
+class Form(StrEnum):
+    """Which heads MoH computes for a token: every head, gated afterwards, or those alone that the token uses."""
+
+    RELEASED = "released"
+    IDEAL = "ideal"
+
+
+class Gates(StrEnum):
+    """How heads are weighed: as the released code does, or as Eq. 5-6 of the paper say."""
+
+    RELEASED = "released"
+    PRINTED = "printed"
+
+
+class Router(StrEnum):
+    """What scores the routed heads: a matrix, or the norms of their queries."""
+
+    LINEAR = "linear"
+    QUERY_NORM = "query_norm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfHeadAttentionConfig(AttentionConfig):
+    """MoH (arXiv 2410.11842): heads 1..s are shared, and ``top_k`` = r of the h - s others are routed per token.
+
+    ``gates``: ``released`` (renormalised, times r, s and 2) or ``printed`` (Eq. 5-6). ``router``: ``linear``, or
+    the parameter-free ``query_norm`` of the LLaMA3 variant, whose gates are 0 and 1. ``form``:
+    ``released`` computes every head and then gates it, as the released code does; ``ideal`` computes nothing of a
+    head for a token that does not use it, but for its keys and values. Both are the same function.
+    """
+
+    variant: ClassVar[str] = "moh"
+    module: ClassVar[str | None] = "MixtureOfHeadAttention"
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "h": "num_heads",
+        "s": "num_shared_heads",
+        "r": "top_k",
+        "d_h": "head_dim",
+        "g": "num_kv_heads",
+        "bias": "bias",
+        "router": "router",
+        "form": "form",
+    }
+    routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
+
+    d_model: int
+    num_heads: int
+    num_shared_heads: int
+    top_k: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    bias: bool = False
+    gates: str = Gates.RELEASED
+    router: str = Router.LINEAR
+    form: str = Form.RELEASED
+    attention_dropout: float = 0.0
+    balance_loss_weight: float = 0.01
+
+    def __post_init__(self):
+        at_least(1, d_model=self.d_model, num_heads=self.num_heads)
+        at_least(0, num_shared_heads=self.num_shared_heads, top_k=self.top_k)
+        at_least(0, balance_loss_weight=self.balance_loss_weight)
+        probability(attention_dropout=self.attention_dropout)
+        named(self, form=Form, gates=Gates, router=Router)
+        if self.num_shared_heads > self.num_heads:
+            raise ConfigError(
+                f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"
+            )
+        if self.top_k > self.num_routed_heads:
+            raise ConfigError(
+                f"top_k must lie in 0..num_heads - num_shared_heads = 0..{self.num_routed_heads}, not {self.top_k}"
+            )
+        if self.num_shared_heads + self.top_k == 0:
+            raise ConfigError("num_shared_heads and top_k must not both be 0: no token would use any head")
+        if self.router == "query_norm" and self.top_k and self.num_routed_heads < 2:
+            raise ConfigError("router query_norm needs num_heads - num_shared_heads of at least 2, not 1")
+        derive_heads(self)
+
+    @property
+    def num_routed_heads(self) -> int:
+        """E = h - s, the heads that tokens choose from."""
+        return self.num_heads - self.num_shared_heads
+
+    @property
+    def num_active_heads(self) -> int:
+        """k = s + r, the heads that each token uses."""
+        return self.num_shared_heads + self.top_k
+
+
+CONFIG = MixtureOfHeadAttentionConfig
