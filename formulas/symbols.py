@@ -56,7 +56,14 @@ LEGEND = (
 
 def by_letter(letter):
     """The legend's row for ``letter``; KeyError where the legend has none."""
-    for symbol in LEGEND:
-        if symbol.letter == letter:
-            return symbol
+    for row in LEGEND:
+        if row.letter == letter:
+            return row
     raise KeyError(f"no symbol {letter!r} in the legend")
+
+
+def symbol(letter: str):
+    """``letter`` as a sympy symbol, a positive integer."""
+    import sympy
+
+    return sympy.Symbol(letter, positive=True, integer=True)

@@ -161,8 +161,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
 def _rows(names, found, letters) -> list[Row]:
     import sympy
 
-    from headcount.bench.macs.turning import symbol
-    from headcount.formulas.symbols import LEGEND
+    from headcount.formulas.symbols import LEGEND, symbol
 
     legend = {row.letter: row.latex for row in LEGEND}
     words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}

@@ -12,8 +12,8 @@ from headcount.bench.counters.undisturbed import one_thread
 from headcount.bench.derive.guards import text
 from headcount.bench.derive.interpolate import Grid, NoPolynomial, at, confirm, interpolate, through
 from headcount.bench.derive.symbolic import Build, NotSymbolic, SymbolicCount, no_initialisation, quiet, run
-from headcount.bench.macs.turning import symbol
 from headcount.bench.trace.record import record
+from headcount.formulas.symbols import symbol
 
 PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
 """Where counting starts, one for each size that is given no start of its own."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from headcount.bench.macs.turning import symbol
+from headcount.formulas.symbols import symbol
 
 MAX_DEGREE = 3
 """Along one size."""

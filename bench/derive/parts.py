@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from headcount.bench.case import attention_form, ledger_of
 from headcount.bench.derive.derivation import starts
 from headcount.bench.errors import UsageError
-from headcount.bench.macs.turning import symbol
 from headcount.formulas import llama, transformer
 from headcount.formulas.ledger import MAC_KINDS, Ledger
+from headcount.formulas.symbols import symbol
 from headcount.models.build import example_inputs
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.models import Layered

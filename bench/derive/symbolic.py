@@ -23,8 +23,8 @@ from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.derive.guards import ROUNDED, tell
-from headcount.bench.macs.turning import symbol
 from headcount.bench.trace.record import record
+from headcount.formulas.symbols import symbol
 
 Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
 """A module, its inputs by position and by keyword, for sizes given by name."""

@@ -7,12 +7,13 @@ from sympy import expand, sign
 
 from headcount.bench.case import describe_input
 from headcount.bench.macs.subjects import Subject
-from headcount.bench.macs.turning import Turn, symbol, turns
+from headcount.bench.macs.turning import Turn, turns
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 from headcount.formulas.published import tables
+from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 
 BLOCKS: dict[str, Callable[[Entry], int]] = {

@@ -22,11 +22,6 @@ class Turn:
     at_above: int
 
 
-def symbol(letter: str) -> sympy.Symbol:
-    """``letter`` as a positive integer."""
-    return sympy.Symbol(letter, positive=True, integer=True)
-
-
 def turns(
     difference: sympy.Expr, letter: sympy.Symbol, least: int = 1, exceptions: Mapping[int, int] | None = None
 ) -> list[Turn]:

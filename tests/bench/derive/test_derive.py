@@ -10,7 +10,7 @@ import pytest
 import sympy
 
 from headcount.bench.derive.__main__ import main
-from headcount.bench.macs.turning import symbol
+from headcount.formulas.symbols import symbol
 
 ROOT = Path(__file__).parents[3]
 USER = """

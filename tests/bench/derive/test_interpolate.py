@@ -8,7 +8,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 
 from headcount.bench.derive.guards import tell, text
 from headcount.bench.derive.interpolate import Grid, NoPolynomial, interpolate, through
-from headcount.bench.macs.turning import symbol
+from headcount.formulas.symbols import symbol
 
 POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from headcount.bench.macs import subjects
 from headcount.bench.macs.__main__ import main
-from headcount.bench.macs.turning import symbol, turns
+from headcount.bench.macs.turning import turns
+from headcount.formulas.symbols import symbol
 
 CLOSED = ["--counter", "closed-form"]
 BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
