@@ -1,15 +1,15 @@
 """Accounts on request: cache, decoding, training, intensity and peak activations, each a projection of the ledger.
 
+An account is a function of a case and of what is assumed, under its column's head, with the statements that it needs.
 Importable without torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
-from headcount.bench.case import attention_form, attentions, ledger_of, model_form
+from headcount.bench.case import Case, attention_form, attentions, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column
 from headcount.formulas import decoding
@@ -17,8 +17,8 @@ from headcount.formulas.activations import mha as activations_mha
 from headcount.formulas.activations import moa as activations_moa
 from headcount.formulas.activations import moh as activations_moh
 from headcount.formulas.activations.schedule import NoSchedule
-from headcount.formulas.ledger import Ledger
-from headcount.models.configs.base import AttentionConfig, ModelConfig
+from headcount.formulas.ledger import Ledger, Size
+from headcount.models.configs.registry import MODELS
 
 SCHEDULES = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}
 """What is live in the reference layers, moment after moment."""
@@ -35,195 +35,233 @@ NO_STEP = {
 
 
 class NoAccount(Exception):
-    """A subject has no such account; the message says why."""
+    """A case has no such account; the message says why."""
 
 
 @dataclass(frozen=True)
 class Assumptions:
     """``context``: stored tokens, None for the input's; ``generate``: tokens made one by one, None for
-    ``context``; peaks of the hardware, None where nobody gave them."""
+    ``context``; ``element_bytes``: of every stored number; peaks of the hardware, None where nobody gave them."""
 
     context: int | None = None
     generate: int | None = None
-    element_bytes: int = 4
+    element_bytes: int = 2
     peak_macs_per_s: float | None = None
     bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A layer or a model at input lengths, under assumptions."""
+class Account:
+    """How a value comes about and how it is printed; ``of_heads`` where skipping unselected heads changes it.
 
-    config: AttentionConfig | ModelConfig
-    lengths: Mapping[str, int]
-    given: Assumptions
+    ``says`` are positions in STATEMENTS; ``options`` those of its column. Where ``element_bytes`` changes the value
+    the column's unit says how many a number takes.
+    """
 
-    @property
-    def context(self) -> int | None:
-        """Tokens in the cache after the step; None for a model of images, which has no length."""
-        return self.given.context or self.lengths.get("tgt_len") or self.lengths.get("seq_len")
+    name: str
+    head: str
+    value: Callable[[Case, Assumptions], Any]
+    of_heads: bool
+    in_bytes: bool
+    says: tuple[str, ...]
+    options: Mapping[str, Any]
 
-    @property
-    def batch_size(self) -> int:
-        """Sequences that are decoded at once."""
-        return self.lengths["batch_size"]
-
-    @property
-    def is_layer(self) -> bool:
-        """Whether this is an attention layer by itself."""
-        return not hasattr(self.config, "attention")
-
-    def step(self, stored: int, new: int = 1) -> Ledger:
-        """The work on ``new`` tokens, ``stored`` after them. NoAccount for a model that does not decode."""
-        if self.is_layer:
-            return decoding.attention_step(attention_form(self.config), "", B=self.batch_size, new=new, stored=stored)
-        step = getattr(model_form(self.config), "step", None)
-        if step is None:
-            raise NoAccount(NO_STEP.get(self.config.variant, f"no decode step of {self.config.variant} models"))
-        return step(attentions(self.config), **self._letters(), new=new, stored=stored)
-
-    def prefill(self) -> Ledger:
-        """What comes before the first step: an encoder-decoder reads its source."""
-        prefill = None if self.is_layer else getattr(model_form(self.config), "prefill", None)
-        return Ledger(()) if prefill is None else prefill(attentions(self.config), **self._letters())
-
-    def _letters(self) -> dict[str, Any]:
-        letters = {**self.config.letters(), **self.config.length_letters(self.lengths)}
-        # steps have lengths of their own
-        del letters["T"]
-        return letters
-
-    def forward(self) -> Ledger:
-        """One forward pass at the input's lengths."""
-        return ledger_of(self.config, self.lengths)
+    def column(self, given: Assumptions) -> Column:
+        """The column for these assumptions."""
+        options = {"kind": "int", "width": 14, **self.options}
+        unit = f"bytes, {given.element_bytes} each" if self.in_bytes else ""
+        return Column(self.name, self.head, unit, **options)
 
 
-def _of_step(account: Callable[[Subject, Ledger], Any]) -> Callable[[Subject], Any]:
-    """``account`` of the step that fills the context."""
-    return lambda subject: account(subject, subject.step(subject.context))
+STATEMENTS: dict[str, Callable[[Assumptions], str]] = {
+    "context": lambda given: (
+        f"Context: tokens stored after a decode step, {given.context or 'as many as the input has'}."
+    ),
+    "generated": lambda given: f"Generated tokens, into an empty cache: {given.generate or 'as many as the context'}.",
+    "step bytes": lambda given: (
+        "Bytes of a step: used weights once, stored keys and values that are read once, new ones once; of routed "
+        "experts and heads as many different ones as tokens can select."
+    ),
+    "forward": lambda given: (
+        "Least bytes of a forward pass: used weights once and, of a layer, input and output once; a training step has "
+        "three times its MACs and bytes."
+    ),
+    "training": lambda given: "Training: forward and backward, no optimiser.",
+    "peak": lambda given: "Peak bytes: what the reference layer allocates, as executed.",
+}
+"""What accounts assume, in words, in the order in which a table says it."""
+
+ACCOUNTS: dict[str, Account] = {}
 
 
-def kv_token_bytes(subject: Subject) -> int:
-    """Bytes that one more token of one sequence adds to the cache."""
-    return decoding.cached_elements(subject.step(1)) // subject.batch_size * subject.given.element_bytes
+def _account(head: str, *says: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
+    """Make an account of the function below, which gives it its name."""
+
+    def register(value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
+        name = value.__name__
+        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, says, options)
+        return value
+
+    return register
 
 
-def kv_bytes(subject: Subject, step: Ledger) -> int:
-    """Bytes of the cache at the context, an encoder's output included."""
-    return decoding.held_elements(step) * subject.given.element_bytes
+TEXT = {"kind": "text", "width": 11}
+INTENSITY = {"kind": "fixed", "digits": 3, "width": 11}
 
 
-def decode_macs(subject: Subject, step: Ledger) -> int:
-    """Multiply-accumulates of the step after which the context is stored."""
-    return step.macs
+def context(case: Case, given: Assumptions) -> int | None:
+    """Tokens in the cache after the step; None for a model of images, which has no length."""
+    return given.context or case.lengths.get("tgt_len") or case.lengths.get("seq_len")
 
 
-def decode_bytes(subject: Subject, step: Ledger) -> int:
-    """Bytes that this step must move: weights, the cache, the new keys and values."""
-    return decoding.step_elements(step) * subject.given.element_bytes
+def is_layer(case: Case) -> bool:
+    """Whether a case is an attention layer by itself."""
+    return case.config.variant not in MODELS
 
 
-def decode_intensity(subject: Subject, step: Ledger) -> Fraction:
-    """MACs of the step per byte that it must move."""
-    return Fraction(step.macs, decode_bytes(subject, step))
+def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
+    """The work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of the attention, by arrays too.
+
+    NoAccount for a model that does not decode.
+    """
+    if is_layer(case):
+        attention, batch_size = attention_form(case.config, sizes), case.lengths["batch_size"]
+        return decoding.attention_step(attention, "", B=batch_size, new=new, stored=stored)
+    form = getattr(model_form(case.config), "step", None)
+    if form is None:
+        raise NoAccount(NO_STEP.get(case.config.variant, f"no decode step of {case.config.variant} models"))
+    return form(attentions(case.config, sizes), **_letters(case), new=new, stored=stored)
 
 
-def decode_bound(subject: Subject, step: Ledger) -> str:
-    """The side of the roofline: which of the given peaks the step meets first."""
-    return _side(subject, decode_intensity(subject, step))
+def prefill(case: Case) -> Ledger:
+    """What comes before the first step: an encoder-decoder reads its source."""
+    form = None if is_layer(case) else getattr(model_form(case.config), "prefill", None)
+    return Ledger(()) if form is None else form(attentions(case.config), **_letters(case))
 
 
-def _side(subject: Subject, intensity: Fraction) -> str:
-    ridge = Fraction(subject.given.peak_macs_per_s) / Fraction(subject.given.bytes_per_s)
+def _letters(case: Case) -> dict[str, Any]:
+    letters = {**case.config.letters(), **case.config.length_letters(case.lengths)}
+    # steps have lengths of their own
+    del letters["T"]
+    return letters
+
+
+def _last_step(case: Case, given: Assumptions) -> Ledger:
+    """The step that fills the context."""
+    return step(case, context(case, given))
+
+
+def _side(given: Assumptions, intensity: Fraction) -> str:
+    ridge = Fraction(given.peak_macs_per_s) / Fraction(given.bytes_per_s)
     return "compute" if intensity >= ridge else "memory"
 
 
-def generate_macs(subject: Subject) -> int:
+@_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
+def kv_token_bytes(case: Case, given: Assumptions) -> int:
+    """Bytes that one more token of one sequence adds to the cache."""
+    return decoding.cached_elements(step(case, 1)) // case.lengths["batch_size"] * given.element_bytes
+
+
+@_account("KV cache", "context", of_heads=False, in_bytes=True)
+def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> Size:
+    """Bytes of the cache at the context, an encoder's output included; ``sizes`` as :func:`step` takes them."""
+    return decoding.held_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
+
+
+@_account("decode step\nMACs", "context")
+def decode_macs(case: Case, given: Assumptions) -> int:
+    """Multiply-accumulates of the step after which the context is stored."""
+    return _last_step(case, given).macs
+
+
+@_account("decode step", "context", "step bytes", in_bytes=True)
+def decode_bytes(case: Case, given: Assumptions) -> int:
+    """Bytes that this step must move: weights, the cache, the new keys and values."""
+    return decoding.step_elements(_last_step(case, given)) * given.element_bytes
+
+
+@_account("decode step\nMACs/byte", "context", "step bytes", **INTENSITY)
+def decode_intensity(case: Case, given: Assumptions) -> Fraction:
+    """MACs of the step per byte that it must move."""
+    return Fraction(decode_macs(case, given), decode_bytes(case, given))
+
+
+@_account("decode step\nbound by", "context", "step bytes", **TEXT)
+def decode_bound(case: Case, given: Assumptions) -> str:
+    """The side of the roofline: which of the given peaks the step meets first."""
+    return _side(given, decode_intensity(case, given))
+
+
+@_account("generation\nMACs", "context", "generated", width=19)
+def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
-    steps = subject.given.generate or subject.context
-    return decoding.total(lambda stored: subject.step(stored).macs, steps) + subject.prefill().macs
+    steps = given.generate or context(case, given)
+    return decoding.total(lambda stored: step(case, stored).macs, steps) + prefill(case).macs
 
 
-def generate_bytes(subject: Subject) -> int:
+@_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
+def generate_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
-    steps = subject.given.generate or subject.context
-    return decoding.total(lambda stored: decode_bytes(subject, subject.step(stored)), steps)
+    steps = given.generate or context(case, given)
+    return decoding.total(lambda stored: decoding.step_elements(step(case, stored)) * given.element_bytes, steps)
 
 
-def forward_bytes(subject: Subject) -> int:
+@_account("forward\nleast", "forward", in_bytes=True)
+def forward_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that any forward pass moves: used weights once, and a layer's input and output once."""
-    form, lengths = subject.forward(), subject.lengths
-    elements = sum(decoding.weights_read(entry) for entry in form)
-    if subject.is_layer:
+    elements = sum(decoding.weights_read(entry) for entry in case.ledger)
+    if is_layer(case):
+        lengths = case.lengths
         tokens = [lengths["tgt_len"]] * 2
         # a layer that attends to itself reads one input
         tokens += [lengths["src_len"]] if lengths["src_len"] != lengths["tgt_len"] else []
-        elements += lengths["batch_size"] * sum(tokens) * subject.config.d_model
-    return elements * subject.given.element_bytes
+        elements += lengths["batch_size"] * sum(tokens) * case.config.d_model
+    return elements * given.element_bytes
 
 
-def forward_intensity(subject: Subject) -> Fraction:
+@_account("forward\nMACs/byte", "forward", **INTENSITY)
+def forward_intensity(case: Case, given: Assumptions) -> Fraction:
     """MACs of a forward pass per byte that it must move; a training step has three times both."""
-    return Fraction(subject.forward().macs, forward_bytes(subject))
+    return Fraction(case.ledger.macs, forward_bytes(case, given))
 
 
-def forward_bound(subject: Subject) -> str:
+@_account("forward\nbound by", "forward", **TEXT)
+def forward_bound(case: Case, given: Assumptions) -> str:
     """The side of the roofline of a forward pass, and of a training step."""
-    return _side(subject, forward_intensity(subject))
+    return _side(given, forward_intensity(case, given))
 
 
-def training_macs(subject: Subject) -> int:
+@_account("training step\nMACs", "training", width=19)
+def training_macs(case: Case, given: Assumptions) -> int:
     """MACs of a training step: forward and backward, without the optimiser."""
-    return decoding.training_macs(subject.forward())
+    return decoding.training_macs(case.ledger)
 
 
-def _peak(subject: Subject, pass_name: str) -> int:
-    config, lengths = subject.config, subject.lengths
-    if not subject.is_layer:
+@_account("forward\npeak", "peak", in_bytes=True)
+def peak_forward_bytes(case: Case, given: Assumptions) -> int:
+    """The most bytes that are live at once in a forward pass of the reference layer."""
+    return _peak(case, given, "forward")
+
+
+@_account("training\npeak", "peak", in_bytes=True)
+def peak_training_bytes(case: Case, given: Assumptions) -> int:
+    """The most bytes that are live at once in a training step of the reference layer."""
+    return _peak(case, given, "training")
+
+
+def _peak(case: Case, given: Assumptions, pass_name: str) -> int:
+    config, lengths = case.config, case.lengths
+    if not is_layer(case):
         raise NoAccount("peak bytes are of layers by themselves, not of whole models")
     schedules = SCHEDULES.get(config.variant)
     if schedules is None:
         raise NoAccount(f"no schedule of a {config.variant} layer's tensors")
     sizes = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
-    sizes |= {"element_bytes": subject.given.element_bytes, **config.letters()}
+    sizes |= {"element_bytes": given.element_bytes, **config.letters()}
     sizes |= {name: getattr(config, name) for name in SWITCHES if hasattr(config, name)}
-    run = getattr(schedules, pass_name)(**sizes)
-    return run.peak_bytes
+    return getattr(schedules, pass_name)(**sizes).peak_bytes
 
 
-@dataclass(frozen=True)
-class Account:
-    """A column and how its value comes about; ``of_heads`` where skipping unselected heads changes it."""
-
-    column: Column
-    value: Callable[[Subject], Any]
-    of_heads: bool
-
-
-def _account(name: str, head: str, value: Callable[[Subject], Any], of_heads: bool = True, **options: Any) -> Account:
-    width = 11 if "kind" in options else 14
-    return Account(Column(name, head, **({"kind": "int", "width": width} | options)), value, of_heads)
-
-
-ACCOUNTS = {
-    account.column.key: account
-    for account in (
-        _account("kv_token_bytes", "KV cache\nper token\nbytes", kv_token_bytes, False),
-        _account("kv_bytes", "KV cache\nbytes", _of_step(kv_bytes), False),
-        _account("decode_macs", "decode step\nMACs", _of_step(decode_macs)),
-        _account("decode_bytes", "decode step\nbytes", _of_step(decode_bytes)),
-        _account("decode_intensity", "decode step\nMACs/byte", _of_step(decode_intensity), kind="fixed", digits=3),
-        _account("decode_bound", "decode step\nbound by", _of_step(decode_bound), kind="text"),
-        _account("generate_macs", "generation\nMACs", generate_macs, width=19),
-        _account("generate_bytes", "generation\nbytes", generate_bytes, width=19),
-        _account("forward_bytes", "forward\nleast bytes", forward_bytes),
-        _account("forward_intensity", "forward\nMACs/byte", forward_intensity, kind="fixed", digits=3),
-        _account("forward_bound", "forward\nbound by", forward_bound, kind="text"),
-        _account("training_macs", "training step\nMACs", training_macs, width=19),
-        _account("peak_forward_bytes", "forward\npeak bytes", partial(_peak, pass_name="forward")),
-        _account("peak_training_bytes", "training\npeak bytes", partial(_peak, pass_name="training")),
-    )
-}
 NEEDS_PEAKS = ("decode_bound", "forward_bound")
 
 
@@ -238,12 +276,19 @@ def check(names: Sequence[str], given: Assumptions) -> None:
         raise UsageError(f"a column is given twice in {', '.join(names)}")
 
 
-def values(names: Sequence[str], subject: Subject) -> tuple[dict[str, Any], dict[str, str]]:
-    """The raw values of columns by name; for each that ``subject`` has not, None, and why."""
+def statement(names: Sequence[str], given: Assumptions) -> str:
+    """What the accounts called ``names`` assume, in words."""
+    said = {key for name in names for key in ACCOUNTS[name].says}
+    parts = [text(given) for key, text in STATEMENTS.items() if key in said]
+    return " ".join([f"{given.element_bytes} bytes per element.", *parts])
+
+
+def values(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+    """The raw values of accounts by name; for each that ``case`` has not, None, and why."""
     found, missing = {}, {}
     for name in names:
         try:
-            found[name] = ACCOUNTS[name].value(subject)
+            found[name] = ACCOUNTS[name].value(case, given)
         except (NoAccount, NoSchedule) as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

@@ -1,11 +1,11 @@
-"""From a configuration and input lengths to its ledger: formulas/<variant>.py with the config's letters.
+"""A case: a configuration at input lengths with its ledgers, which formulas/<variant>.py gives its letters.
 
 Importable without torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,93 @@ from headcount.formulas.ledger import Ledger, Size
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.models import Layered
 from headcount.models.configs.moh import Form
+from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration at input lengths, under the name that a row or a user gives it; its ledgers are made once.
+
+    ``preset``: the name of the preset that it is, or is a change of; None for a layer by itself.
+    """
+
+    name: str
+    config: AttentionConfig | ModelConfig
+    lengths: Mapping[str, int]
+    preset: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        overrides: Mapping[str, Any] | None = None,
+        lengths: Mapping[str, int | None] | None = None,
+        *,
+        called: str | None = None,
+    ) -> "Case":
+        """The preset ``name`` with some fields and lengths replaced, ``called`` by its own name unless given another.
+
+        Raises ConfigError for a name, field, value or length that does not exist.
+        """
+        config = preset(name, overrides)
+        return cls(called or name, config, resolve_lengths(config, lengths or {}), name)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The exact ledger. ConfigError for a length that the model has no positions for."""
+        return ledger_of(self.config, self.lengths)
+
+    @cached_property
+    def ideal(self) -> "Case | None":
+        """The same without the heads that a token does not use: itself where it is that; None where no attention
+        has such a form."""
+        config = ideal_form(self.config)
+        if config == self.config:
+            return self
+        return None if config is None else Case(f"{self.name} ideal", config, self.lengths, self.preset)
+
+    @property
+    def ideal_ledger(self) -> Ledger | None:
+        """The exact ledger of the ideal form; None where there is none."""
+        return self.ideal and self.ideal.ledger
+
+    def ledger_in(self, letter: str, size: Size) -> Ledger:
+        """The ledger with ``letter`` replaced in every layer; T stands for every input length."""
+        return ledger_of(self.config, self.lengths, dict.fromkeys(self._moved(letter), size))
+
+    def at(self, letter: str, size: int) -> "Case":
+        """The case with ``letter`` set to an integer, ready to be built. ConfigError where it cannot be."""
+        if letter == "T":
+            if "T" in self.config.fields_by_letter:
+                tokens = self.config.fields_by_letter["T"]
+                raise ConfigError(f"a {self.config.variant} model has no input length; its T is its {tokens}")
+            lengths = {name: self.lengths[name] if name == "batch_size" else size for name in self.lengths}
+            moved = replace(self, lengths=lengths)
+            # a length that the model has no positions for is refused here
+            _ = moved.ledger
+            return moved
+        fields = layers_of(self.config)[0].fields_by_letter
+        changed = with_attention(self.config, **{fields[moved]: size for moved in self._moved(letter)})
+        return replace(self, config=changed)
+
+    def _moved(self, letter: str) -> tuple[str, ...]:
+        """``letter`` and those that are the same number by definition: S, and g where every head has its own."""
+        if letter == "T":
+            return ("T", "S")
+        own = [layer.letters() for layer in layers_of(self.config)]
+        return ("h", "g") if letter == "h" and all(sizes["g"] == sizes["h"] for sizes in own) else (letter,)
+
+    def letters(self) -> tuple[str, ...]:
+        """The letters whose turning points are sought: T, and those of the routing that are alike in all layers."""
+        routing = layers_of(self.config)[0].routing_letters
+        return ("T", *(letter for letter in routing if letter not in self.uneven()))
+
+    def uneven(self) -> tuple[str, ...]:
+        """The letters of the routing that differ from layer to layer."""
+        layers = layers_of(self.config)
+        own = [layer.letters() for layer in layers]
+        return tuple(k for k in layers[0].routing_letters if len({sizes[k] for sizes in own}) > 1)
 
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
@@ -60,9 +146,11 @@ def ideal_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | Model
     return with_attention(config, form=Form.IDEAL) if hasattr(attention, "form") else None
 
 
-def layers_of(config: ModelConfig) -> tuple[AttentionConfig, ...]:
-    """A model's attention layers: each of them where they may differ, else the one that all share."""
-    return config.layers if isinstance(config, Layered) else (config.attention,)
+def layers_of(config: AttentionConfig | ModelConfig) -> tuple[AttentionConfig, ...]:
+    """A model's attention layers: each of them where they may differ, else the one that all share; a layer itself."""
+    if isinstance(config, Layered):
+        return config.layers
+    return (config.attention if config.variant in MODELS else config,)
 
 
 def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> AttentionConfig | ModelConfig:

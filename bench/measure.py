@@ -76,13 +76,14 @@ def measure(
     *,
     device: str | None = None,
     label: str,
+    ledger: Ledger | None = None,
 ) -> Measurement:
     """Run ``config`` once under each of ``counters``, each on ``device`` or else where that counter is right.
 
-    Counting needs no values: weights are zeros. Raises CounterError where a tool fails on the model, and
-    EnvironmentMissing for a device that is not there.
+    Counting needs no values: weights are zeros. ``ledger`` is the exact one, where the caller has it already.
+    Raises CounterError where a tool fails on the model, and EnvironmentMissing for a device that is not there.
     """
-    ledger = ledger_of(config, lengths)
+    ledger = ledger_of(config, lengths) if ledger is None else ledger
     if not counters:
         return Measurement(config, lengths, ledger, None, ())
     if not config.has_module:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from headcount.bench.case import Case
 from headcount.bench.table import Table, renderer, write_json
 
 FORMATS = ("text", "md", "json", "csv", "latex")
@@ -12,22 +13,28 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row: raw values by column, footnotes, its JSON records, and what is wrong with it."""
+    """One printed row: raw values by column, footnotes, its JSON records, what is wrong with it, and the case that
+    it is a projection of, if of one."""
 
     values: dict[str, Any]
     notes: Sequence[str] = ()
     records: Sequence[dict[str, Any]] = ()
     failures: Sequence[str] = ()
+    case: Case | None = None
 
 
 @dataclass
 class Section:
-    """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows."""
+    """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows.
+
+    ``ideal``: whether a case among the rows has an ideal form.
+    """
 
     table: Table
     rows: Iterable[Row]
     below: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    ideal: bool = False
 
 
 def emit(sections: Iterable[Section], form: str, stream: TextIO) -> list[str]:

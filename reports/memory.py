@@ -43,7 +43,8 @@ HEADS = {
 
 @cache
 def _asked(*argv: str) -> dict[str, Any]:
-    return json.loads(results.command("bench.macs", *argv, "--counter", "closed-form", "--format", "json"))
+    argv = (*argv, "--element-bytes", "4", "--counter", "closed-form", "--format", "json")
+    return json.loads(results.command("bench.macs", *argv))
 
 
 def layers() -> str:

@@ -16,31 +16,31 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 from headcount.bench import records
+from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.budget.bounds import NAMES, Bound, parse
 from headcount.bench.budget.bounds import around as around_value
 from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.families import FAMILIES, Family, family, parse_range
 from headcount.bench.budget.search import Answer, Surroundings, base_for, check, layer_fields, search
-from headcount.bench.case import describe_input, resolve_lengths, with_attention
+from headcount.bench.case import Case, describe_input, resolve_lengths, with_attention
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
-from headcount.bench.macs.subjects import assignments
 from headcount.bench.render import FORMATS, Row, Section, emit
 from headcount.bench.table import Column, Table, open_output
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import parse_overrides, preset
+from headcount.models.configs.presets import assignments, parse_overrides, preset
 
 PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
-HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive", "kv_bytes": "cache\nbytes"}
+HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive"}
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 
 
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--apart", metavar="SHARE", type=_share, default="0.05", help="leave out what is so near a row")
     for name in LENGTHS:
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    out.add_argument("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached number, 2 without it")
     out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="whose latency records count")
     out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="where latency records are")
     out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
@@ -163,35 +164,46 @@ def _surroundings(args) -> tuple[Family, Surroundings, Like | None]:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
         overrides |= layer_fields(name, args.layers)
-    lengths = resolve_lengths(preset(name, {**overrides, **fields}), given)
-    like = _like(args.like, shown, own, overrides, given) if args.like else None
-    return chosen, Surroundings(chosen, name, overrides, lengths), like
+    around = Surroundings(chosen, name, overrides, given, _assumptions(args))
+    like = _like(args.like, shown, own, around) if args.like else None
+    return chosen, around, like
 
 
-def _like(text: str, config: ModelConfig, own, overrides, given) -> Like:
+def _assumptions(args) -> Assumptions:
+    if args.element_bytes < 1:
+        raise UsageError(f"--element-bytes must be at least 1, not {args.element_bytes}")
+    return Assumptions(element_bytes=args.element_bytes)
+
+
+def _like(text: str, config: ModelConfig, own, around: Surroundings) -> Like:
     """``config`` in the form in which its alternatives are counted, unless ``own`` fields of it say another."""
     known = FAMILIES.get(config.attention.variant)
-    form = {field: overrides.get(field, value) for field, value in known.defaults.items()} if known else {}
+    form = {field: around.overrides.get(field, value) for field, value in known.defaults.items()} if known else {}
     form = {field: value for field, value in form.items() if field not in own}
     config = with_attention(config, **form)
     name = ",".join((text, *(f"{field}={value}" for field, value in form.items())))
-    return Like(name, costs(config, resolve_lengths(config, given)))
+    case = Case(name, config, resolve_lengths(config, around.lengths))
+    return Like(name, costs(case, around.given))
 
 
 def _bounds(args, around: Surroundings, like: Like | None) -> dict[str, Bound]:
-    decodes = around.example.decodes
     match, tolerance = args.match or ["macs"], Fraction(1, 50) if args.tolerance is None else args.tolerance
     if not like and (args.match or args.tolerance is not None):
         raise UsageError("--match and --tolerance need --like, the model to match")
     asked = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *match, *args.maximise}
-    if not decodes and "kv-bytes" in asked:
-        raise UsageError(f"{around.preset} keeps no cache: it does not decode; leave kv-bytes out")
+    if "kv-bytes" in asked and (reason := _no_cache(around)):
+        raise UsageError(f"{around.preset} has no cache to count: {reason}; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if like:
         bounds |= {WORDS[word]: around_value(like.costs[WORDS[word]], tolerance) for word in match}
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --like")
     return bounds
+
+
+def _no_cache(around: Surroundings) -> str | None:
+    """Why the model has no account of a cache, if it has none."""
+    return values(["kv_bytes"], around.example, around.given)[1].get("kv_bytes")
 
 
 def _ranges(args, chosen: Family) -> dict[str, Sequence[int]]:
@@ -210,7 +222,7 @@ def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], lik
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
             *(Column(letter, letter, kind="int", width=4) for letter in chosen.letters),
-            *(Column(metric, HEADS[metric], kind="int", width=_width(v[answer.listed])) for metric, v in costs.items()),
+            *(_column(metric, v[answer.listed], around) for metric, v in costs.items()),
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", width=40),
         ],
@@ -221,21 +233,24 @@ def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], lik
         check(answer, index)
         sizes = answer.found.at(index)
         changed = around.assignments(sizes)
-        values: dict[str, object] = {**sizes, **{m: int(v[index]) for m, v in costs.items()}}
-        values["ms"] = float(answer.times[index]) if answer.times[index] == answer.times[index] else None
-        record = {**values, "base": around.preset, "set": changed, "input": dict(around.lengths)}
-        values["preset"] = f"--preset {around.preset}" + (f" --set {' '.join(changed)}" if changed else "")
-        rows.append(Row(values, records=[{**record, "preset": values["preset"]}]))
+        cells: dict[str, object] = {**sizes, **{m: int(v[index]) for m, v in costs.items()}}
+        cells["ms"] = float(answer.times[index]) if answer.times[index] == answer.times[index] else None
+        record = {**cells, "base": around.preset, "set": changed, "input": dict(around.example.lengths)}
+        cells["preset"] = f"--preset {around.preset}" + (f" --set {' '.join(changed)}" if changed else "")
+        rows.append(Row(cells, records=[{**record, "preset": cells["preset"]}]))
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
 
 
-def _width(values: np.ndarray) -> int:
-    return max(11, *(len(f"{value:,}") for value in values))
+def _column(metric: str, values: np.ndarray, around: Surroundings) -> Column:
+    width = max(11, *(len(f"{value:,}") for value in values))
+    if metric in ACCOUNTS:
+        return replace(ACCOUNTS[metric].column(around.given), width=width)
+    return Column(metric, HEADS[metric], kind="int", width=width)
 
 
 def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None) -> list[str]:
     around, given = answer.surroundings, {text.partition("=")[0] for text in args.range}
-    example = around.example
+    attention = around.example.config.attention
     listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
     shown = f"{listed} by {NAMES[answer.ordered_by]}"
     ranges = _ranges(args, chosen)
@@ -251,18 +266,18 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
     more = ", ".join(NAMES[WORDS[word]] for word in known) or "nothing"
     near = f", rows at least {float(args.apart):.0%} apart in one cost (--apart 0 for all)" if args.apart else ""
     cache = (
-        "Cache: keys and values of one context of every attention that decodes, two bytes each."
-        if example.decodes
-        else "No cache: this model does not decode."
+        f"No cache: {reason}."
+        if (reason := _no_cache(around))
+        else "Cache: keys and values of one context of every attention that decodes."
     )
     notes = [
-        f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Searched: {sizes}; "
-        f"{chosen.condition(example.attention)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
+        f"Around {around.preset}{rest}, input: {describe_input(around.example.lengths)}. Searched: {sizes}; "
+        f"{chosen.condition(attention)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range sets other bounds.",
         f"On the front of these, where more is better of {more}, less of the rest{near}; {shown}. {cache} "
         "python -m bench.macs takes each row as printed.",
     ]
-    if remark := chosen.remark(example.attention):
+    if remark := chosen.remark(attention):
         notes.insert(0, remark)
     if like:
         notes.insert(0, f"{like.name}: " + ", ".join(f"{value:,} {NAMES[m]}" for m, value in like.costs.items()) + ".")

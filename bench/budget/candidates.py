@@ -6,28 +6,29 @@ from functools import reduce
 
 import numpy as np
 
+from headcount.bench.accounts import Assumptions, NoAccount, kv_bytes
 from headcount.bench.budget.families import Family
-from headcount.bench.case import ledger_of, with_attention
+from headcount.bench.case import Case, ledger_of, with_attention
 from headcount.bench.errors import UsageError
-from headcount.formulas.decoding import kept_elements
 from headcount.formulas.ledger import Size
 from headcount.models.configs.base import ConfigError, ModelConfig
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
-BYTES_PER_VALUE = 2
-"""Of a cached key or value: bfloat16."""
 MOST = 10_000_000
 """So many candidates and no more: each takes about 150 bytes."""
 
 
-def costs(config: ModelConfig, lengths: Mapping[str, int], sizes: Mapping[str, Size] | None = None) -> dict[str, Size]:
+def costs(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> dict[str, Size]:
     """MACs, parameters, active parameters and, of a model that decodes, the cache bytes of one context.
 
     ``sizes`` replaces letters of the closed form, by arrays too.
     """
-    ledger = ledger_of(config, lengths, sizes)
+    ledger = ledger_of(case.config, case.lengths, sizes)
     found = {"macs": ledger.macs, "params": ledger.params, "active_params": ledger.active_params}
-    return {**found, "kv_bytes": BYTES_PER_VALUE * kept_elements(ledger)} if config.decodes else found
+    try:
+        return {**found, "kv_bytes": kv_bytes(case, given, sizes)}
+    except NoAccount:
+        return found
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,13 @@ class Points(np.ndarray):
         return not self == other
 
 
-def candidates(
-    family: Family, ranges: Mapping[str, Sequence[int]], config: ModelConfig, lengths: Mapping[str, int]
-) -> Candidates:
-    """Every point of ``ranges`` that exists, with ``config``, which is the family's example, around it.
+def candidates(family: Family, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> Candidates:
+    """Every point of ``ranges`` that exists, with the model of ``case``, which has the family's example, around it.
 
     Counts are exact: UsageError where one could exceed 63 bits, where no point exists, and for more than MOST.
     """
-    largest = costs(config, lengths, {letter: max(sizes) for letter, sizes in ranges.items()})
+    config = case.config
+    largest = costs(case, given, {letter: max(sizes) for letter, sizes in ranges.items()})
     if max(largest.values()) >= 2**63:
         raise UsageError("the largest candidate's counts do not fit into 63 bits; give smaller ranges")
     # The points of the letters that depend on one another are one axis, each other letter is an axis of its own:
@@ -96,7 +96,7 @@ def candidates(
         raise UsageError(f"{np.prod(shape):,} candidates are more than {MOST:,}; give smaller ranges")
     _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in kept))
     parts = []
-    for part in _cases(coupled, dict(zip(free, axes, strict=True)), config, lengths):
+    for part in _cases(coupled, dict(zip(free, axes, strict=True)), case, given):
         parts.append(Candidates(*({key: _flat(v, part) for key, v in named.items()} for named in part)))
     return Candidates(
         {letter: np.concatenate([part.sizes[letter] for part in parts]) for letter in ranges},
@@ -140,16 +140,16 @@ def _buildable(family: Family, letter: str, sizes: Sequence[int], config: ModelC
 def _cases(
     coupled: Mapping[str, np.ndarray],
     free: Mapping[str, np.ndarray],
-    config: ModelConfig,
-    lengths: Mapping[str, int],
+    case: Case,
+    given: Assumptions,
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Size]]]:
     """Sizes and costs, in as many parts as the closed form has cases among the points."""
     columns = {letter: sizes.reshape(-1, *[1] * len(free)).view(Points) for letter, sizes in coupled.items()}
     sizes = {**columns, **free}
     try:
-        found = costs(config, lengths, sizes)
+        found = costs(case, given, sizes)
     except SeveralCases as several:
         for mask in (several.mask.ravel(), ~several.mask.ravel()):
-            yield from _cases({letter: points[mask] for letter, points in coupled.items()}, free, config, lengths)
+            yield from _cases({letter: points[mask] for letter, points in coupled.items()}, free, case, given)
     else:
         yield sizes, found

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import Bound, feasible
 from headcount.bench.budget.candidates import METRICS, Candidates, candidates, costs
 from headcount.bench.budget.families import Family
 from headcount.bench.budget.front import listing
+from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.times import layer_times
-from headcount.bench.macs.subjects import spelled
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import PRESETS, parse_overrides, preset
+from headcount.models.configs.presets import PRESETS, parse_overrides, spelled
 from headcount.models.configs.registry import MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
@@ -24,17 +26,23 @@ LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The model around the searched attention: a preset with some fields changed, at some input lengths."""
+    """The model around the searched attention: a preset with some fields changed, at some input lengths; ``given``
+    is what its cache is counted under."""
 
     family: Family
     preset: str
     overrides: Mapping[str, Any]
-    lengths: Mapping[str, int]
+    lengths: Mapping[str, int | None]
+    given: Assumptions = Assumptions()
 
-    @property
-    def example(self) -> ModelConfig:
+    @cached_property
+    def example(self) -> Case:
         """The model with the family's example of an attention. ConfigError where it cannot be built."""
-        return preset(self.preset, self._changes(self.family.example))
+        return Case.of(self.preset, self._changes(self.family.example), self.lengths)
+
+    def printed(self, sizes: Mapping[str, int]) -> Case:
+        """The model with an attention of these sizes, from the texts that a row prints."""
+        return Case.of(self.preset, parse_overrides(self.preset, self.assignments(sizes)), self.lengths)
 
     def assignments(self, sizes: Mapping[str, int]) -> list[str]:
         """The ``FIELD=VALUE`` texts that make the preset this model."""
@@ -102,7 +110,7 @@ def search(
 
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
-    every = candidates(around.family, ranges, around.example, around.lengths)
+    every = candidates(around.family, ranges, around.example, around.given)
     found = every.select(feasible(every, bounds))
     times = _times(around, found, device, records)
     known = [metric for metric in METRICS if metric in found.costs]
@@ -119,17 +127,16 @@ def _first(walk: Iterator[int], limit: int) -> list[int]:
 def check(answer: Answer, index: int) -> None:
     """ArithmeticError where the model that a listed row prints does not cost, in plain integers, what the row says."""
     around, sizes = answer.surroundings, answer.found.at(index)
-    config = preset(around.preset, parse_overrides(around.preset, around.assignments(sizes)))
     row = {metric: int(values[index]) for metric, values in answer.found.costs.items()}
-    if costs(config, around.lengths) != row:
+    if costs(around.printed(sizes), around.given) != row:
         raise ArithmeticError(f"{sizes}: arrays and integers give different costs")
 
 
 def _times(around: Surroundings, found: Candidates, device: str, records: Sequence[Path]) -> np.ndarray:
     """Each candidate's recorded milliseconds, NaN where there is no record of such a layer at such a length."""
     times = np.full(len(found), np.nan)
-    config = around.example
-    letters = {**config.letters(), **config.length_letters(around.lengths)}
+    config = around.example.config
+    letters = {**config.letters(), **config.length_letters(around.example.lengths)}
     tokens = {letters[letter] for letter in ("T", "S") if letter in letters}
     if len(tokens) > 1:
         return times

@@ -22,11 +22,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from headcount.bench import accounts as memory
+from headcount.bench import accounts
 from headcount.bench.cli import Parser, run
 from headcount.bench.counters import registry
 from headcount.bench.errors import UsageError
-from headcount.bench.macs import columns as memory_table
+from headcount.bench.macs import columns
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS, Section, emit
 from headcount.bench.table import open_output
@@ -56,10 +56,10 @@ def parser() -> argparse.ArgumentParser:
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
     out.add_argument("--format", choices=FORMATS, default="text")
     out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
-    out.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(memory.ACCOUNTS))
+    out.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
     out.add_argument("--context", type=int, metavar="N", help="stored tokens after a decode step (--columns)")
     out.add_argument("--generate", type=int, metavar="N", help="tokens generated one by one (--columns)")
-    out.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element, 4 without it (--columns)")
+    out.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element, 2 without it (--columns)")
     out.add_argument("--peak-macs", type=float, metavar="N", help="the hardware's MACs per second (--columns)")
     out.add_argument("--bandwidth", type=float, metavar="N", help="its bytes per second (--columns)")
     out.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
@@ -119,15 +119,15 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
 
         return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else list(tables.MOA_NAMES))
-    parts = [_tables(names, counters, args.device, args.columns, assumed)]
+    parts = [_tables(names, counters, args, assumed)]
     if args.preset:
         parts.append(_presets(args, counters, lengths, assumed))
     for number, spec in enumerate(args.grid or (), 1):
-        parts.append(_grid(spec, number, counters, args.device, args.columns, assumed))
+        parts.append(_grid(spec, number, counters, args, assumed))
     return (section for part in parts for section in part)
 
 
-def _assumptions(args) -> memory.Assumptions:
+def _assumptions(args) -> accounts.Assumptions:
     """What --columns assumes; UsageError for its options without it, for sizes below 1 and unknown columns."""
     names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -140,62 +140,55 @@ def _assumptions(args) -> memory.Assumptions:
         if value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
-    given = memory.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
-    memory.check(args.columns, given)
+    given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
+    accounts.check(args.columns, given)
     return given
 
 
-def _tables(names, counters, device, columns, given) -> Iterator[Section]:
-    from headcount.bench.macs import published as regenerate
-
-    def subject(row):
-        return presets.preset(row.records[0]["preset"]), row.records[0]["input"]
+def _tables(names, counters, args, given) -> Iterator[Section]:
+    from headcount.bench.macs import published
 
     for name in names:
-        main, *others = regenerate.sections(name, counters, device)
-        ideal = any(column.key == "ideal_macs" for column in main.table.columns)
-        yield memory_table.extended(main, columns, given, subject, ideal) if columns else main
+        main, *others = published.sections(name, counters, args.device)
+        yield columns.extended(main, args.columns, given) if args.columns else main
         yield from others
 
 
 def _presets(args, counters, lengths, given) -> Iterator[Section]:
-    from headcount.bench.case import ledger_of, resolve_lengths
-    from headcount.bench.macs import entries as breakdown
+    from headcount.bench.case import Case
+    from headcount.bench.macs import entries
     from headcount.bench.measure import measure
 
-    chosen = []
-    for name in args.preset:
-        config = presets.preset(name, presets.parse_overrides(name, args.set))
-        resolved = resolve_lengths(config, lengths)
+    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    for case in cases:
         # A length that the model has no positions for is refused before anything is printed.
-        ledger_of(config, resolved)
-        chosen.append((name, config, resolved))
-
+        _ = case.ledger
     changed = f" with {', '.join(args.set)}" if args.set else ""
 
     def sections():
-        for name, config, resolved in chosen:
-            measured = measure(config, resolved, counters, device=args.device, label=name)
-            yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
+        for case in cases:
+            measured = measure(
+                case.config, case.lengths, counters, device=args.device, label=case.name, ledger=case.ledger
+            )
+            yield from entries.sections(case.name, measured, f"{case.name}{changed}: ledger")
         if args.columns:
-            subjects = {name: memory.Subject(config, resolved, given) for name, config, resolved in chosen}
-            yield memory_table.section_of(subjects, f"{', '.join(subjects)}{changed}", args.columns, given)
+            heading = f"{', '.join(case.name for case in cases)}{changed}"
+            yield columns.section_of(cases, heading, args.columns, given)
 
     return sections()
 
 
 def _comparison(args, lengths) -> Iterator[Section]:
-    from headcount.bench.macs import compare as waterfall
-    from headcount.bench.macs import subjects
+    from headcount.bench.macs import cases, compare
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
-    a, b = (subjects.parse(text, args.set, lengths) for text in args.compare)
+    a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
     # One counter confirms a turning point, unless others are asked for.
     counters = parse_counters(args.counter or ["torch"])
     if counters:
         check_device(args.device)
-    return waterfall.sections(a, b, counters, args.device)
+    return compare.sections(a, b, counters, args.device)
 
 
 def _module(args, counters) -> Iterator[Section]:
@@ -207,19 +200,13 @@ def _module(args, counters) -> Iterator[Section]:
     return module.sections(args.module, answer, args.depth)
 
 
-def _grid(text, number, counters, device, columns, given) -> list[Section]:
-    from headcount.bench.macs import grid as grids
+def _grid(text, number, counters, args, given) -> list[Section]:
+    from headcount.bench.macs import grid
 
-    grid = grids.parse(text)
-    section = grids.section(grid, counters, device)
+    section = grid.section(grid.parse(text), counters, args.device)
     if number > 1:
         section = replace(section, table=replace(section.table, name=f"{section.table.name}-{number}"))
-
-    def subject(row):
-        return grids.config_at(grid.variant, row.records[0]["point"]), row.records[0]["input"]
-
-    ideal = grid.variant.name == "moh"
-    return [memory_table.extended(section, columns, given, subject, ideal) if columns else section]
+    return [columns.extended(section, args.columns, given) if args.columns else section]
 
 
 def _listing() -> str:
@@ -230,7 +217,7 @@ def _listing() -> str:
             "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
-            "columns   " + ", ".join(memory.ACCOUNTS),
+            "columns   " + ", ".join(accounts.ACCOUNTS),
             "grids     K, E, D (MoA), h, d_h, g (MHA) or h, s, r, d_h, g (MoH), with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]

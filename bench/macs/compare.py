@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from sympy import expand, sign
 
-from headcount.bench.case import describe_input
-from headcount.bench.macs.subjects import Subject
+from headcount.bench.case import Case, describe_input
+from headcount.bench.macs import cases
+from headcount.bench.macs.cases import ModuleCase
 from headcount.bench.macs.turning import Turn, turns
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
@@ -24,7 +25,7 @@ BLOCKS: dict[str, Callable[[Entry], int]] = {
 
 
 @dataclass(frozen=True)
-class Account:
+class Way:
     """One way to bill a ledger: its name in a column's head, what it bills, and the statement of it."""
 
     head: str
@@ -32,10 +33,12 @@ class Account:
     statement: str
 
 
+Compared = Case | ModuleCase
+
 NEAR = 64
 """How far from a turning point that cannot be built one is looked for that can."""
 
-EXACT = Account("exact", conventions.exact, conventions.statement(conventions.exact))
+EXACT = Way("exact", conventions.exact, conventions.statement(conventions.exact))
 
 
 def block(entry: Entry) -> str:
@@ -43,32 +46,32 @@ def block(entry: Entry) -> str:
     return next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
 
 
-def accounts(a: Subject, b: Subject) -> list[Account]:
+def ways_to_bill(a: Compared, b: Compared) -> list[Way]:
     """The rule of the first published table that has both presets, where there is one; then exact."""
     for name in tables.NAMES:
         table = tables.load(name)
         # A table that prints no MACs has no rule for them.
         if table.convention and {a.preset, b.preset} <= {row.preset for row in table.rows}:
             convention = conventions.by_name(table.convention)
-            return [Account("rule", convention, f"Rule of {name}: {conventions.statement(convention)}"), EXACT]
+            return [Way("rule", convention, f"Rule of {name}: {conventions.statement(convention)}"), EXACT]
     return [EXACT]
 
 
-def sections(a: Subject, b: Subject, counters: Sequence[str], device: str | None) -> Iterator[Section]:
+def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> Iterator[Section]:
     """The differences by block and by kind, parameters by block, and the turning points."""
-    ways = accounts(a, b)
+    ways = ways_to_bill(a, b)
     yield _steps("block", block, a, b, ways)
     yield _steps("kind", lambda entry: entry.kind, a, b, ways)
     yield _params(a, b)
     yield _turns(a, b, ways, counters, device)
 
 
-def _about(a: Subject, b: Subject) -> list[str]:
-    inputs = dict.fromkeys(describe_input(subject.lengths) for subject in (a, b))
+def _about(a: Compared, b: Compared) -> list[str]:
+    inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
     return [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
 
 
-def _steps(what: str, key, a: Subject, b: Subject, ways: Sequence[Account]) -> Section:
+def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Section:
     columns = [Column(what, what, width=13)]
     for way in ways:
         columns += [
@@ -101,8 +104,8 @@ def _steps(what: str, key, a: Subject, b: Subject, ways: Sequence[Account]) -> S
     return Section(layout, [*rows, Row(total, records=[total])])
 
 
-def _names(key, a: Subject, b: Subject) -> list[str]:
-    found = list(dict.fromkeys(key(entry) for subject in (a, b) for entry in subject.ledger))
+def _names(key, a: Compared, b: Compared) -> list[str]:
+    found = list(dict.fromkeys(key(entry) for side in (a, b) for entry in side.ledger))
     order = [*BLOCKS, "other", *MAC_KINDS]
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
@@ -114,7 +117,7 @@ def _grouped(ledger: Ledger, key, bills) -> dict[str, int]:
     return totals
 
 
-def _params(a: Subject, b: Subject) -> Section:
+def _params(a: Compared, b: Compared) -> Section:
     columns = [Column("block", "block", width=13)]
     for key, head in (("params", "params"), ("active_params", "active")):
         columns += [
@@ -126,7 +129,7 @@ def _params(a: Subject, b: Subject) -> Section:
     for name in (*_names(block, a, b), "total"):
         values = {"block": name}
         for key in ("params", "active_params"):
-            x, y = (_part(subject.ledger, name, key) for subject in (a, b))
+            x, y = (_part(side.ledger, name, key) for side in (a, b))
             values |= {f"a_{key}": x, f"b_{key}": y, f"difference_{key}": x - y}
         rows.append(Row(values, records=[values]))
     layout = Table("compare-params", f"{a.name} against {b.name}: parameters by block", columns)
@@ -137,7 +140,7 @@ def _part(ledger: Ledger, name: str, of: str) -> int:
     return getattr(ledger.select(lambda entry: name in ("total", block(entry))), of)
 
 
-def _turns(a: Subject, b: Subject, ways: Sequence[Account], counters, device) -> Section:
+def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> Section:
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
@@ -165,7 +168,7 @@ def _turns(a: Subject, b: Subject, ways: Sequence[Account], counters, device) ->
     return Section(layout, _turn_rows(a, b, ways, counters, device))
 
 
-def _turn_rows(a: Subject, b: Subject, ways, counters, device) -> Iterator[Row]:
+def _turn_rows(a: Compared, b: Compared, ways, counters, device) -> Iterator[Row]:
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
     for way in ways:
@@ -180,12 +183,12 @@ class Change:
     ``built`` keeps the sides at each size: a user's module is run anew for each.
     """
 
-    a: Subject
-    b: Subject
+    a: Compared
+    b: Compared
     letter: str
     which: str
-    way: Account
-    built: dict[int, list[Subject]] = field(default_factory=dict)
+    way: Way
+    built: dict[int, list[Compared]] = field(default_factory=dict)
 
     def less(self, size: Size) -> Size:
         """A less B."""
@@ -195,7 +198,7 @@ class Change:
         )
         return left - right
 
-    def sides(self, size: int) -> list[Subject]:
+    def sides(self, size: int) -> list[Compared]:
         """A and B at an integer. ConfigError where they cannot be built."""
         if size not in self.built:
             pair = (("A", self.a), ("B", self.b))
@@ -259,7 +262,7 @@ def _confirm(change: Change, turn: Turn, counters, device) -> tuple[str, list[st
         return "not asked", [], []
     failures = []
     for size, expected in ((turn.below, turn.at_below), (turn.above, turn.at_above)):
-        left, right = (side.counted(counters, device) for side in change.sides(size))
+        left, right = (cases.counted(side, counters, device) for side in change.sides(size))
         for name in left:
             reasons = [reading for reading in (left[name], right[name]) if isinstance(reading, str)]
             if reasons:

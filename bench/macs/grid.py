@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.as_json import as_records
-from headcount.bench.case import ideal_form
+from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.measure import measure
+from headcount.bench.measure import Measurement, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import conventions, mha, moa
 from headcount.formulas.ledger import Ledger
-from headcount.models.configs.base import ConfigError, Lettered
+from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.registry import ATTENTIONS
 
@@ -133,11 +133,13 @@ def _read_toml(path: Path) -> dict[str, tuple[int, ...]]:
     return values
 
 
-def config_at(variant: Variant, point: Mapping[str, int]) -> Lettered:
+def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
     """The layer at a point; ConfigError where its sizes cannot be built."""
     fields = ATTENTIONS[variant.name].fields_by_letter
     sizes = {fields[letter]: size for letter, size in point.items() if letter in fields}
-    return make_config({"attention": variant.name, "d_model": DEFAULT_D_MODEL, **sizes})
+    config = make_config({"attention": variant.name, "d_model": DEFAULT_D_MODEL, **sizes})
+    lengths = {"batch_size": point.get("B", 1), "tgt_len": point["T"], "src_len": point.get("S", point["T"])}
+    return Case(_name(point), config, lengths)
 
 
 def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
@@ -148,15 +150,16 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
     buildable, left_out = [], []
     for point in grid.points():
         try:
-            buildable.append((point, config_at(grid.variant, point)))
+            buildable.append((point, case_at(grid.variant, point)))
         except ConfigError as error:
             left_out.append(f"left out {_name(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
     return Section(
-        _layout(grid, counters, [config for _, config in buildable]),
-        (_row(grid.variant, point, config, counters, device) for point, config in buildable),
+        _layout(grid, counters, buildable[0][1].config),
+        (_row(grid.variant, point, case, counters, device) for point, case in buildable),
         below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
+        ideal=any(case.ideal for _, case in buildable),
     )
 
 
@@ -170,7 +173,7 @@ def omitted(ledger: Ledger) -> dict[str, int]:
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
 
-def _layout(grid: Grid, counters: Sequence[str], configs: Sequence[Lettered]) -> Table:
+def _layout(grid: Grid, counters: Sequence[str], config: AttentionConfig) -> Table:
     routed, printed = grid.variant.name != "mha", grid.variant.equation is not None
     columns = [
         *(Column(letter, letter, kind="int", width=4) for letter in grid.values),
@@ -187,7 +190,7 @@ def _layout(grid: Grid, counters: Sequence[str], configs: Sequence[Lettered]) ->
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
-    biased = "with" if getattr(configs[0], "bias", False) else "without"
+    biased = "with" if getattr(config, "bias", False) else "without"
     return Table(
         "grid",
         f"{ATTENTIONS[grid.variant.name].module}: one layer, {biased} biases",
@@ -213,21 +216,21 @@ def _equation_columns(variant: Variant, routed: bool) -> list[Column]:
     ]
 
 
-def _row(variant: Variant, point: dict[str, int], config, counters: Sequence[str], device: str | None) -> Row:
-    lengths = {"batch_size": point.get("B", 1), "tgt_len": point["T"], "src_len": point.get("S", point["T"])}
-    measured = measure(config, lengths, counters, device=device, label=_name(point))
-    B, T, S = lengths["batch_size"], lengths["tgt_len"], lengths["src_len"]
+def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence[str], device: str | None) -> Row:
+    config = case.config
+    measured = _measured(case, counters, device)
+    B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
     printed = variant.equation(config, T, S) if variant.equation else None
     equation = None if printed is None else B * printed
     missing = omitted(measured.ledger)
-    failures = measured.disagreements(_name(point))
+    failures = measured.disagreements(case.name)
     exact = measured.ledger.macs
     if equation is not None and equation + sum(missing.values()) != exact:
-        failures.append(f"{_name(point)}: {variant.equation_name} and what it leaves out are not the exact count")
+        failures.append(f"{case.name}: {variant.equation_name} and what it leaves out are not the exact count")
     active, ideal, ideal_to_dense = measured.ledger.active_params, None, None
-    if (ideal_config := ideal_form(config)) is not None:
-        ideal = measure(ideal_config, lengths, counters, device=device, label=f"{_name(point)} ideal")
-        failures += ideal.disagreements(f"{_name(point)} ideal")
+    if case.ideal:
+        ideal = _measured(case.ideal, counters, device)
+        failures += ideal.disagreements(case.ideal.name)
         active = ideal.ledger.active_params
         same_heads = {letter: config.letters()[letter] for letter in ("d_m", "h", "d_h", "g")}
         ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **same_heads).macs)
@@ -254,7 +257,11 @@ def _row(variant: Variant, point: dict[str, int], config, counters: Sequence[str
     if ideal:
         facts |= {"form": "ideal"}
         records += as_records(None, ideal, **facts)
-    return Row(values, notes=failures, records=records, failures=failures)
+    return Row(values, notes=failures, records=records, failures=failures, case=case)
+
+
+def _measured(case: Case, counters: Sequence[str], device: str | None) -> Measurement:
+    return measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger)
 
 
 def _widths(config) -> tuple[int, int]:

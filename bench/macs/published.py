@@ -1,20 +1,18 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headcount.bench.as_json import as_records
-from headcount.bench.case import describe_input, ideal_form, ledger_of, resolve_lengths
+from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import heads
 from headcount.bench.measure import Measurement, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import conventions
-from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.tables import PublishedTable, load
 from headcount.formulas.published.tables import Row as PrintedRow
 from headcount.formulas.published.verdicts import Verdict, common_vocabulary, implied_vocabulary, judge
-from headcount.models.configs.presets import preset
 
 EXACT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
 
@@ -22,22 +20,17 @@ EXACT = "Exact: every multiply-accumulate of the forward pass once. Counters: ra
 def sections(name: str, counters: Sequence[str], device: str | None) -> list[Section]:
     """The table called ``name``; and the vocabularies that its parameter figures imply, where no rule judges them."""
     table = load(name)
-    ledgers = {row.name: _form(preset(row.preset)) for row in table.rows}
-    ideals = {}
-    for row in table.rows:
-        if ideal := ideal_form(preset(row.preset)):
-            ideals[row.name] = _form(ideal)
+    cases = {row.name: Case.of(row.preset) for row in table.rows}
+    ledgers = {name: case.ledger for name, case in cases.items()}
+    ideals = {name: case.ideal_ledger for name, case in cases.items() if case.ideal}
     verdicts = judge(table, ledgers, ideals)
     main = Section(
-        _layout(table, counters, max(form.macs for form in ledgers.values())),
-        _rows(table, verdicts, ideals, counters, device),
+        _layout(table, cases.values(), counters),
+        _rows(table, verdicts, cases, counters, device),
         facts={"source": table.source, "place": table.place, "rule": rule_statement(table)},
+        ideal=any(case.ideal for case in cases.values()),
     )
-    return [main] if "params" in table.judged else [main, _vocabulary_section(table, ledgers)]
-
-
-def _form(config) -> Ledger:
-    return ledger_of(config, resolve_lengths(config, {}))
+    return [main] if "params" in table.judged else [main, _vocabulary_section(table, cases)]
 
 
 def rule_statement(table: PublishedTable) -> str:
@@ -53,13 +46,9 @@ def rule_statement(table: PublishedTable) -> str:
     return " ".join(parts)
 
 
-def _lengths_statement(table: PublishedTable) -> str:
-    inputs = {describe_input(resolve_lengths(preset(row.preset), {})) for row in table.rows}
-    return "; ".join(sorted(inputs))
-
-
-def _layout(table: PublishedTable, counters: Sequence[str], largest_macs: int) -> Table:
-    width = max(13, len(f"{largest_macs:,}"))
+def _layout(table: PublishedTable, cases: Collection[Case], counters: Sequence[str]) -> Table:
+    width = max(13, len(f"{max(case.ledger.macs for case in cases):,}"))
+    inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
     columns = [
         Column("row", "row", width=31),
         *(
@@ -77,7 +66,7 @@ def _layout(table: PublishedTable, counters: Sequence[str], largest_macs: int) -
         f"{table.name}: {table.title}",
         columns,
         notes_above=[
-            f"Source: {table.source}, {table.place}. Input: {_lengths_statement(table)}.",
+            f"Source: {table.source}, {table.place}. Input: {inputs}.",
             f"Rule: {rule_statement(table)}",
             heads.ABOUT if table.activated_printing else EXACT,
         ],
@@ -100,23 +89,22 @@ def _macs_columns(width: int) -> list[Column]:
     ]
 
 
-def _rows(table, verdicts, ideals, counters, device) -> Iterator[Row]:
+def _rows(table, verdicts, cases, counters, device) -> Iterator[Row]:
     for row in table.rows:
-        config = preset(row.preset)
-        lengths = resolve_lengths(config, {})
-        measured = measure(config, lengths, counters, device=device, label=row.preset)
-        yield _row(table, row, verdicts[row.name], measured, ideals.get(row.name))
+        case = cases[row.name]
+        measured = measure(case.config, case.lengths, counters, device=device, label=row.preset, ledger=case.ledger)
+        yield _row(table, row, verdicts[row.name], measured, case)
 
 
-def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Measurement, ideal: Ledger | None) -> Row:
+def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Measurement, case: Case) -> Row:
     failures = measured.disagreements(row.preset)
     reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
     if verdict.status != row.verdict:
         failures.append(f"{table.name}, {row.name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
     extra = {}
     if table.activated_printing:
-        baseline = _form(preset(row.baseline["preset"], fields_of(row.baseline))) if row.baseline else None
-        extra = heads.values(row, measured, ideal, baseline)
+        baseline = Case.of(row.baseline["preset"], fields_of(row.baseline)).ledger if row.baseline else None
+        extra = heads.values(row, measured, case.ideal_ledger, baseline)
     return Row(
         values={
             "row": row.name,
@@ -144,6 +132,7 @@ def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Mea
             expected_verdict=row.verdict,
         ),
         failures=failures,
+        case=case,
     )
 
 
@@ -152,10 +141,10 @@ def fields_of(baseline: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in baseline.items() if name != "preset"}
 
 
-def _vocabulary_section(table: PublishedTable, ledgers: dict[str, Ledger]) -> Section:
+def _vocabulary_section(table: PublishedTable, cases: Mapping[str, Case]) -> Section:
     ranges = {
         column: {
-            row.name: implied_vocabulary(row.params[column], table, ledgers[row.name])
+            row.name: implied_vocabulary(row.params[column], table, cases[row.name].ledger)
             for row in table.rows
             if column in row.params
         }
@@ -194,7 +183,7 @@ def _vocabulary_section(table: PublishedTable, ledgers: dict[str, Ledger]) -> Se
         columns,
         notes_above=[
             f"Closed-form parameters {table.params_printing.statement()}, at every vocabulary size; the models above "
-            f"have {', '.join(f'{size:,}' for size in sorted({preset(row.preset).vocab_size for row in table.rows}))}."
+            f"have {', '.join(f'{size:,}' for size in sorted({case.config.vocab_size for case in cases.values()}))}."
         ],
     )
     return Section(layout, rows, below)

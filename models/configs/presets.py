@@ -4,12 +4,13 @@ Importable without torch.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.presets_moh import MOH_PRESETS
-from headcount.models.configs.registry import ATTENTIONS
+from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 _TRANSLATION = {
     "model": "encoder_decoder",
@@ -113,6 +114,33 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{field} has no value; write {field}=VALUE")
         values[field] = _parse(field, value, types[field])
     return values
+
+
+def assignments(text: str) -> list[str]:
+    """The ``FIELD=VALUE`` parts of ``NAME,FIELD=VALUE,…``; a value may hold commas of its own."""
+    found: list[str] = []
+    for part in text.split(",")[1:]:
+        if "=" in part or not found:
+            found.append(part)
+        else:
+            found[-1] += f",{part}"
+    return found
+
+
+def spelled(name: str, overrides: Mapping[str, Any]) -> list[str]:
+    """The ``FIELD=VALUE`` texts that change preset ``name`` to the sizes of ``overrides``."""
+    base = _base(name)
+    attention = ATTENTIONS[overrides.get("attention", base["attention"])]
+    # What a preset leaves out may be derived from fields that are changed: only a default of its own is left unsaid.
+    defaults = {f.name: f.default for cls in (attention, MODELS[base["model"]]) for f in fields(cls)}
+    plain = {**defaults, **base}
+    return [f"{field}={_text(value)}" for field, value in overrides.items() if plain.get(field) != value]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parse(field: str, text: str, kind: Any) -> Any:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench import accounts as memory
-from headcount.bench.accounts import Assumptions, Subject
+from headcount.bench import accounts
+from headcount.bench.accounts import Assumptions
+from headcount.bench.case import Case
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from tests import tally
@@ -48,8 +49,11 @@ def lengths(batch, tgt, src=None):
     return {"batch_size": batch, "tgt_len": tgt, "src_len": src or tgt}
 
 
-def value(name, subject):
-    found, missing = memory.values([name], subject)
+FLOATS = Assumptions(element_bytes=4)
+
+
+def value(name, case, given=FLOATS):
+    found, missing = accounts.values([name], case, given)
     assert not missing
     return found[name]
 
@@ -66,47 +70,47 @@ def counted(call):
 def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
     config = make_config(DECODING[name])
     layer = build(config, dtype=dtype)
-    subject = Subject(config, lengths(2, 11), Assumptions(element_bytes=element_bytes))
+    case, given = Case(name, config, lengths(2, 11)), Assumptions(element_bytes=element_bytes)
     cache = layer.make_cache(2, 13)
     x = example_inputs(config, lengths(2, 11), dtype=dtype)["query"]
     with torch.no_grad():
         layer(x[:, :7], causal=True, cache=cache)
         seven = cache.num_bytes
         layer(x[:, 7:], causal=True, cache=cache)
-    assert cache.num_bytes == value("kv_bytes", subject)
-    assert cache.num_bytes - seven == (11 - 7) * 2 * memory.kv_token_bytes(subject)
+    assert cache.num_bytes == value("kv_bytes", case, given)
+    assert cache.num_bytes - seven == (11 - 7) * 2 * value("kv_token_bytes", case, given)
 
 
 @pytest.mark.parametrize("name", DECODING)
 def test_a_layers_decode_steps_cost_the_predicted_macs(name):
     config = make_config(DECODING[name])
-    layer, subject = build(config), Subject(config, lengths(3, 7), Assumptions())
+    layer, case = build(config), Case("case", config, lengths(3, 7))
     cache, x = layer.make_cache(3, 7), example_inputs(config, lengths(3, 7))["query"]
     each = []
     with torch.no_grad():
         for i in range(7):
             each.append(counted(lambda i=i: layer(x[:, i : i + 1], causal=True, cache=cache)))
-    assert each[-1] == value("decode_macs", subject)
-    assert sum(each) == memory.generate_macs(subject)
+    assert each[-1] == value("decode_macs", case)
+    assert sum(each) == value("generate_macs", case)
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_a_language_models_caches_and_steps(name):
     config = make_config(LANGUAGE[name])
-    model, subject = build(config), Subject(config, {"batch_size": 3, "seq_len": 7}, Assumptions())
-    (tokens,) = example_inputs(config, subject.lengths).values()
+    model, case = build(config), Case("case", config, {"batch_size": 3, "seq_len": 7})
+    (tokens,) = example_inputs(config, case.lengths).values()
     caches, each, held = model.make_caches(3, 7), [], []
     with torch.no_grad():
         for i in range(7):
             each.append(counted(lambda i=i: model(tokens[:, i : i + 1], caches=caches)))
             held.append(sum(cache.num_bytes for cache in caches))
-    assert held[-1] == value("kv_bytes", subject)
-    assert held[0] == 3 * value("kv_token_bytes", subject)
-    assert each[-1] == value("decode_macs", subject)
-    assert sum(each) == value("generate_macs", subject)
+    assert held[-1] == value("kv_bytes", case)
+    assert held[0] == 3 * value("kv_token_bytes", case)
+    assert each[-1] == value("decode_macs", case)
+    assert sum(each) == value("generate_macs", case)
     caches = model.make_caches(3, 7)
     with torch.no_grad():
-        assert counted(lambda: model(tokens, caches=caches)) == subject.step(7, 7).macs == subject.forward().macs
+        assert counted(lambda: model(tokens, caches=caches)) == accounts.step(case, 7, 7).macs == case.ledger.macs
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
@@ -114,9 +118,7 @@ def test_training_a_language_model_costs_three_forwards(name):
     config = make_config(LANGUAGE[name])
     lengths = {"batch_size": 2, "seq_len": 7}
     model, inputs = build(config).train(), example_inputs(config, lengths)
-    assert counted(lambda: model(**inputs).sum().backward()) == value(
-        "training_macs", Subject(config, lengths, Assumptions())
-    )
+    assert counted(lambda: model(**inputs).sum().backward()) == value("training_macs", Case(name, config, lengths))
 
 
 @pytest.mark.parametrize("name", [name for name in ROUTED if name.endswith("-ideal")])
@@ -146,32 +148,32 @@ def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
     routers = sum(parameter.numel() for parameter in layer.router.parameters())
     weights = routers + (q_heads + used) * d_h * d_m + 2 * h * d_h * d_m
     elements = weights + 2 * 11 * used * d_h + 2 * h * d_h
-    assert value("decode_bytes", Subject(config, lengths(1, 11), Assumptions())) == 4 * elements
+    assert value("decode_bytes", Case("case", config, lengths(1, 11))) == 4 * elements
 
 
 @pytest.mark.parametrize("name", ["mha", "gqa", "moa"])
 def test_a_translation_models_cache_and_steps(name):
     config = make_config(TRANSLATION | LAYERS[name] | dict(d_model=22))
     model = build(config)
-    subject = Subject(config, lengths(2, 5, 17), Assumptions())
+    case = Case("case", config, lengths(2, 5, 17))
     source, target = example_inputs(config, lengths(2, 5, 17)).values()
     states, each = [], []
     prefill = counted(lambda: states.append(model.encode(source, max_len=5)))
     for i in range(5):
         each.append(counted(lambda i=i: model.step(states[0], target[:, i : i + 1])))
     held = sum(part.num_bytes for layer in states[0].caches for part in layer)
-    assert held == value("kv_bytes", subject)
-    assert prefill == subject.prefill().macs
-    assert each[-1] == value("decode_macs", subject)
-    assert prefill + sum(each) == memory.generate_macs(subject)
+    assert held == value("kv_bytes", case)
+    assert prefill == accounts.prefill(case).macs
+    assert each[-1] == value("decode_macs", case)
+    assert prefill + sum(each) == value("generate_macs", case)
 
 
 @pytest.mark.parametrize("name", ["mha", "gqa", "moa"])
 def test_a_training_step_costs_three_forwards(name):
     config = make_config(TRANSLATION | LAYERS[name] | dict(d_model=22))
     model, inputs = build(config).train(), example_inputs(config, lengths(2, 5, 17))
-    subject = Subject(config, lengths(2, 5, 17), Assumptions())
-    assert counted(lambda: model(**inputs).sum().backward()) == memory.training_macs(subject)
+    case = Case("case", config, lengths(2, 5, 17))
+    assert counted(lambda: model(**inputs).sum().backward()) == value("training_macs", case)
 
 
 def test_the_tally_sees_what_is_live_and_no_views():
@@ -188,19 +190,19 @@ def test_the_tally_sees_what_is_live_and_no_views():
 
 
 def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
-    subject = Subject(make_config(LAYERS["mqa"]), lengths(3, 11), Assumptions(element_bytes=2))
+    case, two = Case("mqa", make_config(LAYERS["mqa"]), lengths(3, 11)), Assumptions(element_bytes=2)
     weights, both = 2 * 13 * 35 + 2 * 13 * 7, 2 * 3 * 11 * 13
     macs = 3 * (11 * weights + 2 * 5 * 11 * 11 * 7)
-    assert value("forward_bytes", subject) == 2 * (weights + both)
-    assert value("forward_intensity", subject) == Fraction(macs, 2 * (weights + both))
-    crossed = Subject(subject.config, lengths(3, 11, 17), Assumptions())
+    assert value("forward_bytes", case, two) == 2 * (weights + both)
+    assert value("forward_intensity", case, two) == Fraction(macs, 2 * (weights + both))
+    crossed = Case("crossed", case.config, lengths(3, 11, 17))
     assert value("forward_bytes", crossed) == 4 * (weights + both + 3 * 17 * 13)
     for bandwidth, side in ((2 * (weights + both), "compute"), (2 * (weights + both) - 1, "memory")):
         given = Assumptions(element_bytes=2, peak_macs_per_s=macs, bytes_per_s=bandwidth)
-        assert value("forward_bound", Subject(subject.config, subject.lengths, given)) == side
+        assert value("forward_bound", case, given) == side
     model = make_config(LANGUAGE["moh"])
     weights = sum(p.numel() for p in build(model).parameters()) - 29 * 13 + 2 * 7 * 13
-    assert value("forward_bytes", Subject(model, {"batch_size": 2, "seq_len": 7}, Assumptions())) == 4 * weights
+    assert value("forward_bytes", Case("moh", model, {"batch_size": 2, "seq_len": 7})) == 4 * weights
 
 
 @pytest.mark.parametrize("name", DECODING)
@@ -216,23 +218,23 @@ def test_the_column_is_the_peak_of_live_tensors(which, name):
             if which == "training":
                 out.backward(gradient)
 
-    subject = Subject(config, lengths(3, 11), Assumptions())
-    assert tally.peak_bytes(call, [x, gradient, *layer.parameters()]) == value(f"peak_{which}_bytes", subject)
+    case = Case("case", config, lengths(3, 11))
+    assert tally.peak_bytes(call, [x, gradient, *layer.parameters()]) == value(f"peak_{which}_bytes", case)
 
 
 def test_what_has_no_schedule_has_no_peak():
-    subject = Subject(make_config(LAYERS["moa"] | dict(head_dim=1)), lengths(3, 11), Assumptions())
-    _, missing = memory.values(["peak_training_bytes"], subject)
+    case = Case("moa", make_config(LAYERS["moa"] | dict(head_dim=1)), lengths(3, 11))
+    _, missing = accounts.values(["peak_training_bytes"], case, FLOATS)
     assert missing == {"peak_training_bytes": "no schedule for experts of width 1, which make other reshapes copy"}
 
 
 def test_bytes_that_steps_move():
     config = make_config(LAYERS["mqa"])
-    subject = Subject(config, lengths(3, 11), Assumptions(context=13, generate=5, element_bytes=2))
+    case, given = Case("mqa", config, lengths(3, 11)), Assumptions(context=13, generate=5)
     weights = 2 * 13 * 35 + 2 * 13 * 7
 
     def step(stored):
         return 2 * (weights + 3 * 2 * 7 * stored + 3 * 2 * 7)
 
-    assert value("decode_bytes", subject) == step(13)
-    assert memory.generate_bytes(subject) == sum(step(stored) for stored in range(1, 6))
+    assert value("decode_bytes", case, given) == step(13)
+    assert value("generate_bytes", case, given) == sum(step(stored) for stored in range(1, 6))

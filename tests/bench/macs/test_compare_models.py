@@ -7,10 +7,11 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.bench.macs import subjects
+from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.turning import turns
 from headcount.formulas.symbols import symbol
+from headcount.models.configs.presets import assignments
 
 CLOSED = ["--counter", "closed-form"]
 BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
@@ -66,10 +67,10 @@ def test_as_executed_the_big_models_change_places_between_785_and_786_tokens(cap
 
 
 def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypatch):
-    def off_by_one(subject, counters, device):
-        return {"torch": subject.ledger.macs + (subject.preset == "transformer-big")}
+    def off_by_one(case, counters, device):
+        return {"torch": case.ledger.macs + (case.preset == "transformer-big")}
 
-    monkeypatch.setattr(subjects.Subject, "counted", off_by_one)
+    monkeypatch.setattr(cases, "counted", off_by_one)
     code, out, err = run(capsys, *BIG, "--counter", "torch", "--check")
     assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err
 
@@ -94,8 +95,8 @@ def test_both_sides_take_fields_of_their_own(capsys):
 
 def test_a_changed_field_may_hold_commas():
     text = "lightconv,encoder_kernel_sizes=3,7,decoder_kernel_sizes=5,d_ff=7"
-    assert subjects.assignments(text) == ["encoder_kernel_sizes=3,7", "decoder_kernel_sizes=5", "d_ff=7"]
-    config = subjects.parse(text, [], {}).config
+    assert assignments(text) == ["encoder_kernel_sizes=3,7", "decoder_kernel_sizes=5", "d_ff=7"]
+    config = cases.parse(text, [], {}).config
     assert (config.encoder_kernel_sizes, config.decoder_kernel_sizes, config.d_ff) == ((3, 7), (5,), 7)
 
 

@@ -1,0 +1,87 @@
+"""What can be compared: a preset with some of its fields changed, or a user's module; each as a case.
+
+Importable without torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headcount.bench.case import Case
+from headcount.bench.derive.__main__ import module_derivation
+from headcount.bench.errors import UsageError
+from headcount.bench.macs import module
+from headcount.bench.measure import measure
+from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.models.configs.presets import assignments, parse_overrides
+
+
+@dataclass(frozen=True)
+class ModuleCase:
+    """The module that ``spec`` builds for ``lengths``, counted in a process of its own.
+
+    It has no closed form but the one that running it gives.
+    """
+
+    name: str
+    spec: str
+    lengths: Mapping[str, int]
+    ledger: Ledger
+    preset: None = None
+
+    def letters(self) -> tuple[str, ...]:
+        """T, where the function takes it."""
+        return tuple(letter for letter in ("T",) if letter in self.lengths)
+
+    def uneven(self) -> tuple[str, ...]:
+        """None: a module's sizes are what its function makes of them."""
+        return ()
+
+    def ledger_in(self, letter: str, size: Size) -> Ledger:
+        """The derived polynomials in ``letter`` as a ledger; UsageError where the count is no polynomial."""
+        rest = {name: value for name, value in self.lengths.items() if name != letter}
+        found = module_derivation(self.spec, rest, {letter: max(2, self.lengths[letter])}, {letter: 1})
+        if found.witness:
+            raise UsageError(f"{self.name} has no closed form in {letter}: {found.witness}")
+        return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in found.by_kind.items()))
+
+    def at(self, letter: str, size: int) -> "ModuleCase":
+        """The module built with another size."""
+        return of_module(self.spec, {**self.lengths, letter: size})
+
+
+def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
+    """The module that ``spec`` builds, counted. Raises UsageError and CounterError as macs.module.count does."""
+    answer = module.count(spec, dict(sizes), [])
+    products = [Entry(e["path"], e["kind"], e["dims"], times=e["times"]) for e in answer["ledger"]]
+    # A weight without an operation of its own: whichever product uses it is counted above.
+    weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in answer["params"]]
+    name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
+    return ModuleCase(name, spec, sizes, Ledger((*products, *weights)))
+
+
+def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Case | ModuleCase:
+    """The case that ``NAME,FIELD=VALUE,…`` names, with the assignments of ``extra`` too; or a user's module,
+    ``FILE.py:FUNCTION,NAME=INTEGER,…``, which takes no more than its own.
+
+    Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist.
+    """
+    name = text.partition(",")[0]
+    if ":" in name:
+        return of_module(name, module.settings(assignments(text)))
+    full = ",".join((text, *extra))
+    case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
+    # A length that the model has no positions for is refused before anything is printed.
+    _ = case.ledger
+    return case
+
+
+def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
+    """Each counter's reading less what it adds by name, or why there is none; of a module the right count, whichever
+    counters the other side is read by."""
+    if isinstance(case, ModuleCase):
+        return dict.fromkeys(counters, case.ledger.macs)
+    taken = measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger).counts
+    return {
+        count.counter: count.reason if count.macs is None else count.macs - sum(count.additions.values())
+        for count in taken
+    }
