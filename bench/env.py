@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import headcount
+
 PACKAGES = ("torch", "triton", "ptflops", "fvcore", "numpy", "pytest-benchmark")
 FLAGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 
@@ -74,7 +76,7 @@ def gpu() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this package stands in."""
+    """The commit of the checkout that this runs from; None where it is installed, be it in somebody's repository."""
     return _git("rev-parse", "HEAD")
 
 
@@ -85,9 +87,11 @@ def dirty() -> bool | None:
 
 
 def _git(*words: str) -> str | None:
+    if not headcount.CHECKOUT:
+        return None
     try:
         done = subprocess.run(
-            ["git", *words], capture_output=True, text=True, timeout=10, cwd=Path(__file__).parent, check=True
+            ["git", *words], capture_output=True, text=True, timeout=10, cwd=headcount.CHECKOUT, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import headcount
 from headcount.bench.cli import Parser, run
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import EnvironmentMissing, UsageError
 
 PROG = "headcount"
 COMMANDS = {
@@ -43,6 +43,8 @@ def _main(words: list[str]) -> int:
             parser().parse_args(words[:1])
         raise UsageError(_unknown(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
     package, _ = COMMANDS[words[0]]
+    if package == "reports" and not headcount.CHECKOUT:
+        raise EnvironmentMissing("report writes the files of a checkout of the repository, and this copy is installed")
     return import_module(f"headcount.{package}.__main__").main(words[1:])
 
 
