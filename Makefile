@@ -38,4 +38,4 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) mutants .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis .benchmarks
