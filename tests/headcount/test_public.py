@@ -1,6 +1,7 @@
 """``import headcount as hc``: the names that it has, what they are, and that asking for one imports no other."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.models.configs.registry import VARIANTS
+from headcount.models.configs.registry import ATTENTIONS, VARIANTS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate")
@@ -84,3 +85,17 @@ def test_a_preset_is_built_and_costs_what_its_form_says():
     # a router, queries and outputs of K experts, one key and one value, scores and sums
     wanted = 2 * 3 * (7 * 13 + 2 * 11 * 7 * 17 + 2 * 7 * 17 + 2 * 11 * 3 * 17)
     assert hc.count(layer, x).macs == form.macs == wanted
+
+
+def test_the_readmes_examples_run():
+    """On meta, where no GPU is needed; its own module is a layer of the sizes that it states."""
+    examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    sizes = {"d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}
+    names = {"module": hc.build(ATTENTIONS["moa"](**sizes)), "x": torch.zeros(1, 7, 13)}
+    for text in examples:
+        exec(text.replace('"cuda"', '"meta"'), names)
+    assert (
+        names["layer"].macs == 128 * 512 * 32 + 2 * 16 * 128 * 512 * 256 + 2 * 128 * 512 * 256 + 2 * 16 * 128**2 * 256
+    )
+    assert names["model"].encoder.layers
