@@ -24,7 +24,8 @@ lint: $(VENV)/.stamp
 
 # The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp
-	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks --benchmark-only --benchmark-json=reports/records/commands.json -k commands
+	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_commands.py --benchmark-json=reports/records/commands.json
+	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_limits.py
 
 mutate: $(VENV)/.stamp
 	$(INSTALL) -e '.[mutate]' >&2
