@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.kernels.choose import REFERENCE, select_arm
-from headcount.models.moa import ExpertLinear
 from headcount.models.resolve import make_module
 
 
@@ -75,8 +74,8 @@ def example_inputs(
 
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int) -> None:
-    """Glorot-uniform products, N(0, 1/d_m) embeddings, zero biases, identity norms; a module's own
-    ``initial_values``, by parameter name, where it has them."""
+    """Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
+    biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them."""
     generator = torch.Generator().manual_seed(seed)
     done = set()
     for owner in model.modules():
@@ -92,13 +91,13 @@ def _initialise(model: nn.Module, seed: int) -> None:
 
 
 def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
-    if isinstance(module, nn.LayerNorm):
-        return torch.ones(shape) if name == "weight" else torch.zeros(shape)
     if name == "bias":
         return torch.zeros(shape)
-    if isinstance(module, nn.Embedding):
+    if hasattr(module, "normalized_shape"):
+        return torch.ones(shape)
+    if hasattr(module, "embedding_dim"):
         return torch.randn(shape, generator=generator) * module.embedding_dim**-0.5
-    if isinstance(module, nn.Linear | ExpertLinear):
+    if hasattr(module, "in_features"):
         bound = (6 / (module.in_features + module.out_features)) ** 0.5
         return (torch.rand(shape, generator=generator) * 2 - 1) * bound
     raise TypeError(f"no initialisation for {name} of {type(module).__name__}")

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
-from headcount.models.router import Recorded, Routing
+from headcount.models.configs.moh import Gates, MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import Router as Scoring
+from headcount.models.router import Router, Routing
 
 
 class HeadGates(NamedTuple):
@@ -17,7 +18,7 @@ class HeadGates(NamedTuple):
     gates: Float[Tensor, "batch tgt k"]
 
 
-class HeadRouter(nn.Module):
+class HeadRouter(Router):
     """Two-stage routing: within the shared heads and within the routed ones, then between the two groups.
 
     ``printed`` gates (Eq. 5-6): alpha_1 Softmax(W_s x)_i for a shared head, alpha_2 Softmax(W_r x)_i for a
@@ -30,22 +31,22 @@ class HeadRouter(nn.Module):
     rotary positions; gates are 1 for the selected heads, with the gradient of the probability of that score
     (Eq. 9-10).
 
-    The last routing of the routed heads, numbered from 0, is kept in ``recorded`` while training, or where
-    ``record_routing`` is set; models/losses.py reads it there.
+    What is recorded is the routing of the routed heads, numbered from 0.
     """
 
     def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
-        super().__init__()
+        super().__init__(config.num_routed_heads, config.top_k)
         self.config = config
-        self.num_experts = config.num_routed_heads
-        self.top_k = config.top_k
         s, d_model = config.num_shared_heads, config.d_model
-        linear = config.router == "linear"
+        linear = config.router is Scoring.LINEAR
         self.routed_proj = nn.Linear(d_model, self.num_experts, bias=False) if linear and self.top_k else None
         self.shared_proj = nn.Linear(d_model, s, bias=False) if linear and s > 1 else None
         self.group_proj = nn.Linear(d_model, 2, bias=False) if linear and s and self.top_k else None
-        self.record_routing = False
-        self.recorded: Recorded | None = None
+
+    @property
+    def routing_projection(self) -> nn.Linear | None:
+        """W_r, where there is one."""
+        return self.routed_proj
 
     def forward(
         self,
@@ -54,8 +55,8 @@ class HeadRouter(nn.Module):
         query: Float[Tensor, "batch tgt heads head_dim"] | None = None,
     ) -> HeadGates:
         """Route tokens (B, T, d_m); a ``query_norm`` router reads ``query`` (B, T, h, d_h) instead."""
-        s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates == "released"
-        by_norm = self.config.router == "query_norm"
+        s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates is Gates.RELEASED
+        by_norm = self.config.router is Scoring.QUERY_NORM
         ones = x.new_ones(()).expand(*x.shape[:2], 1)
         indices, gates = [], []
         if s:
@@ -67,7 +68,7 @@ class HeadRouter(nn.Module):
             logits = self._norms(query[:, :, s:]) if by_norm else self.routed_proj(x)
             probs = torch.softmax(logits, dim=-1)
             weights, selected = torch.topk(probs, r, dim=-1)
-            self._record(Routing(weights, selected, logits, probs), padding_mask)
+            self.record(Routing(weights, selected, logits, probs), padding_mask)
             indices.append(selected + s)
             if by_norm:
                 weights = 1 + weights - weights.detach()
@@ -84,7 +85,3 @@ class HeadRouter(nn.Module):
         # no gradient through a norm of 0, and no division by a standard deviation of 0
         tiny = torch.finfo(norms.dtype).tiny
         return norms / norms.std(dim=-1, keepdim=True).clamp(min=tiny)
-
-    def _record(self, routing: Routing, padding_mask: Tensor | None) -> None:
-        # nothing is kept in plain inference: a stored tensor would outlive the forward
-        self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None

@@ -5,15 +5,20 @@ of their last forward. Padded query tokens count nowhere.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.head_router import HeadRouter
-from headcount.models.router import Recorded, TopKRouter
+from headcount.models.router import Recorded, Router
 
-Router = TopKRouter | HeadRouter
+
+class RoutingLoss(NamedTuple):
+    """What a routed layer adds to the loss of its model: summed over layers, or ``averaged`` over them."""
+
+    value: Float[Tensor, ""]
+    averaged: bool = False
 
 
 def expert_counts(
@@ -77,7 +82,7 @@ def routed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The layers of ``model`` that route tokens, by module path ("" for ``model`` itself)."""
     for path, module in model.named_modules():
         router = getattr(module, "router", None)
-        # a MoH layer without routed heads has no routing
+        # a layer that routes no heads has no routing
         if isinstance(router, Router) and router.top_k:
             yield path, module
 
@@ -89,27 +94,19 @@ def record_routing(model: nn.Module, enabled: bool = True) -> None:
 
 
 def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""]:
-    """Sum over MoA layers of alpha L_a + beta L_z (second part of Eq. 17), and beta L_b of MoH layers; else 0.
+    """What every routed layer's ``routing_loss`` says of its last forward, together; 0 without such layers.
 
-    MoH's is the sum of L_b over its layers with ``printed`` gates, the mean of E L_b with ``released`` ones.
-    alpha and beta are balance_loss_weight and z_loss_weight of the layer's config; MoH's beta is the former.
     Raises RuntimeError where no forward was recorded.
     """
     total = next(model.parameters()).new_zeros(())
-    released = []
+    averaged = []
     for path, module in routed_modules(model):
-        (_, indices, logits, probs), padding_mask = _recorded(path, module.router)
-        if isinstance(module.router, HeadRouter):
-            loss = module.config.balance_loss_weight * head_balance_loss(probs, indices, padding_mask)
-            if module.config.gates == "released":
-                released.append(module.router.num_experts * loss)
-            else:
-                total = total + loss
-            continue
-        balance = balance_loss(probs, indices, padding_mask)
-        z = z_loss(logits, padding_mask)
-        total = total + module.config.balance_loss_weight * balance + module.config.z_loss_weight * z
-    return total + torch.stack(released).mean() if released else total
+        loss = module.routing_loss(_recorded(path, module.router))
+        if loss.averaged:
+            averaged.append(loss.value)
+        else:
+            total = total + loss.value
+    return total + torch.stack(averaged).mean() if averaged else total
 
 
 def tokens_per_expert(model: nn.Module) -> dict[str, Int[Tensor, "num_experts"]]:

@@ -3,11 +3,10 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.attention import attend, own_projection, split_heads, zero_padded
+from headcount.models.attention import own_projection, split_heads, zero_padded
 from headcount.models.cache import Cached, KeyValueCache, keys_and_values
 from headcount.models.configs.mha import MultiHeadAttentionConfig
-from headcount.models.kernels.choose import REFERENCE, Selectable
-from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.choose import Selectable
 from headcount.models.rotary import Rotary, rotate
 
 
@@ -18,11 +17,8 @@ class MultiHeadAttention(Cached, Selectable):
     core alone; ``auto`` is ``fused``.
     """
 
-    arms = {REFERENCE: attend, "fused": fused_attend}
-
     def __init__(self, config: MultiHeadAttentionConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.q_proj = nn.Linear(config.d_model, width, bias=config.bias)
         self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)

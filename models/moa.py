@@ -10,12 +10,10 @@ from torch import Tensor, nn
 from headcount.models.attention import attend, own_projection, zero_padded
 from headcount.models.cache import Cached, KeyValueCache, keys_and_values
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.kernels.choose import REFERENCE, Selectable
-from headcount.models.kernels.dense_all import dense_all
+from headcount.models.kernels.choose import Selectable
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.grouped import grouped
-from headcount.models.kernels.loop import loop
-from headcount.models.router import TopKRouter
+from headcount.models.losses import RoutingLoss, balance_loss, z_loss
+from headcount.models.router import Recorded, TopKRouter
 
 GATHERED_BYTES = 16 * 2**20
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
@@ -84,6 +82,9 @@ def reference(
     return layer.out_proj(out, routing.indices, routing.weights).sum(dim=2)
 
 
+gathered = partial(reference, attend=fused_attend)
+
+
 def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
     """What ``auto`` runs: all experts at once where all are selected anyway, else rows grouped by expert.
 
@@ -104,17 +105,8 @@ class MixtureOfAttentionHeads(Cached, Selectable):
     core is multi-query attention with K query heads.
     """
 
-    arms = {
-        REFERENCE: reference,
-        "gathered": partial(reference, attend=fused_attend),
-        "dense-all": dense_all,
-        "grouped": grouped,
-        "loop": loop,
-    }
-
     def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         d_model, num_experts, head_dim = config.d_model, config.num_experts, config.head_dim
         self.router = TopKRouter(d_model, num_experts, config.top_k, config.renormalise, config.noisy)
         self.q_proj = ExpertLinear(num_experts, d_model, head_dim, bias=config.bias)
@@ -151,6 +143,12 @@ class MixtureOfAttentionHeads(Cached, Selectable):
             dropout=self.config.attention_dropout if self.training else 0.0,
         )
         return zero_padded(out, query_padding_mask)
+
+    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
+        """alpha L_a + beta L_z (second part of Eq. 17), with the config's balance_loss_weight and z_loss_weight."""
+        (_, indices, logits, probs), padding_mask = recorded
+        balance = self.config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
+        return RoutingLoss(balance + self.config.z_loss_weight * z_loss(logits, padding_mask))
 
     def automatic(self, query: Tensor) -> str:
         """The rule of :func:`automatic_for`."""

@@ -16,12 +16,14 @@ from headcount.models.attention import (
     zero_padded,
 )
 from headcount.models.cache import Cached, KeyValueCache, keys_and_values
-from headcount.models.configs.moh import Form, MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import Form, Gates, MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import Router as Scoring
 from headcount.models.head_router import HeadGates, HeadRouter
 from headcount.models.kernels.choose import REFERENCE, Selectable
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.ragged import ragged
+from headcount.models.losses import RoutingLoss, head_balance_loss
 from headcount.models.rotary import Rotary, rotate
+from headcount.models.router import Recorded
 
 GATHERED_BYTES = 16 * 2**20
 
@@ -35,6 +37,9 @@ def released(layer, x, key, value, *, query_padding_mask, rotary, attend=attend,
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
 
 
+fused = partial(released, attend=fused_attend)
+
+
 class MixtureOfHeadAttention(Cached, Selectable):
     """MoH(X, X') = sum_i g_i H^i W_O^i, H^i = Softmax(X W_Q^i (X' W_K^i)^T / sqrt(d_h)) X' W_V^i (Eq. 3-4).
 
@@ -44,18 +49,12 @@ class MixtureOfHeadAttention(Cached, Selectable):
     A released layer can also be run ``fused``, and ``ragged``, which skips unselected heads on real hardware.
     """
 
-    arms = {REFERENCE: released, "fused": partial(released, attend=fused_attend), "ragged": ragged}
-
     def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
-        super().__init__()
-        self.config = config
-        if config.form is Form.IDEAL:
-            # its projections are of another kind, and take no other path
-            self.arms = {REFERENCE: released}
+        super().__init__(config)
         width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.router = HeadRouter(config)
         ideal = config.form is Form.IDEAL
-        query = SelectedQueries if ideal and config.router == "linear" else nn.Linear
+        query = SelectedQueries if ideal and config.router is Scoring.LINEAR else nn.Linear
         self.q_proj = query(config.d_model, width, bias=config.bias)
         self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
         self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
@@ -90,6 +89,13 @@ class MixtureOfHeadAttention(Cached, Selectable):
             out = chosen(self, query, k, v, **masks, rotary=rotary, dropout=self._dropout())
         return zero_padded(out, query_padding_mask)
 
+    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
+        """beta L_b (Eq. 7), with beta the config's balance_loss_weight; E beta L_b, averaged, as the released code."""
+        (_, indices, _, probs), padding_mask = recorded
+        loss = self.config.balance_loss_weight * head_balance_loss(probs, indices, padding_mask)
+        released = self.config.gates is Gates.RELEASED
+        return RoutingLoss(self.router.num_experts * loss if released else loss, averaged=released)
+
     def automatic(self, query: Tensor) -> str:
         """``fused`` for the released form: ``ragged`` has no masks, so it is taken only where it is asked for."""
         return "fused" if self.config.form is Form.RELEASED else REFERENCE
@@ -102,14 +108,14 @@ class MixtureOfHeadAttention(Cached, Selectable):
 
     def route(self, x: Tensor, padding_mask: Tensor | None, query: Tensor | None) -> HeadGates:
         """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions."""
-        return self.router(x, padding_mask, query if self.config.router == "query_norm" else None)
+        return self.router(x, padding_mask, query if self.config.router is Scoring.QUERY_NORM else None)
 
     def _dropout(self) -> float:
         return self.config.attention_dropout if self.training else 0.0
 
     def _ideal(self, x, key, value, causal, key_padding_mask, query_padding_mask, rotary):
         head_dim = self.config.head_dim
-        if self.config.router == "query_norm":
+        if self.config.router is Scoring.QUERY_NORM:
             query = split_heads(self.q_proj(x), head_dim)
             selected, gates = self.route(x, query_padding_mask, query)
             query = query.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))

@@ -1,6 +1,8 @@
 """From a config to the module it describes."""
 
+import functools
 import pkgutil
+from collections.abc import Callable
 
 from torch import nn
 
@@ -15,3 +17,9 @@ def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
     if config.module is None:
         raise ConfigError(f"{config.variant} has a closed form only, no module")
     return pkgutil.resolve_name(f"headcount.models.{config.variant}:{config.module}")(config)
+
+
+@functools.cache
+def arm_function(target: str) -> Callable:
+    """The function of an arm by its ``target``; only now is its file imported."""
+    return pkgutil.resolve_name(f"headcount.models.{target}")

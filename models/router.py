@@ -24,28 +24,51 @@ class Recorded(NamedTuple):
     padding_mask: Bool[Tensor, "batch tgt"] | None
 
 
-class TopKRouter(nn.Module):
+class Router(nn.Module):
+    """Chooses ``top_k`` of ``num_experts`` for each token.
+
+    The last routing is kept in ``recorded`` while training, or where ``record_routing`` is set; models/losses.py
+    reads it there.
+    """
+
+    def __init__(self, num_experts: int, top_k: int) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.top_k = top_k
+        self.record_routing = False
+        self.recorded: Recorded | None = None
+
+    @property
+    def routing_projection(self) -> nn.Linear | None:
+        """The matrix whose row e gives the logit of expert e; None for a router without one."""
+        return None
+
+    def record(self, routing: Routing, padding_mask: Bool[Tensor, "batch tgt"] | None) -> None:
+        """Keep a routing where it is wanted."""
+        # nothing is kept in plain inference: a stored tensor would outlive the forward
+        self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None
+
+
+class TopKRouter(Router):
     """p = Softmax(x W_g) (Eq. 7), G(x) = TopK(p, K) (Eq. 8), w_i = p_i / Detach(sum_{j in G} p_j) (Eq. 9).
 
     ``renormalise=False`` takes w_i = p_i, as the authors' released code does. With ``noisy`` the logits get
     N(0, 1) * Softplus(x W_noise) added in training (Eq. 3). Padded tokens are routed like any other, so that
     shapes do not depend on a mask.
-
-    The last routing is kept in ``recorded`` while training, or where ``record_routing`` is set;
-    models/losses.py reads it there.
     """
 
     def __init__(
         self, d_model: int, num_experts: int, top_k: int, renormalise: bool = True, noisy: bool = False
     ) -> None:
-        super().__init__()
-        self.num_experts = num_experts
-        self.top_k = top_k
+        super().__init__(num_experts, top_k)
         self.renormalise = renormalise
         self.proj = nn.Linear(d_model, num_experts, bias=False)
         self.noise_proj = nn.Linear(d_model, num_experts, bias=False) if noisy else None
-        self.record_routing = False
-        self.recorded: Recorded | None = None
+
+    @property
+    def routing_projection(self) -> nn.Linear:
+        """W_g."""
+        return self.proj
 
     def forward(
         self,
@@ -70,7 +93,5 @@ class TopKRouter(nn.Module):
         if self.renormalise:
             weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)
-        # nothing is kept in plain inference: a stored tensor would outlive the forward
-        keep = self.training or self.record_routing
-        self.recorded = Recorded(routing, padding_mask) if keep else None
+        self.record(routing, padding_mask)
         return routing

@@ -71,5 +71,4 @@ def steerable(layer: nn.Module) -> int:
 
 
 def _routing_projection(layer: nn.Module) -> nn.Linear | None:
-    router = getattr(layer, "router", None)
-    return getattr(router, "proj", None) or getattr(router, "routed_proj", None)
+    return getattr(getattr(layer, "router", None), "routing_projection", None)

@@ -40,12 +40,42 @@ def same_width(d_model: int, *layers: "Lettered") -> None:
             raise ConfigError(f"d_model of the attention must be the model's {d_model}, not {layer.d_model}")
 
 
+def takes_rotary(layer: "AttentionConfig") -> None:
+    """ConfigError, with those that do, where an attention takes no rotary positions."""
+    one_of(tuple(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary), attention=layer.variant)
+
+
 def named(config: Any, **kinds: type[StrEnum]) -> None:
     """Make members of fields that were given as texts; ConfigError with the choices for one that is none."""
     for field, kind in kinds.items():
         value = getattr(config, field)
         one_of(tuple(member.value for member in kind), **{field: value})
         object.__setattr__(config, field, kind(value))
+
+
+class Arm(NamedTuple):
+    """One way to run a layer, on the parameters of the reference and with its results.
+
+    ``target`` is its function below headcount.models, imported only when it runs. ``timed``: whether a benchmark
+    takes it unless it is asked for others. ``masks``: whether it takes causal and padding masks, and so decodes.
+    ``form``: the form whose ledger says what it needs, where that is not the configuration's own.
+    """
+
+    name: str
+    target: str
+    timed: bool = True
+    masks: bool = True
+    form: str | None = None
+
+
+class ByForm:
+    """A class attribute that depends on the configuration's ``form``; the class itself answers for the first."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+    def __get__(self, config: Any, owner: type) -> Any:
+        return next(iter(self.values.values())) if config is None else self.values[config.form]
 
 
 class Input(NamedTuple):
@@ -90,9 +120,20 @@ class Lettered:
 
 
 class AttentionConfig(Lettered):
-    """One attention layer, in a model or by itself."""
+    """One attention layer, in a model or by itself.
+
+    ``arms``: how its module can be run, the reference first. ``rotary``: whether it takes rotary positions.
+    """
+
+    arms: ClassVar[tuple[Arm, ...]] = ()
+    rotary: ClassVar[bool] = False
 
     d_model: int
+
+    @property
+    def steerable(self) -> bool:
+        """Whether its module has a linear router that can be told which tokens go where: ``routing_projection``."""
+        return False
 
 
 class ModelConfig(Lettered):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, at_least, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, probability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,11 @@ class MultiHeadAttentionConfig(AttentionConfig):
         "g": "num_kv_heads",
         "bias": "bias",
     }
+    arms: ClassVar[tuple[Arm, ...]] = (
+        Arm("reference", "attention:attend", timed=False),
+        Arm("fused", "kernels.fused:fused_attend"),
+    )
+    rotary: ClassVar[bool] = True
 
     d_model: int
     num_heads: int

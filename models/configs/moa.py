@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, at_least, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, probability
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,13 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         "noisy": "noisy",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
+    arms: ClassVar[tuple[Arm, ...]] = (
+        Arm("reference", "moa:reference", timed=False),
+        Arm("gathered", "moa:gathered", timed=False),
+        Arm("dense-all", "kernels.dense_all:dense_all"),
+        Arm("grouped", "kernels.grouped:grouped"),
+        Arm("loop", "kernels.loop:loop"),
+    )
 
     d_model: int
     num_experts: int
@@ -44,6 +51,11 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         at_least(0, balance_loss_weight=self.balance_loss_weight, z_loss_weight=self.z_loss_weight)
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
+
+    @property
+    def steerable(self) -> bool:
+        """Its router is linear."""
+        return True
 
 
 CONFIG = MixtureOfAttentionHeadsConfig

@@ -13,6 +13,7 @@ from headcount.models.configs.base import (
     one_of,
     probability,
     same_width,
+    takes_rotary,
 )
 
 
@@ -164,12 +165,6 @@ class Layered(ModelConfig):
         """The first layer's attention; variant and width are the same in all."""
         return self.layers[0]
 
-    def check_layers(self, variants: tuple[str, ...]) -> None:
-        """ConfigError where an attention is none of ``variants`` or of another width."""
-        for layer in self.layers:
-            one_of(variants, attention=layer.variant)
-        same_width(self.d_model, *self.layers)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(Layered):
@@ -193,8 +188,9 @@ class LlamaConfig(Layered):
     def __post_init__(self):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, num_layers=self.num_layers, vocab_size=self.vocab_size)
         at_least(1, context_len=self.context_len, rope_theta=self.rope_theta)
-        self.check_layers(("mha", "moh"))
+        same_width(self.d_model, *self.layers)
         for layer in self.layers:
+            takes_rotary(layer)
             if layer.head_dim % 2:
                 raise ConfigError(f"head_dim must be even for rotary positions, not {layer.head_dim}")
 
@@ -248,7 +244,7 @@ class DiffusionTransformerConfig(Layered):
         at_least(1, d_model=self.d_model, num_layers=self.num_layers, patch_size=self.patch_size)
         at_least(1, latent_size=self.latent_size, latent_channels=self.latent_channels, mlp_ratio=self.mlp_ratio)
         at_least(1, num_classes=self.num_classes, frequency_width=self.frequency_width)
-        self.check_layers(("mha", "moh"))
+        same_width(self.d_model, *self.layers)
         if self.latent_size % self.patch_size:
             raise ConfigError(
                 f"patch_size must divide latent_size, and {self.patch_size} does not divide {self.latent_size}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, at_least, named, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ByForm, ConfigError, at_least, named, probability
 from headcount.models.configs.mha import derive_heads
 
 
@@ -54,6 +54,15 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
         "form": "form",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
+    arms: ClassVar[tuple[Arm, ...]] = ByForm(
+        released=(
+            Arm("reference", "moh:released", timed=False),
+            Arm("fused", "moh:fused"),
+            Arm("ragged", "kernels.ragged:ragged", masks=False, form=Form.IDEAL),
+        ),
+        ideal=(Arm("reference", "moh:released"),),
+    )
+    rotary: ClassVar[bool] = True
 
     d_model: int
     num_heads: int
@@ -97,6 +106,11 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
     def num_active_heads(self) -> int:
         """k = s + r, the heads that each token uses."""
         return self.num_shared_heads + self.top_k
+
+    @property
+    def steerable(self) -> bool:
+        """Whether heads are chosen by a matrix."""
+        return self.router is Router.LINEAR and self.top_k > 0
 
 
 CONFIG = MixtureOfHeadAttentionConfig

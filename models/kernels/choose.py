@@ -3,12 +3,12 @@
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from headcount.models.configs.base import ConfigError
+from headcount.models.configs.base import AttentionConfig, ConfigError
+from headcount.models.resolve import arm_function
 
 REFERENCE, AUTO = "reference", "auto"
 
@@ -16,16 +16,15 @@ _log = logging.getLogger("headcount.kernels")
 
 
 class Selectable(nn.Module, ABC):
-    """A layer with several arms of the same function, all on the parameters of the reference.
+    """A layer with the arms of its ``config``: the same function, on the parameters of the reference.
 
-    ``arm`` is a name from ``arms``, or ``auto``; ``arm_used`` is the name that
-    the last forward ran, None before the first.
+    ``arm`` is the name of one of them, or ``auto``; ``arm_used`` is the name that the last forward ran, None before
+    the first.
     """
 
-    arms: ClassVar[Mapping[str, Callable]]
-
-    def __init__(self) -> None:
+    def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
+        self.config = config
         self.arm = REFERENCE
         self.arm_used: str | None = None
 
@@ -49,13 +48,14 @@ class Selectable(nn.Module, ABC):
                 f"{query.device}: auto runs {name}",
             )
         self.arm_used = name
-        return self.arms[name]
+        return arm_function(next(arm.target for arm in self.config.arms if arm.name == name))
 
 
 def check(layer: Selectable, name: str) -> None:
     """Raise ConfigError, with the valid choices, where ``layer`` has no arm called ``name``."""
-    if name != AUTO and name not in layer.arms:
-        choices = ", ".join((*layer.arms, AUTO))
+    names = [arm.name for arm in layer.config.arms] + [AUTO]
+    if name not in names:
+        choices = ", ".join(names)
         raise ConfigError(f"unknown arm {name!r} of {layer.config.variant}; choose from {choices}")
 
 

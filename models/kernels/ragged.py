@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.moh import Router
 from headcount.models.kernels.segments import Segments, collect, make_segments, spread
 from headcount.models.rotary import Rotary, rotate
 
@@ -40,7 +41,7 @@ def ragged(
 def _packed_by_head(layer, x, key, value, query_padding_mask, rotary):
     """Products head by head over the rows that selected it; sizes lie on the host."""
     config, head_dim = layer.config, layer.config.head_dim
-    by_norm = config.router == "query_norm"
+    by_norm = config.router is Router.QUERY_NORM
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if by_norm else None
     selected, gates = layer.route(x, query_padding_mask, full)
     segments = make_segments(selected, config.num_heads)
@@ -86,7 +87,7 @@ def _packed_on_device(layer, x, key, value, query_padding_mask, rotary, varlen: 
     """
     config, head_dim = layer.config, layer.config.head_dim
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
-    selected, gates = layer.route(x, query_padding_mask, full if config.router == "query_norm" else None)
+    selected, gates = layer.route(x, query_padding_mask, full if config.router is Router.QUERY_NORM else None)
     query = rotate(full, rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
     batch_size, src_len, num_kv_heads, _ = key.shape

@@ -42,6 +42,7 @@ CASES = {
     "llama-moh-norm": (LLAMA | NORM, dict(batch_size=3, seq_len=17)),
     "llama-moh-norm-ideal": (LLAMA | NORM | IDEAL, dict(batch_size=3, seq_len=17)),
     "dit": (DIT | MHA | dict(head_dim=11), dict(batch_size=3)),
+    "dit-moa": (DIT | MOA, dict(batch_size=3)),
     "dit-moh": (DIT | MOH | LAYERS | dict(bias=True), dict(batch_size=3)),
     "dit-moh-ideal": (DIT | MOH | LAYERS | IDEAL | dict(bias=True), dict(batch_size=3)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),

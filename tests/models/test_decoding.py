@@ -18,11 +18,10 @@ LAYERS = {
     "gqa-h6-g2-dm13-D5": MultiHeadAttentionConfig(d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
     "mqa-h7-g1-dm11-D3": MultiHeadAttentionConfig(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3),
 }
-IMPLEMENTATIONS = {"moa": ["reference", "gathered", "dense-all", "grouped", "loop", "auto"]}
 CASES = [
     (case, name)
     for case, config in LAYERS.items()
-    for name in IMPLEMENTATIONS.get(config.variant, ["reference", "fused", "auto"])
+    for name in (*(arm.name for arm in config.arms if arm.masks), "auto")
 ]
 CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 1, 1, 1], "chunks": [5, 1, 4, 3]}
 MODEL = dict(

@@ -27,7 +27,7 @@ MHA = {
     "h7-g1-dm11-D3": dict(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3, bias=False),
 }
 # grouped-mm: the path that CUDA takes, on the CPU, where torch computes it in float32 at most
-ARMS = ["gathered", "dense-all", "grouped", "grouped-mm", "loop"]
+ARMS = [*(arm.name for arm in MixtureOfAttentionHeadsConfig.arms if arm.name != "reference"), "grouped-mm"]
 TOLERANCE = {torch.float64: dict(rtol=1e-10, atol=1e-12), torch.float32: dict(rtol=1e-4, atol=2e-5)}
 
 

@@ -1,6 +1,9 @@
 """Which arm runs: by name or by the rule of auto, readable afterwards, logged once."""
 
 import logging
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.registry import ATTENTIONS
 from headcount.models.kernels import grouped
 from headcount.models.kernels.choose import Selectable, arms_used, say_once, select_arm
 from headcount.models.moa import automatic_for
@@ -69,7 +73,7 @@ def test_the_rule_of_auto(top_k, num_experts, num_tokens, dtype, device, used):
     assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
 
 
-@pytest.mark.parametrize("arm", ["reference", "gathered", "dense-all", "grouped", "loop"])
+@pytest.mark.parametrize("arm", [arm.name for arm in SOME.arms])
 def test_a_model_tells_what_each_of_its_layers_ran(arm):
     model = build(make_config(MODEL), arm=arm)
     assert set(arms_used(model).values()) == {None}
@@ -82,7 +86,7 @@ def test_a_model_tells_what_each_of_its_layers_ran(arm):
     }
 
 
-@pytest.mark.parametrize("arm", ["gathered", "dense-all", "grouped", "loop", "auto"])
+@pytest.mark.parametrize("arm", [*(arm.name for arm in SOME.arms), "auto"])
 def test_parameters_are_those_of_the_reference(arm):
     expected, actual = build(SOME).state_dict(), build(SOME, arm=arm).state_dict()
     assert list(actual) == list(expected)
@@ -165,3 +169,30 @@ def test_grouped_says_once_that_it_pads_and_copies_weights(caplog):
     assert [record.message for record in caplog.records] == [
         "grouped pads 11x5 to multiples of 4, and copies the weights for it"
     ]
+
+
+@pytest.mark.parametrize("cls", ATTENTIONS.values(), ids=ATTENTIONS)
+def test_the_first_arm_is_the_reference_and_names_are_told_once(cls):
+    names = [arm.name for arm in cls.arms]
+    assert names[:1] == ["reference"] * (cls.module is not None) and len(set(names)) == len(names)
+    assert "auto" not in names
+
+
+def test_an_arm_is_imported_when_it_runs_and_not_before():
+    code = """
+import sys, torch
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+layer = build(make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5)), arm="loop")
+assert "headcount.models.kernels.loop" not in sys.modules
+layer(torch.zeros(2, 3, 11))
+assert "headcount.models.kernels.loop" in sys.modules and "headcount.models.kernels.grouped" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_mixture_of_heads_has_the_arms_of_its_form():
+    released = make_config(dict(attention="moh", d_model=12, num_heads=4, num_shared_heads=2, top_k=1))
+    assert [arm.name for arm in released.arms] == ["reference", "fused", "ragged"]
+    assert [arm.name for arm in replace(released, form="ideal").arms] == ["reference"]
+    assert [(arm.name, arm.form) for arm in released.arms if not arm.masks or arm.form] == [("ragged", "ideal")]
