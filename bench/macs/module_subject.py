@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headcount.bench.derive.__main__ import module_derivation
+from sympy import sympify
+
 from headcount.bench.errors import UsageError
+from headcount.bench.isolated.ask import ask
 from headcount.bench.macs import module
 from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.formulas.symbols import symbol
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,12 @@ class ModuleSubject:
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """The derived polynomials in ``letter`` as a ledger; UsageError where the count is no polynomial."""
         rest = {name: value for name, value in self.sizes.items() if name != letter}
-        found = module_derivation(self.preset, rest, {letter: max(2, self.sizes[letter])}, {letter: 1})
-        if found.witness:
-            raise UsageError(f"{self.name} has no closed form in {letter}: {found.witness}")
-        return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in found.by_kind.items()))
+        start = {letter: max(2, self.sizes[letter])}
+        found = ask("derive", self.preset, settings=rest, base=start, step={letter: 1})
+        if found["witness"]:
+            raise UsageError(f"{self.name} has no closed form in {letter}: {found['witness']}")
+        forms = {kind: sympify(text, locals={letter: symbol(letter)}) for kind, text in found["by_kind"].items()}
+        return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
     def at(self, letter: str, size: int) -> "ModuleSubject":
         """The module built with another size."""
