@@ -13,23 +13,18 @@ point of the grid.
 """
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
-from headcount.bench.macs.module import OURS, environment, settings
+from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.render import FORMATS, Row, Section, emit
 from headcount.bench.table import Column, Table, open_output
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
-_START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.derive_child import main; sys.exit(main())"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -96,29 +91,11 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
 
 
 def _of_module(args, names: tuple[str, ...]) -> list[Section]:
-    from headcount.bench.derive.derivation import starts
+    from headcount.bench.derive.derived import from_record, starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
-    return _sections(args.module, names, module_derivation(args.module, settings(args.set), base, step), {}, None)
-
-
-def module_derivation(spec: str, given: dict[str, int], base: dict[str, int], step: dict[str, int]):
-    """The derivation of the module that ``spec`` builds, made in a process of its own. UsageError where the
-    factory is at fault, or cannot be built at a point."""
-    from headcount.bench.derive.derivation import from_record
-
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "answer.json"
-        request = {"spec": spec, "settings": given, "base": base, "step": step, "ours": OURS, "out": str(out)}
-        command = [sys.executable, "-P", "-c", _START.format(ours=OURS)]
-        request["here"] = str(Path.cwd().resolve())
-        done = subprocess.run(command, input=json.dumps(request), text=True, env=environment())
-        if not out.exists():
-            raise UsageError(f"{spec} ended the process that ran it, with exit code {done.returncode}")
-        answer = json.loads(out.read_text())
-    if "error" in answer:
-        raise UsageError(f"{spec}: {answer['error']}")
-    return from_record(answer, tuple(base))
+    found = ask("derive", args.module, settings=settings(args.set), base=base, step=step)
+    return _sections(args.module, names, from_record(found, names), {}, None)
 
 
 def _sections(title: str, names, found, letters: dict[str, str], closed) -> list[Section]:

@@ -1,7 +1,8 @@
 """The closed form of a module, found by running it: with symbols in one run, else from counts on a grid."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -9,26 +10,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.counters.undisturbed import one_thread
+from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import text
 from headcount.bench.derive.interpolate import Grid, NoPolynomial, at, confirm, interpolate, through
 from headcount.bench.derive.symbolic import Build, NotSymbolic, SymbolicCount, no_initialisation, quiet, run
+from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
-
-PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
-"""Where counting starts, one for each size that is given no start of its own."""
-STARTS = {
-    "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
-    "N": 1, "N_enc": 1, "N_dec": 1,
-}  # fmt: skip
-"""Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
-
-
-def starts(letters: Mapping[str, str]) -> dict[str, int]:
-    """A start for each name, by its letter: one that fits the letter's meaning, else a prime of its own."""
-    free = iter(prime for prime in PRIMES if prime not in STARTS.values())
-    return {name: STARTS.get(letter) or STARTS.get(name) or next(free, 53) for name, letter in letters.items()}
-
 
 LINE_OF_RUNS = 5
 """Points along a size that is a number while others are symbols: four fix the degree, one shows no polynomial."""
@@ -40,41 +28,25 @@ class CannotBuild(Exception):
     exit_code = 2
 
 
-@dataclass(frozen=True)
-class Derivation:
-    """MACs by kind as polynomials in the sizes; how they were found; where that holds, or why there is none.
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of the derivation of a user's module, for bench.isolated.answer.
 
-    ``by_kind`` is empty where the count is no polynomial, and ``witness`` says so with the point that breaks it.
-    ``layout`` are comparisons by which torch chose how tensors lie in memory.
+    ``request`` holds spec, here, settings, base and step. Raises UserCodeError, also for operations that nobody knows.
     """
+    spec, given = request["spec"], request["settings"]
+    function = load(spec, Path(request["here"]))
+    check_settings(spec, function, {**given, **request["base"]})
 
-    by_kind: Mapping[str, sympy.Expr]
-    method: str
-    domain: tuple[str, ...] = ()
-    layout: tuple[str, ...] = ()
-    witness: str | None = None
+    def made(**sizes):
+        module, args, kwargs = build(spec, function, {**given, **sizes})
+        return module.eval(), args, kwargs
 
-    @property
-    def total(self) -> sympy.Expr:
-        """All kinds together."""
-        return sympy.expand(sum(self.by_kind.values(), sympy.Integer(0)))
-
-    def as_record(self) -> dict[str, Any]:
-        """Plain texts, which :func:`from_record` reads."""
-        return {
-            "by_kind": {kind: str(polynomial) for kind, polynomial in self.by_kind.items()},
-            "method": self.method,
-            "domain": list(self.domain),
-            "layout": list(self.layout),
-            "witness": self.witness,
-        }
-
-
-def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:
-    """The derivation that ``as_record`` wrote."""
-    symbols = {name: symbol(name) for name in names}
-    by_kind = {kind: sympy.sympify(text, locals=symbols) for kind, text in found["by_kind"].items()}
-    return Derivation(by_kind, found["method"], tuple(found["domain"]), tuple(found["layout"]), found["witness"])
+    try:
+        return derive(made, Grid(request["base"], request["step"])).as_record()
+    except CannotBuild as error:
+        raise UserCodeError(str(error)) from error
+    except UncountedError as error:
+        raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
 def derive(build: Build, grid: Grid) -> Derivation:

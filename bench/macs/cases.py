@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headcount.bench.case import Case
-from headcount.bench.derive.__main__ import module_derivation
 from headcount.bench.errors import UsageError
+from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.macs import module
 from headcount.bench.measure import measure
 from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.formulas.published.expressions import expression
 from headcount.models.configs.presets import assignments, parse_overrides
 
 
@@ -39,10 +40,12 @@ class ModuleCase:
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """The derived polynomials in ``letter`` as a ledger; UsageError where the count is no polynomial."""
         rest = {name: value for name, value in self.lengths.items() if name != letter}
-        found = module_derivation(self.spec, rest, {letter: max(2, self.lengths[letter])}, {letter: 1})
-        if found.witness:
-            raise UsageError(f"{self.name} has no closed form in {letter}: {found.witness}")
-        return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in found.by_kind.items()))
+        start = {letter: max(2, self.lengths[letter])}
+        found = ask("derive", self.spec, settings=rest, base=start, step={letter: 1})
+        if found["witness"]:
+            raise UsageError(f"{self.name} has no closed form in {letter}: {found['witness']}")
+        forms = {kind: expression(text).value({letter: size}) for kind, text in found["by_kind"].items()}
+        return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
     def at(self, letter: str, size: int) -> "ModuleCase":
         """The module built with another size."""
@@ -67,7 +70,7 @@ def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) ->
     """
     name = text.partition(",")[0]
     if ":" in name:
-        return of_module(name, module.settings(assignments(text)))
+        return of_module(name, settings(assignments(text)))
     full = ",".join((text, *extra))
     case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
     # A length that the model has no positions for is refused before anything is printed.

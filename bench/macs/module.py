@@ -1,41 +1,18 @@
 """``bench.macs --module``: one module of the user's under every counter. Imports no torch: a child process counts."""
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-import headcount
 from headcount.bench.contractions.rows import cut, folded, merged
 from headcount.bench.counters.reading import CounterError
-from headcount.bench.errors import UsageError
+from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.macs.entries import SHARE
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas.ledger import Entry, Ledger
 
-ROOT = headcount.CHECKOUT
-BROKEN = 70
-"""The child's exit code for an error of ours."""
-_START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.child import start; sys.exit(start())"
-OURS = [str(ROOT)] if ROOT else []
-"""What must be on the path of imports for ours to be found."""
-
-
-def settings(words: Sequence[str]) -> dict[str, int]:
-    """Integers by name from NAME=VALUE words; UsageError for anything else."""
-    out = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier() or not value.lstrip("-").isdigit():
-            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER")
-        out[name] = int(value)
-    return out
+__all__ = ["count", "sections", "settings"]
 
 
 def count(
@@ -45,45 +22,17 @@ def count(
     *,
     device: str | None = None,
     allow_uncounted: bool = False,
-    here: Path | None = None,
 ) -> dict[str, Any]:
-    """What the child process found for the module that ``spec`` builds (see bench.child).
+    """What a process of its own found for the module that ``spec`` builds (bench.macs.module_answer).
 
-    Raises UsageError where the factory is at fault, with the user's traceback, and CounterError for operations
-    that nobody knows.
+    Raises what bench.isolated.ask does, and CounterError for operations that nobody knows.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "answer.json"
-        request = {
-            "spec": spec,
-            "settings": given,
-            "counters": list(counters),
-            "device": device,
-            "allow_uncounted": allow_uncounted,
-            "ours": OURS,
-            "here": str((here or Path.cwd()).resolve()),
-            "out": str(out),
-        }
-        # -P: nothing but what the child itself puts there comes first on the path of imports.
-        command = [sys.executable, "-P", "-c", _START.format(ours=OURS)]
-        done = subprocess.run(command, input=json.dumps(request), text=True, env=environment())
-        if not out.exists():
-            if done.returncode == BROKEN:
-                raise CounterError("right", spec, "this program failed, with the traceback above")
-            raise UsageError(f"{spec} ended the process that ran it, with exit code {done.returncode}")
-        answer = json.loads(out.read_text())
-    if "error" in answer:
-        raise UsageError(f"{spec}: {answer['error']}\n{answer['traceback']}".rstrip())
+    details = {"settings": given, "counters": list(counters), "device": device, "allow_uncounted": allow_uncounted}
+    answer = ask("count", spec, **details)
     if "uncounted" in answer:
         reason = f"operations that may hold products: {'; '.join(answer['uncounted'])} (--allow-uncounted lists them)"
         raise CounterError("right", spec, reason)
     return answer
-
-
-def environment() -> dict[str, str]:
-    """The same without our own checkout on PYTHONPATH, where a user's packages would be ours."""
-    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[Section]:

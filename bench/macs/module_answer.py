@@ -1,17 +1,8 @@
-"""The process that runs user code: counts one module and writes what it found as JSON.
-
-It is started with a request on stdin (spec, settings, counters, device, allow_uncounted, ours, here, out).
-Everything of ours has one name, headcount, and the checkout leaves the path of imports before the user's code is
-imported: a project with packages called models, bench, tests or reports finds its own.
-"""
+"""What ``bench.macs --module`` asks of the process that runs user code: one module counted by every counter."""
 
 import contextlib
 import copy
-import json
-import os
 import random
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,39 +14,25 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.as_json import ledger_records
 from headcount.bench.contractions.count import UncountedError
 from headcount.bench.counters.undisturbed import one_thread
-from headcount.bench.isolated.user_code import UserCodeError, build, called, leave_path, load
+from headcount.bench.isolated.user_code import build, called, load
 from headcount.bench.readings import Readings, as_record, read
 from headcount.bench.trace.modes import tensors_of
 
 META = "meta"
 
 
-def main() -> int:
-    """Answer the request on stdin; 0 unless the request itself is wrong."""
-    request = json.load(sys.stdin)
-    # What user code prints must not get among the answer or the command's output.
-    os.dup2(2, 1)
-    leave_path(request["ours"])
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The right count, its audit, the parameters and every reading; only what is ``uncounted`` where that is an error.
+
+    ``request`` holds spec, here, settings, counters, device and allow_uncounted. Raises UserCodeError.
+    """
     try:
-        answer = _answer(request)
-    except UserCodeError as error:
-        answer = {"error": error.reason, "traceback": error.trace}
+        return _counted(request)
     except UncountedError as error:
-        answer = {"uncounted": [line.text() for line in error.uncounted]}
-    Path(request["out"]).write_text(json.dumps(answer))
-    return 0
+        return {"uncounted": [line.text() for line in error.uncounted]}
 
 
-def start() -> int:
-    """:func:`main`, and 70 with our traceback for an error of ours (bench.module.BROKEN)."""
-    try:
-        return main()
-    except Exception:
-        traceback.print_exc()
-        return 70
-
-
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _counted(request: dict[str, Any]) -> dict[str, Any]:
     spec = request["spec"]
     function = load(spec, Path(request["here"]))
     random.seed(0)

@@ -1,0 +1,89 @@
+"""Asking something of code that is not ours: a process of its own runs it and answers. Imports no torch.
+
+The one place that starts a process for somebody's code; what runs there is bench.isolated.answer.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import headcount
+from headcount.bench.errors import UsageError
+
+TASKS = {
+    "count": "headcount.bench.macs.module_answer",
+    "derive": "headcount.bench.derive.derivation",
+}
+"""Where a task's ``answer(request)`` stands, which the process imports."""
+BROKEN = 70
+"""The process' exit code for an error of ours."""
+_OURS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
+"""What must be on the path of imports for ours to be found."""
+_START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.answer import main; sys.exit(main())"
+
+
+class Broken(RuntimeError):
+    """An error of ours in the process of somebody's code, which has printed its traceback."""
+
+    exit_code = 1
+
+
+def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
+    """The answer to ``task`` (a name of TASKS) about what ``spec`` builds, FILE.py:FUNCTION or package.module:FUNCTION.
+
+    ``details`` are the task's own. Raises UsageError where that code is at fault, with its traceback where it has
+    one, and Broken for an error of ours.
+    """
+    request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(Path.cwd().resolve()), **details}
+    # A file without a name: nothing is left of it, however this ends.
+    with tempfile.TemporaryFile("w+") as out:
+        code = _run(request, out.fileno())
+        out.seek(0)
+        text = out.read()
+    if not text:
+        if code == BROKEN:
+            raise Broken(f"{spec}: this program failed, with the traceback above")
+        raise UsageError(f"{spec} ended the process that ran it, with exit code {code}")
+    answer = json.loads(text)
+    if "error" in answer:
+        raise UsageError(f"{spec}: {answer['error']}\n{answer['traceback']}".rstrip())
+    return answer
+
+
+def settings(words: Sequence[str]) -> dict[str, int]:
+    """Integers by name from NAME=VALUE words; UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier() or not value.removeprefix("-").isdigit():
+            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER")
+        out[name] = int(value)
+    return out
+
+
+def _run(request: dict[str, Any], out: int) -> int:
+    """The exit code of the process that writes its answer to ``out``; afterwards nothing that it started runs."""
+    # -P: nothing but what the process itself puts there comes first on the path of imports.
+    command = [sys.executable, "-P", "-c", _START.format(ours=_OURS), json.dumps({**request, "out": out})]
+    # A group of its own, so that Ctrl-C in a terminal is ours alone. It ends when its stdin does: when we do.
+    options = {"stdin": subprocess.PIPE, "pass_fds": [out], "process_group": 0}
+    with subprocess.Popen(command, env=_environment(), **options) as process:
+        try:
+            return process.wait()
+        finally:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _environment() -> dict[str, str]:
+    """The same without our own checkout on PYTHONPATH, where a user's packages would be ours."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    kept = [path for path in paths if str(Path(path).resolve()) not in _OURS]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(kept)}
