@@ -108,8 +108,7 @@ class _Column:
             return Verdict("explained", None, because)
         if contradiction and self.name == "macs":
             return Verdict("no rule", None, f"{by_rule}; {contradiction}{note}")
-        # a row known to be unexplained shows what comes near
-        near = near_misses(self.table, row, ledgers) if (row.verdict, self.name) == ("unexplained", "macs") else ""
+        near = near_misses(self.table, row, ledgers) if self.name == "macs" else ""
         return Verdict("unexplained", None, by_rule + near + note)
 
 

@@ -42,9 +42,9 @@ def test_near_misses_name_each_kind_that_prints_the_row_and_the_row_that_it_brea
     rows = (row("a", "9k", verdict="unexplained"), row("b", "7k"), row("c"))
     because = "7,000 prints 7k, not 9k; with each softmax element billed it prints 9k, but b 8k, not 7k"
     assert judge(table(*rows), forms)["a"].because == because
-    # only for a row that is typed as unexplained, and for its MACs
+    # whatever is typed beside the row
     typed = (replace(rows[0], verdict="reproduced"), *rows[1:])
-    assert judge(table(*typed), forms)["a"].because == "7,000 prints 7k, not 9k"
+    assert judge(table(*typed), forms)["a"].because == because
 
 
 def test_two_judged_columns_give_both_reasons_and_the_worse_status():
