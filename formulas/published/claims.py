@@ -183,6 +183,6 @@ def _moh(*, T, h, s, r, d_h, g, d_m, **form):
 
 def printed_ratio(ratio: Ratio, table: PublishedTable) -> Fraction:
     """The ratio of the two printed MAC cells."""
-    printed = {row.name: row.macs for row in table.rows}
+    printed = {row.name: row.cells.get("macs") for row in table.rows}
     units = {name: Fraction(text[:-1]) * UNITS[text[-1]] for name, text in printed.items() if text}
     return units[ratio.row] / units[ratio.against]

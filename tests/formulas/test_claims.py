@@ -186,7 +186,7 @@ def test_the_printed_ratio_is_of_the_printed_cells():
     (ratio,) = FOUND.ratios
     table = tables.load(ratio.table)
     assert claims.printed_ratio(ratio, table) == Fraction(1220, 2090)
-    rows = tuple(replace(row, macs="1.5G") if row.name == ratio.row else row for row in table.rows)
+    rows = tuple(replace(row, cells={"macs": "1.5G"}) if row.name == ratio.row else row for row in table.rows)
     assert claims.printed_ratio(ratio, replace(table, rows=rows)) == Fraction(1500, 2090)
 
 

@@ -100,7 +100,7 @@ def test_a_changed_printed_number_changes_the_ratio(monkeypatch):
     assert "is printed 0.584, under the table's rule 0.584, exact 0.584, counted by torch 0.584" in printed.ratios()
     assert "*Fails*" in printed.ratios()
     table = tables.load("moa-table1")
-    rows = tuple(replace(row, macs="1045M") if row.name.startswith("MoA Big") else row for row in table.rows)
+    rows = tuple(replace(row, cells={"macs": "1045M"}) if row.name.startswith("MoA Big") else row for row in table.rows)
     monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=rows))
     assert "is printed 0.500, " in printed.ratios() and "*Fails*" in printed.ratios()
     monkeypatch.setattr(results, "published", lambda name: made_up((500, 1000)))
