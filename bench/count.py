@@ -13,8 +13,8 @@ from torch import nn
 
 from headcount.bench.contractions.count import Formula, RightCount, right_count
 from headcount.bench.contractions.rows import merged
-from headcount.bench.expressions import evaluate
 from headcount.bench.trace.record import record
+from headcount.formulas.published.expressions import evaluate
 
 
 def count_macs(

@@ -4,30 +4,47 @@ A selection names entries; a convention is a sum of selections. Both are functio
 integer, so that a convention is one more projection of the ledger.
 """
 
+from collections.abc import Callable
+
 from headcount.formulas.ledger import MAC_KINDS, Entry
 
+Convention = Callable[[Entry], int]
+CONVENTIONS: dict[str, Convention] = {}
+"""What a published table may name, by name."""
 
+
+def convention(function: Convention) -> Convention:
+    """Enter a convention or selection under its name."""
+    CONVENTIONS[function.__name__] = function
+    return function
+
+
+@convention
 def exact(entry: Entry) -> int:
     """Every multiply-accumulate of the forward pass once."""
     return int(entry.kind in MAC_KINDS)
 
 
+@convention
 def projections(entry: Entry) -> int:
     """Every linear layer, the router and the vocabulary projection included; neither of attention's two T*S
     products, no convolution, no bias, no norm, no activation."""
     return int(entry.kind in ("linear", "expert_linear"))
 
 
+@convention
 def projections_and_ffn_biases(entry: Entry) -> int:
     """Every linear layer and the additions of the feed-forward biases; neither of attention's two T*S products."""
     return projections(entry) + ffn_biases(entry)
 
 
+@convention
 def equations_18_19(entry: Entry) -> int:
     """Eq. 18 and 19: the query, key, value and output projections and one of the two T*S products."""
     return int(entry.kind == "scores") + projections(entry) - router(entry)
 
 
+@convention
 def vocabulary_projection(entry: Entry) -> int:
     """The output projection to the vocabulary."""
     return int(entry.kind == "linear" and "V" in entry.dims)
@@ -38,16 +55,19 @@ def vocabulary(entry: Entry) -> int:
     return int("V" in entry.dims or "V" in entry.weight or entry.path == "embedding")
 
 
+@convention
 def router(entry: Entry) -> int:
     """The routers' linear layers."""
     return int(entry.kind == "linear" and "router" in entry.path.split("."))
 
 
+@convention
 def ffn_biases(entry: Entry) -> int:
     """The additions of the feed-forward biases."""
     return int(entry.kind == "bias" and "feed_forward" in entry.path)
 
 
+@convention
 def frozen(entry: Entry) -> int:
     """The parameters that training leaves alone."""
     return int(not entry.trainable)
@@ -65,17 +85,7 @@ def feed_forward(entry: Entry) -> int:
 
 def by_name(name: str):
     """The convention or selection called ``name``. Raises KeyError where there is none."""
-    named = (
-        exact,
-        projections,
-        projections_and_ffn_biases,
-        equations_18_19,
-        vocabulary_projection,
-        router,
-        ffn_biases,
-        frozen,
-    )
-    return {function.__name__: function for function in named}[name]
+    return CONVENTIONS[name]
 
 
 def statement(convention) -> str:

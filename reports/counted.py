@@ -1,10 +1,9 @@
 """The exact costs of formulas/claims.py, counted by PyTorch's own counter on built layers."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from headcount.formulas.published import claims
+from headcount.formulas.published.expressions import Relation
 from headcount.reports import results
 
 Layer = Callable[..., dict[str, Any]]
@@ -49,7 +48,7 @@ def costs(layer: Layer | None = None) -> dict[str, Callable[..., int]]:
     }
 
 
-def count_for(relations: Iterable[tuple[str, Mapping[str, int]]]) -> None:
+def count_for(relations: Iterable[tuple[Relation, Mapping[str, int]]]) -> None:
     """Count in one process every layer that these relations need at their points."""
     points: list[dict[str, int]] = []
 
@@ -60,13 +59,13 @@ def count_for(relations: Iterable[tuple[str, Mapping[str, int]]]) -> None:
 
     for relation, letters in relations:
         if countable(relation):
-            claims.value(relation, letters, costs(collect))
+            relation.holds(letters, costs(collect))
     results.count_layers(points)
 
 
-def countable(relation: str) -> bool:
+def countable(relation: Relation) -> bool:
     """Whether every cost in a relation is a built layer's."""
-    return set(re.findall(r"(\w+)\(", relation)) <= set(costs())
+    return relation.costs <= set(costs())
 
 
 def _params(found: Mapping[str, Any]) -> int:

@@ -54,7 +54,7 @@ def text() -> str:
 
 def _sections() -> list[tuple[str, int, list[Callable[[], str]]]]:
     """Every section's title, its level and the makers of its parts."""
-    named = [(f"{published.load(name).place}: {published.load(name).title}", name) for name in published.MOA_NAMES]
+    named = [(f"{published.load(name).place}: {published.load(name).title}", name) for name in published.names("moa")]
     return [
         ("Glossary", 2, [_glossary, equations.legend]),
         ("Where the stored times were measured", 2, [latency.environments]),

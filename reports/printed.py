@@ -68,18 +68,19 @@ def premises() -> str:
 def unlisted() -> str:
     """Models that the paper names and no table holds."""
     parts = []
-    presets = {row.preset for name in tables.MOA_NAMES for row in tables.load(name).rows}
+    presets = {row.preset for name in tables.names("moa") for row in tables.load(name).rows}
     for model in claims.load().named_models:
         holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
         forms = results.ledgers(model.preset, model.nearest)
         table3 = tables.load("moa-table3")
-        rule, printing = conventions.by_name(table3.convention), table3.macs_printing
+        params = table3.column("params").printing
+        rule, printing = table3.column("macs").bills, table3.column("macs").printing
         own, near = (forms[name].billed(rule) for name in (model.preset, model.nearest))
         parts.append(
             f"`{model.name}` is named in {model.place}, and {holding}. Under Table 3's rule it would print "
-            f"{printing.text(own)} and {table3.params_printing.text(forms[model.preset].params)} parameters; "
+            f"{printing.text(own)} and {params.text(forms[model.preset].params)} parameters; "
             f"`{model.nearest}`, the nearest of the tables, {printing.text(near)} and "
-            f"{table3.params_printing.text(forms[model.nearest].params)}."
+            f"{params.text(forms[model.nearest].params)}."
         )
     return "\n\n".join(parts)
 
@@ -87,7 +88,7 @@ def unlisted() -> str:
 def rows_without_rule() -> str:
     """Every row that its table's rule does not print, with the arithmetic of its verdict."""
     lines = []
-    for name in tables.MOA_NAMES:
+    for name in tables.names("moa"):
         for record in results.published(name)["rows"]:
             if record["counter"] == "closed-form" and record["verdict"] not in ("reproduced", "nothing printed"):
                 lines.append(
@@ -99,7 +100,7 @@ def rows_without_rule() -> str:
 def vocabularies() -> str:
     """Whether one vocabulary gives a table's parameter figures."""
     lines = []
-    for name in tables.MOA_NAMES:
+    for name in tables.names("moa"):
         lines += [f"- {tables.load(name).place}, {line}" for line in results.published(f"{name}-vocabulary")["below"]]
     return "\n".join(lines)
 
@@ -111,13 +112,13 @@ def convolutions() -> str:
     lines = []
     for row in rows:
         form = forms[row.preset]
-        rule = conventions.by_name(tables.load("moa-table1").convention)
+        macs = tables.load("moa-table1").column("macs")
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
         vocabulary = form.billed(conventions.vocabulary_projection)
         lines.append(
-            f"- {row.name} prints {row.macs}. All its linear layers are {form.billed(rule):,}; the convolutions, which "
-            f"the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
-            f"without it the row prints {tables.load('moa-table1').macs_printing.text(form.billed(rule) - vocabulary)}."
+            f"- {row.name} prints {row.cells['macs']}. All its linear layers are {form.billed(macs.bills):,}; the "
+            f"convolutions, which the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
+            f"without it the row prints {macs.printing.text(form.billed(macs.bills) - vocabulary)}."
         )
     return "\n".join(lines)
 
@@ -126,7 +127,7 @@ def savings() -> str:
     """Where MoA Big's smaller figure comes from, part by part, and the length at which it stops saving."""
     forms = results.ledgers(BIG, TRANSFORMER_BIG)
     table1 = tables.load("moa-table1")
-    rule = conventions.by_name(table1.convention)
+    rule = table1.column("macs").bills
     rows = [
         {"part": name, **{preset: form.select(part).billed(rule) for preset, form in forms.items()}}
         for name, part in PARTS.items()

@@ -67,8 +67,9 @@ def _percent(value: Fraction) -> str:
 def frozen_positions() -> str:
     """The frozen position table of the DiT models: which printed parameter figures hold it, and which do not."""
     table = tables.load("moh-dit")
-    printed = {row.name: row.params[table.params_columns[0]] for row in table.rows}
-    rows = [_with_and_without(record, printed[record["row"]], table.params_printing) for record in _records("moh-dit")]
+    printing = table.column("params").printing
+    printed = {row.name: row.cells["params"]["params"] for row in table.rows}
+    rows = [_with_and_without(record, printed[record["row"]], printing) for record in _records("moh-dit")]
     columns = [
         Column("row", "model"),
         Column("table", "position table, parameters", kind="int"),
@@ -113,5 +114,5 @@ def _listed(names: list[str]) -> str:
 
 def _records(*names: str) -> list[dict[str, Any]]:
     """The closed-form records of tables that print activated heads, all of them where none is named."""
-    chosen = names or [name for name in tables.NAMES if tables.load(name).activated_printing]
+    chosen = names or [name for name, table in tables.typed().items() if table.column("activated")]
     return [record for name in chosen for record in results.moh_published(name)["rows"]]

@@ -12,7 +12,7 @@ from typing import Any
 import headcount
 from headcount.bench import records
 from headcount.formulas.ledger import Entry, Ledger
-from headcount.formulas.published.tables import MOA_NAMES, NAMES
+from headcount.formulas.published import tables
 
 ROOT = headcount.CHECKOUT
 RECORDS = records.shipped()
@@ -93,7 +93,7 @@ def grid(spec: str) -> dict[str, Any]:
 @once
 def moh_tables(form: str = "md") -> str:
     """The tables of the MoH paper and the dense anchors in closed form."""
-    names = [name for name in NAMES if name not in MOA_NAMES]
+    names = [name for name in tables.names() if name not in tables.names("moa")]
     return command("bench.macs", "--check", "--table", *names, "--counter", "closed-form", "--format", form)
 
 

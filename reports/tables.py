@@ -8,7 +8,7 @@ from headcount.reports import markdown, results
 def verdicts() -> str:
     """How many rows of each table come out, and how."""
     rows = []
-    for name in tables.MOA_NAMES:
+    for name in tables.names("moa"):
         found = [r["verdict"] for r in results.published(name)["rows"] if r["counter"] == "closed-form"]
         rows.append({"table": name, "rows": len(found), **{v: found.count(v) for v in tables.VERDICTS}})
     columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
@@ -39,7 +39,7 @@ def parameters(name: str) -> str:
     """One table's parameter columns: printed, counted, active, and the vocabularies that the printed ones imply."""
     table, implied = results.published(name), results.published(f"{name}-vocabulary")
     by_row = {row["row"]: row for row in implied["rows"]}
-    printed = list(tables.load(name).params_columns)
+    printed = list(tables.load(name).column("params").names)
     columns = [Column("row", "row")]
     columns += [Column("params", "counted", kind="int"), Column("active_params", "active", kind="int")]
     for key in printed:

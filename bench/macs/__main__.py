@@ -40,7 +40,7 @@ LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
 def parser() -> argparse.ArgumentParser:
     """The command line of bench.macs."""
     out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.NAMES, help=", ".join(tables.NAMES))
+    out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.names(), help=", ".join(tables.names()))
     out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
@@ -118,7 +118,7 @@ def plan(args: argparse.Namespace) -> Iterator[Section]:
         from headcount.bench.macs import audit
 
         return audit.sections([name for name in counters if name in registry.NAMES], args.device)
-    names = args.table or ([] if args.preset or args.grid else list(tables.MOA_NAMES))
+    names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
     parts = [_tables(names, counters, args, assumed)]
     if args.preset:
         parts.append(_presets(args, counters, lengths, assumed))
@@ -212,7 +212,7 @@ def _grid(text, number, counters, args, given) -> list[Section]:
 def _listing() -> str:
     return "\n".join(
         [
-            "tables    " + ", ".join(tables.NAMES),
+            "tables    " + ", ".join(tables.names()),
             "presets   " + ", ".join(presets.PRESETS),
             "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),

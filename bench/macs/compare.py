@@ -48,12 +48,10 @@ def block(entry: Entry) -> str:
 
 def ways_to_bill(a: Compared, b: Compared) -> list[Way]:
     """The rule of the first published table that has both presets, where there is one; then exact."""
-    for name in tables.NAMES:
-        table = tables.load(name)
+    for table in tables.typed().values():
         # A table that prints no MACs has no rule for them.
-        if table.convention and {a.preset, b.preset} <= {row.preset for row in table.rows}:
-            convention = conventions.by_name(table.convention)
-            return [Way("rule", convention, f"Rule of {name}: {conventions.statement(convention)}"), EXACT]
+        if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.preset for row in table.rows}:
+            return [Way("rule", macs.bills, f"Rule of {table.name}: {conventions.statement(macs.bills)}"), EXACT]
     return [EXACT]
 
 

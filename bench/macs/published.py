@@ -1,120 +1,211 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 from headcount.bench.as_json import as_records
 from headcount.bench.case import Case, describe_input
-from headcount.bench.macs import heads
+from headcount.bench.macs import vocabulary
 from headcount.bench.measure import Measurement, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
-from headcount.formulas import conventions
-from headcount.formulas.published.tables import PublishedTable, load
-from headcount.formulas.published.tables import Row as PrintedRow
-from headcount.formulas.published.verdicts import Verdict, common_vocabulary, implied_vocabulary, judge
+from headcount.formulas import moh
+from headcount.formulas.mha import causal_half
+from headcount.formulas.published import columns, tables
+from headcount.formulas.published.tables import PublishedTable
+from headcount.formulas.published.verdicts import Verdict, judge
 
-EXACT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
+
+class Printed:
+    """How a quantity stands in these tables; ``about`` and ``sizes`` are the table's where they are not empty."""
+
+    about = ""
+
+    def __init__(self, column: columns.Column) -> None:
+        self.column = column
+
+    def before(self) -> list[Column]:
+        """What stands before the parameters."""
+        return []
+
+    def sizes(self, how: str) -> list[Column]:
+        """The parameters of the model, ``counted`` or ``exact``."""
+        return []
+
+    def behind(self, width: int) -> list[Column]:
+        """What stands behind them; ``width`` is that of a number of MACs."""
+        return []
+
+    def values(self, row: columns.Row) -> dict[str, Any]:
+        """The printed cells of these columns."""
+        return {}
+
+    def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
+        """More values, which JSON has too; ``params``: those of the module, or of the ledger where none was built."""
+        return {}
+
+
+class Activated(Printed):
+    """Activated heads, parameters with and without frozen ones, three MAC counts."""
+
+    about = (
+        "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
+        "causal scores as executed, the whole square: of the dense baseline, with the same vocabulary; as released, "
+        "every head computed and then gated, which the counters read; ideal, nothing computed of a head for a token "
+        "that does not use it, but for its keys and values. Counters: raw readings, with what they add."
+    )
+
+    def sizes(self, how: str) -> list[Column]:
+        return [
+            Column("trainable_params", f"params\n{how}\ntrainable", kind="int", width=13),
+            Column("params", f"params\n{how}\nwith frozen", kind="int", width=13),
+        ]
+
+    def behind(self, width: int) -> list[Column]:
+        return [
+            Column("activated_printed", "activated\nprinted", align="right"),
+            Column("activated", "activated\nby number", unit="%", kind="fixed", digits=2),
+            Column("activated_work", "activated\nby work", unit="%", kind="fixed", digits=2),
+            Column("baseline_macs", "MACs dense\nbaseline", kind="int", width=width),
+            Column("released_macs", "MACs MoH\nas released", kind="int", width=width),
+            Column("ideal_macs", "MACs MoH\nideal", kind="int", width=width),
+            Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4),
+        ]
+
+    def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
+        # a dense model is its own baseline and has no ideal form
+        exact, ideal = case.ledger, case.ideal_ledger
+        dense = _baseline(**row.baseline).ledger if row.baseline else exact
+        return {
+            "trainable_params": params - exact.frozen_params,
+            "activated_printed": self.column.printed(row),
+            "activated": self.column.total(case),
+            "activated_work": moh.activated_work_percent(exact, ideal or exact),
+            "baseline_macs": dense.macs,
+            "released_macs": exact.macs if ideal else None,
+            "ideal_macs": ideal and ideal.macs,
+            "to_baseline": Fraction(ideal.macs, dense.macs) if ideal else None,
+            "baseline_causal_half_macs": causal_half(dense).macs,
+            "ideal_causal_half_macs": ideal and causal_half(ideal).macs,
+            "ideal_active_params": ideal and ideal.active_params,
+        }
+
+
+def _baseline(preset: str, **overrides: Any) -> Case:
+    return Case.of(preset, overrides)
+
+
+class Params(Printed):
+    """Parameters as printed, beside those of the model."""
+
+    def before(self) -> list[Column]:
+        labels = {name: "" if name == "params" else f"\n{name}" for name in self.column.names}
+        return [Column(f"params_printed_{name}", f"params\nprinted{labels[name]}", align="right") for name in labels]
+
+    def values(self, row: columns.Row) -> dict[str, Any]:
+        return {f"params_printed_{name}": row.cells.get("params", {}).get(name) for name in self.column.names}
+
+
+class Macs(Printed):
+    """MACs as printed, under the rule, and exact."""
+
+    def behind(self, width: int) -> list[Column]:
+        return [
+            Column("macs_printed", "MACs\nprinted", align="right"),
+            Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width),
+            Column("macs", "MACs\nexact", kind="int", width=width),
+        ]
+
+
+QUANTITIES: dict[str, type[Printed]] = {"params": Params, "activated": Activated, "macs": Macs}
+"""In the order in which they stand in a table."""
+ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
 
 
 def sections(name: str, counters: Sequence[str], device: str | None) -> list[Section]:
     """The table called ``name``; and the vocabularies that its parameter figures imply, where no rule judges them."""
-    table = load(name)
+    return of_table(tables.load(name), counters, device)
+
+
+def of_table(table: PublishedTable, counters: Sequence[str], device: str | None) -> list[Section]:
+    """The same of any table."""
     cases = {row.name: Case.of(row.preset) for row in table.rows}
-    ledgers = {name: case.ledger for name, case in cases.items()}
-    ideals = {name: case.ideal_ledger for name, case in cases.items() if case.ideal}
-    verdicts = judge(table, ledgers, ideals)
-    main = Section(
-        _layout(table, cases.values(), counters),
-        _rows(table, verdicts, cases, counters, device),
-        facts={"source": table.source, "place": table.place, "rule": rule_statement(table)},
-        ideal=any(case.ideal for case in cases.values()),
-    )
-    return [main] if "params" in table.judged else [main, _vocabulary_section(table, cases)]
+    verdicts, printed = judge(table, cases), _printed(table)
+
+    def rows() -> Iterator[Row]:
+        for row in table.rows:
+            case = cases[row.name]
+            measured = measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger)
+            yield _row(table, row, printed, verdicts[row.name], case, measured)
+
+    facts = {"source": table.source, "place": table.place, "rule": table.rule}
+    ideal = any(case.ideal for case in cases.values())
+    main = Section(_layout(table, printed, cases, counters), rows(), facts=facts, ideal=ideal)
+    params = table.column("params")
+    if params is None or params.judged:
+        return [main]
+    return [main, vocabulary.section(table, cases, {case.config.vocab_size for case in cases.values()})]
 
 
-def rule_statement(table: PublishedTable) -> str:
-    """The one rule of each judged column of a table, in words."""
-    parts = []
-    if "macs" in table.judged:
-        billed = conventions.statement(conventions.by_name(table.convention)).rstrip(".")
-        parts.append(f"{billed}; {table.macs_printing.statement()}.")
-    if "params" in table.judged:
-        parts.append(f"All parameters, frozen ones included, {table.params_printing.statement()}.")
-    if "activated" in table.judged:
-        parts.append(f"Heads that a token uses, of all heads of all layers, {table.activated_printing.statement()}.")
-    return " ".join(parts)
+def _printed(table: PublishedTable) -> list[Printed]:
+    """How each quantity of a table stands in it."""
+    found = {column.quantity: column for column in table.columns}
+    return [kind(found[quantity]) for quantity, kind in QUANTITIES.items() if quantity in found]
 
 
-def _layout(table: PublishedTable, cases: Collection[Case], counters: Sequence[str]) -> Table:
-    width = max(13, len(f"{max(case.ledger.macs for case in cases):,}"))
-    inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
-    columns = [
-        Column("row", "row", width=31),
-        *(
-            Column(f"params_printed_{c}", f"params\nprinted\n{c if c != 'params' else ''}".rstrip(), align="right")
-            for c in table.params_columns
-        ),
-        *(heads.params_columns(counters) if table.activated_printing else _params_columns(counters)),
-        *(heads.columns(width) if table.activated_printing else ()),
-        *(_macs_columns(width) if table.macs_printing else ()),
-        *(Column(name, name.replace("-", "\n"), kind="int", width=width) for name in counters),
-        Column("verdict", "verdict", width=19),
+def _layout(table: PublishedTable, printed: Sequence[Printed], cases, counters: Sequence[str]) -> Table:
+    width = max(13, len(f"{max(case.ledger.macs for case in cases.values()):,}"))
+    inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases.values()}))
+    how = "counted" if counters else "exact"
+    sizes = [
+        Column("params", f"params\n{how}", kind="int", width=11),
+        Column("active_params", "params\nactive", kind="int", width=11),
     ]
     return Table(
         table.name,
         f"{table.name}: {table.title}",
-        columns,
+        [
+            Column("row", "row", width=31),
+            *(column for one in printed for column in one.before()),
+            *next((own for one in printed if (own := one.sizes(how))), sizes),
+            *(column for one in printed for column in one.behind(width)),
+            *(Column(name, name.replace("-", "\n"), kind="int", width=width) for name in counters),
+            Column("verdict", "verdict", width=19),
+        ],
         notes_above=[
             f"Source: {table.source}, {table.place}. Input: {inputs}.",
-            f"Rule: {rule_statement(table)}",
-            heads.ABOUT if table.activated_printing else EXACT,
+            f"Rule: {table.rule}",
+            next((one.about for one in printed if one.about), ABOUT),
         ],
         note_column="verdict",
     )
 
 
-def _params_columns(counters: Sequence[str]) -> list[Column]:
-    return [
-        Column("params", "params\ncounted" if counters else "params\nexact", kind="int", width=11),
-        Column("active_params", "params\nactive", kind="int", width=11),
-    ]
-
-
-def _macs_columns(width: int) -> list[Column]:
-    return [
-        Column("macs_printed", "MACs\nprinted", align="right"),
-        Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width),
-        Column("macs", "MACs\nexact", kind="int", width=width),
-    ]
-
-
-def _rows(table, verdicts, cases, counters, device) -> Iterator[Row]:
-    for row in table.rows:
-        case = cases[row.name]
-        measured = measure(case.config, case.lengths, counters, device=device, label=row.preset, ledger=case.ledger)
-        yield _row(table, row, verdicts[row.name], measured, case)
-
-
-def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Measurement, case: Case) -> Row:
+def _row(
+    table: PublishedTable,
+    row: columns.Row,
+    printed: Sequence[Printed],
+    verdict: Verdict,
+    case: Case,
+    measured: Measurement,
+) -> Row:
     failures = measured.disagreements(row.preset)
     reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
     if verdict.status != row.verdict:
         failures.append(f"{table.name}, {row.name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
-    extra = {}
-    if table.activated_printing:
-        baseline = Case.of(row.baseline["preset"], fields_of(row.baseline)).ledger if row.baseline else None
-        extra = heads.values(row, measured, case.ideal_ledger, baseline)
+    params = case.ledger.params if measured.counted_params is None else measured.counted_params
+    facts = {key: value for one in printed for key, value in one.facts(row, case, params).items()}
     return Row(
         values={
             "row": row.name,
-            **{f"params_printed_{column}": row.params.get(column) for column in table.params_columns},
-            "params": measured.counted_params if measured.counted_params is not None else measured.ledger.params,
-            "active_params": measured.ledger.active_params,
-            "macs_printed": row.macs,
+            "params": params,
+            "active_params": case.ledger.active_params,
+            "macs": case.ledger.macs,
+            "macs_printed": row.cells.get("macs"),
             "macs_under_rule": verdict.under_rule,
-            "macs": measured.ledger.macs,
-            **extra,
+            **{key: value for one in printed for key, value in one.values(row).items()},
+            **facts,
             **{count.counter: count.macs for count in measured.counts},
             "verdict": verdict.status,
         },
@@ -123,10 +214,11 @@ def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Mea
             row.preset,
             measured,
             row=row.name,
-            macs_printed=row.macs,
-            params_printed=dict(row.params),
+            macs_printed=row.cells.get("macs"),
+            params_printed=dict(row.cells.get("params", {})),
             macs_under_rule=verdict.under_rule,
-            **heads.facts(extra),
+            # JSON has integers, and exact fractions as text
+            **{key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()},
             verdict=verdict.status,
             because=verdict.because,
             expected_verdict=row.verdict,
@@ -134,56 +226,3 @@ def _row(table: PublishedTable, row: PrintedRow, verdict: Verdict, measured: Mea
         failures=failures,
         case=case,
     )
-
-
-def fields_of(baseline: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides of a typed baseline, its preset's name left out."""
-    return {name: value for name, value in baseline.items() if name != "preset"}
-
-
-def _vocabulary_section(table: PublishedTable, cases: Mapping[str, Case]) -> Section:
-    ranges = {
-        column: {
-            row.name: implied_vocabulary(row.params[column], table, cases[row.name].ledger)
-            for row in table.rows
-            if column in row.params
-        }
-        for column in table.params_columns
-    }
-    columns = [Column("row", "row", width=31)]
-    for column in table.params_columns:
-        label = "" if column == "params" else column
-        columns += [
-            Column(f"printed_{column}", f"params printed\n{label}".rstrip(), align="right"),
-            Column(f"low_{column}", f"vocabulary\n{label}\nfrom" if label else "vocabulary\nfrom", kind="int"),
-            Column(f"high_{column}", "\n\nto" if label else "\nto", kind="int", width=7),
-        ]
-    rows = []
-    for row in table.rows:
-        values = {"row": row.name}
-        for column in table.params_columns:
-            found = ranges[column].get(row.name)
-            values[f"printed_{column}"] = found and found.printed
-            values[f"low_{column}"] = found and found.low
-            values[f"high_{column}"] = found and found.high
-        rows.append(Row(values, records=[{k: v for k, v in values.items()}]))
-    below = []
-    for column, found in ranges.items():
-        both = common_vocabulary(list(found.values()))
-        name = "" if column == "params" else f"{column}: "
-        if both.low <= both.high:
-            below.append(f"{name}vocabularies {both.low:,} to {both.high:,} fit every row.")
-        else:
-            below.append(
-                f"{name}no vocabulary fits every row: one needs at least {both.low:,}, another at most {both.high:,}."
-            )
-    layout = Table(
-        f"{table.name}-vocabulary",
-        f"{table.name}: vocabularies that the printed parameters imply",
-        columns,
-        notes_above=[
-            f"Closed-form parameters {table.params_printing.statement()}, at every vocabulary size; the models above "
-            f"have {', '.join(f'{size:,}' for size in sorted({case.config.vocab_size for case in cases.values()}))}."
-        ],
-    )
-    return Section(layout, rows, below)

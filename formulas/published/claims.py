@@ -1,34 +1,27 @@
-"""The papers' sentences about cost, as relations between costs, and the search for where they fail.
+"""The papers' sentences about cost, as relations between costs: data, typed in claims.toml.
 
 A relation is a text such as ``moa_macs() < mha_macs()`` over letters and named costs; a cost may be taken at
-other letters, ``moa_macs(E=E + 1)``. Letters are integers, which give truth, or sympy symbols, which give the
-difference of both sides as a formula.
+other letters, ``moa_macs(E=E + 1)`` (see :mod:`headcount.formulas.published.expressions`).
 """
 
-import ast
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
 from importlib.resources import files
-from itertools import combinations, pairwise
-from typing import Any
 
 from headcount.formulas import conventions, mha, moa, moh
 from headcount.formulas.ledger import Size
+from headcount.formulas.published.expressions import Expression, Relation, expression, relation
 from headcount.formulas.published.rounding import UNITS
 from headcount.formulas.published.tables import PublishedTable
-
-VERDICTS = ("holds", "holds only as printed", "fails")
-LARGEST_SUM = 20
-"""The search tries every point whose letters add up to at most this."""
 
 
 @dataclass(frozen=True)
 class Paper:
     """Where sentences come from, what their two costs are called, and what they mean where that needs saying."""
 
+    name: str
     source: str
     printed: str
     executed: str
@@ -36,27 +29,42 @@ class Paper:
 
 
 @dataclass(frozen=True)
+class Threshold:
+    """The value of ``letter`` at which both sides of an equality are the same is asked for."""
+
+    letter: str
+    relation: Relation
+
+
+@dataclass(frozen=True)
 class Claim:
     """A sentence with its place, its premise, and its relation under the printed and under the exact costs.
 
+    ``premise``: letters by others, in order. ``assume``: lower bounds of letters, ``K > 1`` or ``E >= K``.
     ``cases``: conditions on one letter, ``s == 1`` or ``s > 1``, that cover all its values and have formulas of
-    their own. ``shown``: letters by others, put into a formula where it is shown. ``threshold``: a ``letter`` and
-    a relation ``left == right``, for the value of the letter at which it holds.
+    their own. ``shown``: letters by others, put into a formula where it is shown.
     """
 
     name: str
     paper: str
     place: str
     sentence: str
-    letters: Sequence[str]
-    premise: Mapping[str, str]
-    assume: Sequence[str]
-    as_printed: str
-    as_executed: str
+    letters: tuple[str, ...]
+    premise: Mapping[str, Expression]
+    assume: tuple[Relation, ...]
+    as_printed: Relation
+    as_executed: Relation
     because: str
-    cases: Sequence[str] = ()
-    shown: Mapping[str, str] = field(default_factory=dict)
-    threshold: Mapping[str, str] = field(default_factory=dict)
+    cases: tuple[Relation, ...] = ()
+    shown: Mapping[str, Expression] = field(default_factory=dict)
+    threshold: Threshold | None = None
+
+    def complete(self, letters: Mapping[str, Size]) -> dict[str, Size]:
+        """``letters`` with those that the premise gives."""
+        found = dict(letters)
+        for letter, given in self.premise.items():
+            found[letter] = given.value(found, costs())
+        return found
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Ratio:
     """A sentence that one printed row costs at most a part of another."""
 
     name: str
+    paper: str
     place: str
     sentence: str
     table: str
@@ -93,14 +102,46 @@ class Claims:
 
 
 def load() -> Claims:
-    """The typed claims."""
+    """The typed claims. ValueError for a text that is no relation or no expression."""
     data = tomllib.loads(files("headcount.formulas.published").joinpath("claims.toml").read_bytes().decode())
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
-        tuple(Claim(**claim) for claim in data["claim"]),
+        tuple(_claim(**claim) for claim in data["claim"]),
         tuple(Ratio(**ratio) for ratio in data["ratio"]),
         tuple(NamedModel(**model) for model in data["named_model"]),
     )
+
+
+def _claim(
+    *, letters, premise, assume, as_printed, as_executed, cases=(), shown=None, threshold=None, **texts
+) -> Claim:
+    return Claim(
+        letters=tuple(letters),
+        premise={letter: expression(text) for letter, text in premise.items()},
+        assume=tuple(bound(text) for text in assume),
+        as_printed=statement(as_printed),
+        as_executed=statement(as_executed),
+        cases=tuple(relation(text) for text in cases),
+        shown={letter: expression(text) for letter, text in (shown or {}).items()},
+        threshold=threshold and Threshold(threshold["letter"], relation(threshold["relation"])),
+        **texts,
+    )
+
+
+def statement(text: str) -> Relation:
+    """What a sentence says, ``<``, ``<=`` or ``==``. ValueError for any other text."""
+    found = relation(text)
+    if found.operator not in ("<", "<=", "=="):
+        raise ValueError(f"{text!r} is no relation <, <= or == between two sides")
+    return found
+
+
+def bound(text: str) -> Relation:
+    """A lower bound of a letter, ``K > 1`` or ``E >= K``. ValueError for any other text."""
+    found = relation(text)
+    if found.operator not in (">", ">=") or {found.left.text} != found.left.letters:
+        raise ValueError(f"{text!r} is no lower bound of a letter")
+    return found
 
 
 def costs() -> dict[str, Callable[..., Size]]:
@@ -140,87 +181,8 @@ def _moh(*, T, h, s, r, d_h, g, d_m, **form):
     return moh.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g, **form)
 
 
-def value(text: str, letters: Mapping[str, Size], named: Mapping[str, Callable[..., Size]] | None = None) -> Any:
-    """What an expression or a relation gives at ``letters``; ``named`` replaces :func:`costs`."""
-    functions = costs() if named is None else named
-    scope = {name: _at_letters(function, letters) for name, function in functions.items()}
-    return eval(_code(text), {"__builtins__": {}}, {**scope, **letters})
-
-
-@cache
-def _code(text):
-    return compile(text, text, "eval")
-
-
-def _at_letters(function, letters):
-    return lambda **other: function(**{**letters, **other})
-
-
-def complete(claim: Claim, letters: Mapping[str, Size]) -> dict[str, Size]:
-    """``letters`` with those that the claim's premise gives."""
-    found = dict(letters)
-    for letter, text in claim.premise.items():
-        found[letter] = value(text, found)
-    return found
-
-
-def parts(relation: str) -> tuple[str, str, str]:
-    """A relation's left side, operator and right side. Raises ValueError for a text that is not one."""
-    operators = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "=="}
-    tree = ast.parse(relation, mode="eval").body
-    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in operators:
-        raise ValueError(f"{relation!r} is no relation <, <= or == between two sides")
-    return ast.unparse(tree.left), operators[type(tree.ops[0])], ast.unparse(tree.comparators[0])
-
-
-@dataclass(frozen=True)
-class Search:
-    """``counterexample``: the smallest point, by sum and then by order, at which a relation fails, None where
-    none of the ``tried`` points is one."""
-
-    counterexample: dict[str, int] | None
-    tried: int
-
-
-def search(claim: Claim, relation: str, largest_sum: int = LARGEST_SUM) -> Search:
-    """Try ``relation`` at every point of positive integers that add up to at most ``largest_sum``."""
-    tried = 0
-    for letters in _admitted(claim, largest_sum):
-        tried += 1
-        if not value(relation, letters):
-            return Search(letters, tried)
-    return Search(None, tried)
-
-
-def first_point(claim: Claim) -> dict[str, int]:
-    """The point that a search tries first. Raises StopIteration where ``assume`` admits none."""
-    return next(_admitted(claim, LARGEST_SUM))
-
-
-def _admitted(claim: Claim, largest_sum: int) -> Iterator[dict[str, int]]:
-    for point in _points(claim.letters, largest_sum):
-        letters = complete(claim, point)
-        if all(value(text, letters) for text in claim.assume):
-            yield letters
-
-
-def _points(letters: Sequence[str], largest_sum: int) -> Iterator[dict[str, int]]:
-    for total in range(1, largest_sum + 1):
-        # cuts between 1..total: every way to write the sum in order
-        for cuts in combinations(range(1, total), len(letters) - 1):
-            sizes = (b - a for a, b in pairwise((0, *cuts, total)))
-            yield dict(zip(letters, sizes, strict=True))
-
-
-def verdict(printed: Search, executed: Search) -> str:
-    """One of VERDICTS, from the searches of both relations of a claim."""
-    if printed.counterexample is not None:
-        return "fails"
-    return "holds" if executed.counterexample is None else "holds only as printed"
-
-
 def printed_ratio(ratio: Ratio, table: PublishedTable) -> Fraction:
     """The ratio of the two printed MAC cells."""
-    printed = {row.name: row.macs for row in table.rows}
+    printed = {row.name: row.cells.get("macs") for row in table.rows}
     units = {name: Fraction(text[:-1]) * UNITS[text[-1]] for name, text in printed.items() if text}
     return units[ratio.row] / units[ratio.against]

@@ -1,103 +1,81 @@
-"""The printed tables: data files beside this module, one per table, typed once from the paper."""
+"""The printed tables: data files beside this module, one per table, typed once from the paper, and found there."""
 
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
-from headcount.formulas.published.rounding import Printing
+from headcount.formulas.published import columns
+from headcount.formulas.published.columns import Adjustment, Column, Row
 
 VERDICTS = ("reproduced", "explained", "no rule", "unexplained", "nothing printed")
-MOA_NAMES = ("moa-table1", "moa-table2", "moa-table3")
-NAMES = (*MOA_NAMES, "moh-llm", "moh-llama3", "moh-dit", "dense-anchors")
-
-
-@dataclass(frozen=True)
-class Adjustment:
-    """``times`` the entries that ``select`` names (formulas/conventions.py), with some sizes replaced.
-
-    ``of``: the column it adjusts, MACs (an entry's size) or parameters.
-    """
-
-    times: int
-    select: str
-    dims: Mapping[str, int]
-    of: str = "macs"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One printed row; ``macs``, ``activated`` and the values of ``params`` are texts as printed, None where none is.
-
-    ``baseline``: the dense model that a routed row is compared with, as a preset and fields of it.
-    """
-
-    name: str
-    preset: str
-    macs: str | None
-    params: Mapping[str, str]
-    verdict: str
-    adjust: tuple[Adjustment, ...]
-    note: str | None
-    activated: str | None = None
-    baseline: Mapping[str, Any] | None = None
+FOLDER = files("headcount.formulas.published")
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A printed table: its source, the one rule of each column, and its rows; a column without a rule is absent.
+    """A printed table: its source, its place in it, what it prints of which quantity under one rule, and its rows.
 
-    ``judged``: the columns whose rules decide the verdict, of ``macs``, ``params`` and ``activated``.
+    ``paper``: under which paper's name tables stand together; ``order`` is the place among all tables.
     """
 
     name: str
     title: str
+    paper: str
+    order: int
     source: str
     place: str
-    convention: str | None
-    macs_printing: Printing | None
-    params_printing: Printing
-    params_columns: tuple[str, ...]
+    columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    activated_printing: Printing | None = None
-    judged: tuple[str, ...] = ("macs",)
+
+    def column(self, quantity: str) -> Any:
+        """The column of a quantity; None where the table prints none."""
+        return next((column for column in self.columns if column.quantity == quantity), None)
+
+    @property
+    def judged(self) -> tuple[Column, ...]:
+        """The columns whose rules decide the verdicts."""
+        return tuple(column for column in self.columns if column.judged)
+
+    @property
+    def rule(self) -> str:
+        """The one rule of each judged column, in words."""
+        return " ".join(column.statement for column in self.judged)
 
 
-def load(name: str) -> PublishedTable:
+def typed(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
+    """The tables of the data files in ``folder``, by name, in their order."""
+    return {data["name"]: _table(data) for data in _read(folder)}
+
+
+def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, ...]:
+    """The tables in their order, those of one paper where it is named."""
+    return tuple(data["name"] for data in _read(folder) if paper in (None, data["paper"]))
+
+
+def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """The table called ``name``. Raises ValueError, with the list of names, where there is none."""
-    if name not in NAMES:
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(NAMES)}")
-    file = files("headcount.formulas.published").joinpath(f"{name.replace('-', '_')}.toml")
-    data = tomllib.loads(file.read_bytes().decode())
-    rule = dict(data.get("macs_rule", {}))
-    return PublishedTable(
-        name=data["name"],
-        title=data["title"],
-        source=data["source"],
-        place=data["place"],
-        convention=rule.pop("convention", None),
-        macs_printing=Printing(**rule) if rule else None,
-        params_printing=Printing(**data["params_rule"]),
-        params_columns=tuple(data["params_columns"]),
-        rows=tuple(_row(row) for row in data["row"]),
-        activated_printing=Printing(**data["activated_rule"]) if "activated_rule" in data else None,
-        judged=tuple(data.get("judged", ("macs",))),
-    )
+    data = next((data for data in _read(folder) if data["name"] == name), None)
+    if data is None:
+        raise ValueError(f"unknown table {name!r}; choose from {', '.join(names(folder=folder))}")
+    return _table(data)
 
 
-def _row(data):
-    adjust = tuple(
-        Adjustment(a["times"], a["select"], a.get("dims", {}), a.get("of", "macs")) for a in data.get("adjust", ())
-    )
-    return Row(
-        data["name"],
-        data["preset"],
-        data.get("macs"),
-        data.get("params", {}),
-        data["verdict"],
-        adjust,
-        data.get("note"),
-        data.get("activated"),
-        data.get("baseline"),
-    )
+@cache
+def _read(folder: Traversable) -> list[dict[str, Any]]:
+    found = [tomllib.loads(file.read_text("utf-8")) for file in folder.iterdir() if file.name.endswith(".toml")]
+    # the papers' sentences stand in a data file too
+    return sorted((data for data in found if "row" in data), key=lambda data: (data["order"], data["name"]))
+
+
+def _table(data: Mapping[str, Any]) -> PublishedTable:
+    plain = {word: data[word] for word in ("name", "title", "paper", "order", "source", "place")}
+    made = tuple(columns.make(**column) for column in data["column"])
+    return PublishedTable(**plain, columns=made, rows=tuple(_row(**row) for row in data["row"]))
+
+
+def _row(*, name, preset, verdict, adjust=(), note=None, baseline=None, **cells) -> Row:
+    return Row(name, preset, verdict, cells, tuple(Adjustment(**terms) for terms in adjust), note, baseline)

@@ -1,4 +1,4 @@
-"""The papers' sentences about cost: relations, searches, verdicts."""
+"""The papers' sentences about cost: typed relations, the costs that they name, searches, verdicts, proofs."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,9 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from headcount.formulas.published import claims, tables
+from headcount.formulas.published import claims, proofs, tables
+from headcount.formulas.published.expressions import expression, relation
+from headcount.formulas.published.proofs import Search, search, verdict
 
 FOUND = claims.load()
 BY_NAME = {claim.name: claim for claim in FOUND.claims}
@@ -15,88 +17,94 @@ BY_NAME = {claim.name: claim for claim in FOUND.claims}
 
 def searches(name, largest_sum=12):
     claim = BY_NAME[name]
-    return [claims.search(claim, relation, largest_sum) for relation in (claim.as_printed, claim.as_executed)]
+    return [search(claim, one, largest_sum) for one in (claim.as_printed, claim.as_executed)]
+
+
+def value(text, letters):
+    return expression(text).value(letters, claims.costs())
 
 
 def test_a_value_takes_letters_and_costs_at_other_letters():
     letters = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
-    assert claims.value("K * D + 1", letters, {}) == 16
-    assert claims.value("moa_macs(E=E + 1) - moa_macs()", letters) == 7 * 13
-    assert claims.value("moa_macs_eq18()", letters) == 3 * 7 * 7 * 5 + 2 * 4 * 7 * 5 * 13
-    assert claims.value("mha_macs_eq19()", letters) == 7 * 7 * 13 + 4 * 7 * 13 * 13
-    assert claims.value("mha_macs()", letters) == 2 * 7 * 7 * 13 + 4 * 7 * 13 * 13
+    assert value("K * D + 1", letters) == 16
+    assert value("moa_macs(E=E + 1) - moa_macs()", letters) == 7 * 13
+    assert value("moa_macs_eq18()", letters) == 3 * 7 * 7 * 5 + 2 * 4 * 7 * 5 * 13
+    assert value("mha_macs_eq19()", letters) == 7 * 7 * 13 + 4 * 7 * 13 * 13
+    assert value("mha_macs()", letters) == 2 * 7 * 7 * 13 + 4 * 7 * 13 * 13
     router, experts, shared, core = 7 * 13 * 11, 2 * 3 * 7 * 13 * 5, 2 * 7 * 13 * 5, 2 * 3 * 7 * 7 * 5
-    assert claims.value("moa_macs()", letters) == router + experts + shared + core
-    assert claims.value("moa_params_eq20()", letters) == 24 * 5 * 13
-    assert claims.value("moa_params()", letters) == 24 * 5 * 13 + 13 * 11
-    assert claims.value("mha_params_eq20()", letters) == claims.value("mha_params()", letters) == 4 * 13 * 13
-    assert claims.value("moa_macs() < T", letters, {"moa_macs": lambda **_: 1}) is True
-    with pytest.raises(NameError):
-        claims.value("open", letters)
+    assert value("moa_macs()", letters) == router + experts + shared + core
+    assert value("moa_params_eq20()", letters) == 24 * 5 * 13
+    assert value("moa_params()", letters) == 24 * 5 * 13 + 13 * 11
+    assert value("mha_params_eq20()", letters) == value("mha_params()", letters) == 4 * 13 * 13
 
 
 def test_the_routers_projections_and_both_forms_of_moh_are_costs():
     moa = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
-    assert claims.value("moa_router_macs()", moa) == 7 * 13 * 11
-    assert claims.value("moa_projection_macs()", moa) == 2 * 3 * 7 * 13 * 5 + 2 * 7 * 13 * 5
+    assert value("moa_router_macs()", moa) == 7 * 13 * 11
+    assert value("moa_projection_macs()", moa) == 2 * 3 * 7 * 13 * 5 + 2 * 7 * 13 * 5
     moh = {"T": 7, "h": 11, "s": 3, "r": 2, "d_h": 5, "g": 11, "d_m": 13}
     routers = 13 * (11 - 3 + 3 + 2)
     projections, core = 4 * 7 * 13 * 11 * 5, 2 * 11 * 7 * 7 * 5
-    assert claims.value("moh_macs()", moh) == projections + core + 7 * routers
+    assert value("moh_macs()", moh) == projections + core + 7 * routers
     # of queries, outputs and the core 5 of 11 heads
-    assert claims.value("moh_ideal_macs()", moh) == 2 * 7 * 13 * (11 + 5) * 5 + 2 * 5 * 7 * 7 * 5 + 7 * routers
-    assert claims.value("moh_params()", moh) == 4 * 13 * 11 * 5 + routers
+    assert value("moh_ideal_macs()", moh) == 2 * 7 * 13 * (11 + 5) * 5 + 2 * 5 * 7 * 7 * 5 + 7 * routers
+    assert value("moh_params()", moh) == 4 * 13 * 11 * 5 + routers
 
 
-def test_a_relation_has_two_sides():
-    assert claims.parts("moa_macs() < 2 * mha_macs()") == ("moa_macs()", "<", "2 * mha_macs()")
-    assert [claims.parts(f"a(E=E + 1) {operator} b")[1] for operator in ("<", "<=", "==")] == ["<", "<=", "=="]
-    for text in ("moa_macs()", "1 < K < 3", "K > 3"):
-        message = f"^{re.escape(repr(text))} is no relation <, <= or == between two sides$"
-        with pytest.raises(ValueError, match=message):
-            claims.parts(text)
+@pytest.mark.parametrize("text", ["moa_macs()", "1 < K < 3", "K > 3", "K != 3"])
+def test_a_sentence_says_less_at_most_or_equal(text):
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is no relation "):
+        claims.statement(text)
+
+
+@pytest.mark.parametrize("text", ["K < 3", "K == 3", "K + 1 > 3", "3 > K", "f() > K"])
+def test_a_bound_is_a_lower_one_of_a_letter(text):
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is no lower bound of a letter$"):
+        claims.bound(text)
+    assert claims.bound("E >= K + 1") == relation("E >= K + 1")
 
 
 def test_the_premise_gives_the_other_letters_in_order():
-    claim = replace(BY_NAME["fewer-params"], premise={"K": "E", "d_m": "K * D"})
-    assert claims.complete(claim, {"E": 3, "D": 5}) == {"E": 3, "D": 5, "K": 3, "d_m": 15}
+    claim = replace(BY_NAME["fewer-params"], premise={"K": expression("E"), "d_m": expression("K * D")})
+    assert claim.complete({"E": 3, "D": 5}) == {"E": 3, "D": 5, "K": 3, "d_m": 15}
 
 
 def test_fewer_macs_holds_as_printed_and_fails_where_the_router_is_large():
     printed, executed = searches("fewer-macs")
     assert printed.counterexample is None
     # E = 2 D (K - 1) is where both cost the same
-    assert executed == claims.Search({"T": 1, "K": 2, "E": 2, "D": 1, "d_m": 2}, 1)
-    assert claims.verdict(printed, executed) == "holds only as printed"
+    assert executed == Search({"T": 1, "K": 2, "E": 2, "D": 1, "d_m": 2}, 1)
+    assert verdict(printed, executed) == "holds only as printed"
 
 
 def test_the_search_tries_every_point_once():
     claim = BY_NAME["fewer-macs"]
-    printed = claims.search(claim, claim.as_printed, 10)
+    printed = search(claim, claim.as_printed, 10)
     sizes = range(1, 8)
     points = [(t, k, e, d) for t in sizes for k in sizes for e in sizes for d in sizes]
     assert printed.tried == sum(k > 1 and e >= k and t + k + e + d <= 10 for t, k, e, d in points)
 
 
 def test_the_search_finds_the_smallest_sum_first():
-    claim = replace(BY_NAME["params-without-macs"], letters=("T", "K"), assume=[], as_executed="T + K < 5 or K == 4")
-    found = claims.search(claim, claim.as_executed, 9)
-    assert found.counterexample == {"T": 2, "K": 3}
-    assert found.tried == 1 + 2 + 3 + 2
-    assert claims.search(claim, "T + K < 9", 9).tried == claims.search(claim, "T + K < 9", 10).tried == 29
-    assert claims.search(claim, "T + K < 9", 8) == claims.Search(None, 28)
+    claim = replace(BY_NAME["params-without-macs"], letters=("T", "K"), assume=())
+    # 2 T + K < 8 fails at sum 5 first, where T = 3 and K = 2; before it are T = 1 and T = 2
+    found = search(claim, relation("2 * T + K < 8"), 9)
+    assert found.counterexample == {"T": 3, "K": 2}
+    assert found.tried == 1 + 2 + 3 + 3
+    assert search(claim, relation("T + K < 9"), 9).tried == search(claim, relation("T + K < 9"), 10).tried == 29
+    assert search(claim, relation("T + K < 9"), 8) == Search(None, 28)
 
 
 def test_a_search_over_one_letter_starts_at_1():
-    claim = replace(BY_NAME["fewer-params"], letters=("D",), premise={}, assume=[])
-    assert claims.search(claim, "D < 7", 11) == claims.Search({"D": 7}, 7)
-    assert claims.search(claim, "D > 1", 11) == claims.Search({"D": 1}, 1)
+    claim = replace(BY_NAME["fewer-params"], letters=("D",), premise={}, assume=())
+    assert search(claim, relation("D < 7"), 11) == Search({"D": 7}, 7)
+    assert search(claim, relation("D > 1"), 11) == Search({"D": 1}, 1)
 
 
 def test_with_one_expert_the_sentence_fails_at_once():
     printed, executed = searches("fewer-macs-with-one-expert")
     assert printed.counterexample == executed.counterexample == {"T": 1, "E": 1, "D": 1, "K": 1, "d_m": 1}
-    assert claims.verdict(printed, executed) == "fails"
+    assert verdict(printed, executed) == "fails"
 
 
 @pytest.mark.parametrize(
@@ -122,59 +130,63 @@ def test_smallest_counterexamples_of_what_holds_as_printed(name, smallest):
 def test_mohs_sentences_fail_at_the_smallest_layer_that_selects(name, smallest):
     printed, executed = searches(name)
     assert printed.counterexample == executed.counterexample == smallest
-    assert claims.verdict(printed, executed) == "fails"
+    assert verdict(printed, executed) == "fails"
 
 
 @pytest.mark.parametrize("h, s, r, saves", [(32, 16, 8, True), (16, 4, 4, True), (3, 1, 1, True), (3, 2, 1, False)])
 def test_skipping_heads_saves_at_the_papers_width_where_a_head_is_skipped(h, s, r, saves):
-    letters = claims.complete(BY_NAME["inference-efficiency"], {"h": h, "s": s, "r": r, "d_h": 64, "T": 7})
-    assert claims.value(BY_NAME["inference-efficiency"].as_printed, letters) == saves
+    claim = BY_NAME["inference-efficiency"]
+    assert claim.as_printed.holds(claim.complete({"h": h, "s": s, "r": r, "d_h": 64, "T": 7}), claims.costs()) == saves
 
 
 def test_the_first_point_is_what_the_search_tries_first():
-    assert claims.first_point(BY_NAME["fewer-params"]) == {"E": 2, "D": 1, "K": 2, "d_m": 2, "T": 1}
-    assert claims.search(BY_NAME["fewer-params"], "E < 2").counterexample == claims.first_point(BY_NAME["fewer-params"])
+    assert proofs.first_point(BY_NAME["fewer-params"]) == {"E": 2, "D": 1, "K": 2, "d_m": 2, "T": 1}
+    assert search(BY_NAME["fewer-params"], relation("E < 2")).counterexample == proofs.first_point(
+        BY_NAME["fewer-params"]
+    )
 
 
 def test_the_cases_of_a_claim_cover_every_value_of_their_letter():
     for claim in FOUND.claims:
-        for letter in {case.split()[0] for case in claim.cases}:
+        for letter in {case.left.text for case in claim.cases}:
             for size in range(1, 7):
-                assert sum(claims.value(case, {letter: size}, {}) for case in claim.cases) == 1
+                assert sum(case.holds({letter: size}) for case in claim.cases) == 1
 
 
 def test_a_threshold_is_where_both_sides_are_equal():
     # E = 2 (K + 1) D
     letters = {"T": 7, "K": 3, "D": 5, "d_m": 13}
-    relation = BY_NAME["params-without-macs"].threshold["relation"]
-    assert [claims.value(relation, {**letters, "E": E}) for E in (39, 40, 41)] == [False, True, False]
+    claim = BY_NAME["params-without-macs"]
+    both = claim.threshold.relation
+    assert [both.holds({**letters, "E": E}, claims.costs()) for E in (39, 40, 41)] == [False, True, False]
+    assert proofs.equal_at(claim) == {"T": 1, "K": 1, "E": 4, "D": 1, "d_m": 1}
+    K, D = (sympy.Symbol(letter, positive=True, integer=True) for letter in "KD")
+    assert sympy.expand(proofs.threshold(claim)[None] - 2 * (K + 1) * D) == 0
 
 
 def test_verdicts_take_both_searches():
-    none, some = claims.Search(None, 3), claims.Search({"T": 1}, 1)
-    assert claims.verdict(none, none) == "holds"
-    assert claims.verdict(none, some) == "holds only as printed"
-    assert claims.verdict(some, none) == claims.verdict(some, some) == "fails"
+    none, some = Search(None, 3), Search({"T": 1}, 1)
+    assert verdict(none, none) == "holds"
+    assert verdict(none, some) == "holds only as printed"
+    assert verdict(some, none) == verdict(some, some) == "fails"
 
 
 def test_with_symbols_the_difference_is_the_condition():
     claim = BY_NAME["fewer-macs"]
-    T, K, E, D = sympy.symbols("T K E D", positive=True)
-    letters = claims.complete(claim, {"T": T, "K": K, "E": E, "D": D})
-    left, right = (claims.value(side, letters) for side in claims.parts(claim.as_executed)[::2])
-    assert sympy.expand(right - left - T * K * D * (2 * D * (K - 1) - E)) == 0
+    T, K, E, D = sympy.symbols("T K E D", positive=True, integer=True)
+    assert sympy.expand(proofs.margin(claim, claim.as_executed) - T * K * D * (2 * D * (K - 1) - E)) == 0
 
 
 def test_the_default_search_covers_sums_up_to_20():
-    claim = replace(BY_NAME["fewer-params"], assume=[])
-    assert claims.search(claim, "T == 1").tried == 20 * 19 // 2
+    claim = replace(BY_NAME["fewer-params"], assume=())
+    assert search(claim, relation("T == 1")).tried == 20 * 19 // 2
 
 
 def test_the_printed_ratio_is_of_the_printed_cells():
     (ratio,) = FOUND.ratios
     table = tables.load(ratio.table)
     assert claims.printed_ratio(ratio, table) == Fraction(1220, 2090)
-    rows = tuple(replace(row, macs="1.5G") if row.name == ratio.row else row for row in table.rows)
+    rows = tuple(replace(row, cells={"macs": "1.5G"}) if row.name == ratio.row else row for row in table.rows)
     assert claims.printed_ratio(ratio, replace(table, rows=rows)) == Fraction(1500, 2090)
 
 
@@ -185,9 +197,46 @@ def test_every_claim_names_place_and_sentence_and_has_relations():
     for claim in FOUND.claims:
         assert claim.paper in FOUND.papers
         assert claim.place and claim.sentence.endswith(".") and claim.because.endswith(".")
-        claims.parts(claim.as_printed), claims.parts(claim.as_executed)
 
 
 def test_loading_again_gives_the_same_claims():
     # inside a test, so that a mutant of the loading is seen: the modules' own loading happens before it
     assert claims.load() == FOUND
+
+
+@pytest.mark.parametrize(
+    "text, sure",
+    [
+        ("moa_macs_eq18() < mha_macs_eq19()", True),
+        ("moa_macs() < mha_macs()", False),
+        ("T <= T + K - 2", True),
+        ("T < T + K - 2", False),
+        ("E + K == K + E", True),
+        ("K <= E", True),
+        ("K < E", False),
+        ("1 <= 1", True),
+    ],
+)
+def test_a_proof_takes_the_assumptions(text, sure):
+    assert proofs.proved(BY_NAME["fewer-macs"], relation(text)) == sure
+
+
+@pytest.mark.parametrize(
+    "name, text, never",
+    [
+        ("fewer-macs", "moa_macs() < mha_macs()", False),
+        ("fewer-macs", "E + 1 <= K", True),
+        ("fewer-macs", "E <= K", False),
+        ("fewer-macs", "E < K", True),
+        ("fewer-macs", "E == E + T", True),
+        ("fewer-macs", "E + T == E", True),
+        ("fewer-macs", "E == K", False),
+        ("no-more-parameters", "moh_params() <= mha_params()", True),
+        ("inference-efficiency", "moh_ideal_macs() < mha_macs()", False),
+        ("inference-efficiency", "moh_macs() < mha_macs()", True),
+        ("inference-efficiency", "h <= s + r + 1", False),
+        ("inference-efficiency", "h <= s + r", True),
+    ],
+)
+def test_a_refutation_takes_the_assumptions_and_every_case(name, text, never):
+    assert proofs.refuted(BY_NAME[name], relation(text)) == never

@@ -1,27 +1,38 @@
 """Verdicts on made-up tables, whose arithmetic is small enough to do by hand."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
 
-from headcount.formulas.ledger import Entry, ledger
+from headcount.formulas.ledger import Entry, Ledger, ledger
 from headcount.formulas.published import verdicts
+from headcount.formulas.published.columns import Activated, Adjustment, Macs, Params, Row
 from headcount.formulas.published.rounding import Printing
-from headcount.formulas.published.tables import Adjustment, PublishedTable, Row
+from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
 
 
+@dataclass(frozen=True)
+class Case:
+    ledger: Ledger
+    ideal_ledger: Ledger | None = None
+
+
 def row(name, macs=None, *, params=None, activated=None, verdict="reproduced", adjust=(), note=None):
-    return Row(name, "none", macs, {"params": params} if params else {}, verdict, adjust, note, activated)
+    cells = {"macs": macs, "activated": activated, "params": {"params": params} if params else {}}
+    return Row(name, "none", verdict, cells, adjust, note)
 
 
-def table(*rows, judged=("macs",), convention="exact"):
+def table(*rows, judged=("macs",)):
     whole = Printing("k", "truncate")
-    return PublishedTable(
-        "made-up", "title", "source", "place", convention, whole if convention else None, whole, ("params",), rows,
-        Printing("%", "half-up", multiple=5), judged,
-    )  # fmt: skip
+    kinds = {
+        "macs": Macs(printing=whole, convention="exact"),
+        "params": Params(printing=whole),
+        "activated": Activated(printing=Printing("%", "half-up", multiple=5)),
+    }
+    columns = tuple(kinds[quantity] for quantity in judged)
+    return PublishedTable("made-up", "title", "paper", 1, "source", "place", columns, rows)
 
 
 FORM = ledger(
@@ -35,16 +46,16 @@ FORM = ledger(
 def test_near_misses_name_each_kind_that_prints_the_row_and_the_row_that_it_breaks():
     rows = (row("a", "8k", verdict="unexplained"), row("b", "7k"), row("c"))
     other = ledger(Entry("x", "linear", {"T": 7000}), Entry("x", "softmax", {"T": 1500}))
-    forms = {"a": FORM + ledger(Entry("x", "norm", {"T": 1999})), "b": other, "c": FORM}
+    forms = {"a": Case(FORM + ledger(Entry("x", "norm", {"T": 1999}))), "b": Case(other), "c": Case(FORM)}
     # a bias or a norm more prints 8k, a softmax 9k; neither touches b
     because = "7,000 prints 7k, not 8k; with each bias element billed it prints 8k; with each norm element billed it "
     assert judge(table(*rows), forms)["a"] == verdicts.Verdict("unexplained", 7000, because + "prints 8k")
     rows = (row("a", "9k", verdict="unexplained"), row("b", "7k"), row("c"))
     because = "7,000 prints 7k, not 9k; with each softmax element billed it prints 9k, but b 8k, not 7k"
     assert judge(table(*rows), forms)["a"].because == because
-    # only for a row that is typed as unexplained, and for its MACs
+    # whatever is typed beside the row
     typed = (replace(rows[0], verdict="reproduced"), *rows[1:])
-    assert judge(table(*typed), forms)["a"].because == "7,000 prints 7k, not 9k"
+    assert judge(table(*typed), forms)["a"].because == because
 
 
 def test_two_judged_columns_give_both_reasons_and_the_worse_status():
@@ -52,17 +63,17 @@ def test_two_judged_columns_give_both_reasons_and_the_worse_status():
     released = ledger(Entry("x", "scores", {"h": 4, "T": 2000}, weight={"d_m": 5000}))
     ideal = ledger(Entry("x", "scores", {"k": 3, "T": 2000}))
     only = row("a", "9k", params="5k", activated="90%", note="A note.")
-    found = judge(table(only, judged=("macs", "params", "activated")), {"a": released}, {"a": ideal})["a"]
+    found = judge(table(only, judged=("macs", "params", "activated")), {"a": Case(released, ideal)})["a"]
     assert found.status == "unexplained"
     assert found.because == "8,000 prints 8k, not 9k. A note.; 75.00 prints 75%, not 90%. A note."
-    fitting = replace(only, macs="8k", activated="75%")
-    found = judge(table(fitting, judged=("macs", "params", "activated")), {"a": released}, {"a": ideal})["a"]
+    fitting = replace(only, cells={**only.cells, "macs": "8k", "activated": "75%"})
+    found = judge(table(fitting, judged=("macs", "params", "activated")), {"a": Case(released, ideal)})["a"]
     assert found == verdicts.Verdict("reproduced", 8000, None)
 
 
 def test_a_column_without_a_rule_is_not_judged():
     only = row("a", "9k", params="5k")
-    found = judge(table(only, judged=("params",), convention=None), {"a": FORM})["a"]
+    found = judge(table(only, judged=("params",)), {"a": Case(FORM)})["a"]
     assert found == verdicts.Verdict("reproduced", None, None)
 
 
@@ -74,7 +85,7 @@ def test_an_explanation_shows_every_step_of_its_sum():
         "7,000 prints 7k, not 6k; 7,000 + 1,001 (ffn biases) - 1,002 (exact with T = 500, E = 1) + 0 (router) = 6,999 "
         "prints 6k"
     )
-    assert judge(table(only), {"a": form})["a"] == verdicts.Verdict("explained", 7000, because)
+    assert judge(table(only), {"a": Case(form)})["a"] == verdicts.Verdict("explained", 7000, because)
 
 
 def test_a_column_of_parameters_is_adjusted_by_parameters():
@@ -83,10 +94,10 @@ def test_a_column_of_parameters_is_adjusted_by_parameters():
         Entry("p", "elementwise", {"T": 11}, weight={"T": 1700}, trainable=False),
     )
     only = row("a", "7k", params="3k", adjust=(Adjustment(-1, "frozen", {}, of="params"),))
-    found = judge(table(only, judged=("macs", "params")), {"a": form})["a"]
+    found = judge(table(only, judged=("macs", "params")), {"a": Case(form)})["a"]
     assert found.status == "explained"
     assert found.because == "4,700 prints 4k, not 3k; 4,700 - 1,700 (frozen) = 3,000 prints 3k"
-    assert verdicts.billed(Adjustment(1, "frozen", {}), form) == 11
+    assert table().column("macs").adjusted(Adjustment(1, "frozen"), Case(form)) == 11
 
 
 @pytest.mark.parametrize("printed, low, high", [("7k", 3493, 3992), ("0k", 1, 492)])
@@ -96,12 +107,12 @@ def test_implied_vocabularies_of_two_parameters_a_word_and_fifteen_others(printe
         Entry("e", "embedding", {"T": 7}, weight={"V": 29, "d_m": 2}),
         Entry("x", "linear", {"T": 7}, weight={"d_m": 15}),
     )
-    assert implied_vocabulary(printed, table(), form) == VocabularyRange(printed, low, high)
+    assert implied_vocabulary(printed, Printing("k", "truncate"), form) == VocabularyRange(printed, low, high)
 
 
 def test_an_implied_vocabulary_is_exact_to_the_word():
     form = ledger(Entry("e", "embedding", {"T": 7}, weight={"V": 29}))
-    assert implied_vocabulary("7k", table(), form) == VocabularyRange("7k", 7000, 7999)
+    assert implied_vocabulary("7k", Printing("k", "truncate"), form) == VocabularyRange("7k", 7000, 7999)
 
 
 def test_a_common_vocabulary_lies_in_all_ranges():

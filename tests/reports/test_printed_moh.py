@@ -66,7 +66,9 @@ def test_the_frozen_table_divides_the_printed_figures():
 @pytest.mark.parametrize("printed, verdict", [("131M", "holds it"), ("129M", "neither")])
 def test_a_changed_printed_figure_changes_the_page(printed, verdict, monkeypatch):
     table = tables.load("moh-dit")
-    rows = tuple(replace(row, params={"params": printed}) if row.name == "DiT-B/2" else row for row in table.rows)
+    rows = tuple(
+        replace(row, cells={"params": {"params": printed}}) if row.name == "DiT-B/2" else row for row in table.rows
+    )
     monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=rows))
     text = printed_moh.frozen_positions()
     assert lines(text)["DiT-B/2"][-1] == verdict

@@ -10,6 +10,8 @@ from headcount.bench import measure
 from headcount.bench.case import ideal_form, ledger_of, resolve_lengths
 from headcount.bench.macs.__main__ import main
 from headcount.formulas import conventions
+from headcount.formulas.moh import activated_percent
+from headcount.formulas.published.rounding import Printing
 from headcount.formulas.published.tables import load
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
@@ -93,23 +95,20 @@ def test_dit_xl4_shows_what_comes_near_and_what_that_breaks(capsys):
     # the note's claim: the last projection billed twice prints every row
     table = load("dense-anchors")
     for row in table.rows:
-        if row.macs:
+        if printed := row.cells.get("macs"):
             config = preset(row.preset)
             form = ledger_of(config, resolve_lengths(config, {}))
             twice = form.macs + form.select(lambda entry: entry.path == "final_layer.proj").macs
-            assert table.macs_printing.like(row.macs).text(twice) == row.macs
+            assert table.column("macs").printing.like(printed).text(twice) == printed
 
 
 def test_no_finer_step_than_5_percent_prints_all_activated_heads():
     """88.9 % of DiT-S/2's heads are printed as 90."""
-    from headcount.formulas.moh import activated_percent
-
     config = preset("moh-dit-s2-90")
     forms = [ledger_of(c, resolve_lengths(c, {})) for c in (config, ideal_form(config))]
     assert activated_percent(*forms) == Fraction(100 * (8 * 5 + 4 * 6), 12 * 6)
-    assert load("moh-dit").activated_printing.text(activated_percent(*forms)) == "90%"
-    whole = load("moh-dit").activated_printing.__class__("%", "half-up")
-    assert whole.text(activated_percent(*forms)) == "89%"
+    assert load("moh-dit").column("activated").printing.text(activated_percent(*forms)) == "90%"
+    assert Printing("%", "half-up").text(activated_percent(*forms)) == "89%"
 
 
 def test_large_models_are_counted_on_meta_unless_a_device_is_asked_for():

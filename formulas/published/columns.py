@@ -1,0 +1,193 @@
+"""The quantities that a published table prints: for each a class with its rule, what it makes of a model, and how.
+
+A new quantity is a class here with ``@quantity``, and the columns that it stands in, in bench/macs/published.py.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from headcount.formulas import conventions
+from headcount.formulas.ledger import OTHER_KINDS, Ledger
+from headcount.formulas.moh import activated_percent
+from headcount.formulas.published.impossible import PrintedRow, no_common_rule
+from headcount.formulas.published.rounding import UNITS, Printing
+
+
+class Case(Protocol):
+    """What is judged: an exact ledger, and that of the form that skips unselected heads, None where there is none."""
+
+    ledger: Ledger
+    ideal_ledger: Ledger | None
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """``times`` the entries that ``select`` names (formulas/conventions.py), with some sizes replaced.
+
+    ``of``: the quantity that it adjusts.
+    """
+
+    times: int
+    select: str
+    dims: Mapping[str, int] = field(default_factory=dict)
+    of: str = "macs"
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{letter} = {size}" for letter, size in self.dims.items())
+        return self.select.replace("_", " ") + (f" with {sizes}" if sizes else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One printed row; ``cells`` holds its texts as printed, by quantity: absent where nothing is printed.
+
+    ``baseline``: the dense model that a routed row is compared with, as a preset and fields of it.
+    """
+
+    name: str
+    preset: str
+    verdict: str
+    cells: Mapping[str, Any] = field(default_factory=dict)
+    adjust: tuple[Adjustment, ...] = ()
+    note: str | None = None
+    baseline: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(ABC):
+    """What a table prints of one quantity: how it prints it, and whether the rule decides the rows' verdicts."""
+
+    printing: Printing
+    judged: bool = True
+    quantity: ClassVar[str]
+    account: ClassVar[str] = "size"
+    """What of an entry an adjustment adds."""
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """The rule in words."""
+
+    @abstractmethod
+    def total(self, case: Case) -> int | Fraction:
+        """What the rule makes of a model, before it is rounded."""
+
+    def printed(self, row: Row) -> str | None:
+        """The row's cell as the paper prints it."""
+        return row.cells.get(self.quantity)
+
+    def adjusted(self, adjustment: Adjustment, case: Case) -> int:
+        """What an adjustment adds to the total: its entries' account, with the sizes that it replaces."""
+        selected = case.ledger.select(conventions.by_name(adjustment.select))
+        entries = [entry.with_dims(**adjustment.dims) for entry in selected]
+        return adjustment.times * sum(getattr(entry, self.account) for entry in entries)
+
+    def contradictions(self, rows: Sequence[Row], cases: Mapping[str, Case]) -> dict[str, str]:
+        """By row name, the argument that no rule prints these rows; empty where there is none."""
+        return {}
+
+    def near_misses(self, row: Row, rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
+        """What comes near a row that the rule does not print, as the end of a sentence."""
+        return ""
+
+
+QUANTITIES: dict[str, type[Column]] = {}
+
+
+def quantity(kind: type[Column]) -> type[Column]:
+    """Enter a class under its quantity."""
+    QUANTITIES[kind.quantity] = kind
+    return kind
+
+
+def make(*, quantity: str, judged: bool = True, unit: str, rounding: str, **rule: Any) -> Column:
+    """The column that a table's data describes; KeyError for an unknown quantity, TypeError for unknown words."""
+    digits = {word: rule.pop(word) for word in ("decimals", "significant", "multiple") if word in rule}
+    return QUANTITIES[quantity](printing=Printing(unit, rounding, **digits), judged=judged, **rule)
+
+
+@quantity
+@dataclass(frozen=True, kw_only=True)
+class Macs(Column):
+    """Multiply-accumulates under a convention of formulas/conventions.py."""
+
+    quantity = "macs"
+    convention: str
+
+    @property
+    def bills(self):
+        """How many times each entry counts."""
+        return conventions.by_name(self.convention)
+
+    @property
+    def statement(self) -> str:
+        billed = conventions.statement(self.bills).rstrip(".")
+        return f"{billed}; {self.printing.statement()}."
+
+    def total(self, case: Case) -> int:
+        return case.ledger.billed(self.bills)
+
+    def contradictions(self, rows: Sequence[Row], cases: Mapping[str, Case]) -> dict[str, str]:
+        texts = {row.name: self.printed(row) for row in rows if self.printed(row)}
+        unit = UNITS[self.printing.unit]
+        return no_common_rule(
+            [
+                PrintedRow(name, int(Decimal(text[:-1]) * unit), self.printing.step(text), cases[name].ledger)
+                for name, text in texts.items()
+            ]
+        )
+
+    def near_misses(self, row: Row, rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
+        """Each kind without MACs that, billed once more, prints ``row``, with a row that it then misprints."""
+        printed = {other.name: self.printed(other) for other in rows if self.printed(other)}
+        out = ""
+
+        def text(name: str, kind: str) -> str:
+            extra = sum(entry.size for entry in cases[name].ledger if entry.kind == kind)
+            return self.printing.like(printed[name]).text(self.total(cases[name]) + extra)
+
+        for kind in OTHER_KINDS:
+            if text(row.name, kind) == printed[row.name]:
+                broken = next((name for name in printed if text(name, kind) != printed[name]), None)
+                fault = f", but {broken} {text(broken, kind)}, not {printed[broken]}" if broken else ""
+                out += f"; with each {kind} element billed it prints {printed[row.name]}{fault}"
+        return out
+
+
+@quantity
+@dataclass(frozen=True, kw_only=True)
+class Params(Column):
+    """Parameters; ``names``: the printed columns, of which the first is judged."""
+
+    quantity = "params"
+    account = "params"
+    names: Sequence[str] = ("params",)
+
+    @property
+    def statement(self) -> str:
+        return f"All parameters, frozen ones included, {self.printing.statement()}."
+
+    def total(self, case: Case) -> int:
+        return case.ledger.params
+
+    def printed(self, row: Row) -> str | None:
+        return row.cells.get("params", {}).get(self.names[0])
+
+
+@quantity
+@dataclass(frozen=True, kw_only=True)
+class Activated(Column):
+    """Heads that a token uses, in percent."""
+
+    quantity = "activated"
+
+    @property
+    def statement(self) -> str:
+        return f"Heads that a token uses, of all heads of all layers, {self.printing.statement()}."
+
+    def total(self, case: Case) -> Fraction:
+        return activated_percent(case.ledger, case.ideal_ledger or case.ledger)

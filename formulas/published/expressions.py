@@ -1,0 +1,154 @@
+"""Closed forms and relations as text: ``T*d*E + 2*K*T*d*D``, ``moa_macs(E=E + 1) < mha_macs()``.
+
+A text is parsed once into sums, differences, products, exact quotients and powers of whole numbers, of letters, and of
+named costs, which may be taken at other letters. Letters are integers, which give numbers, or sympy symbols, which
+give the formula. Nothing of a text is ever run as Python.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from headcount.formulas.ledger import Size, divide
+
+Costs = Mapping[str, Callable[..., Any]]
+"""Costs by name, each a function of all letters."""
+
+_Value = Callable[[Mapping[str, Size], Costs], Any]
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: divide,
+    ast.Pow: operator.pow,
+}
+_COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Eq: ("==", operator.eq),
+    ast.GtE: (">=", operator.ge),
+    ast.Gt: (">", operator.gt),
+    ast.NotEq: ("!=", operator.ne),
+}
+OPERATORS = tuple(sign for sign, _ in _COMPARISONS.values())
+
+
+@dataclass(frozen=True)
+class Expression:
+    """``text`` as it was parsed, the ``letters`` that it names, and the ``costs`` that it calls."""
+
+    text: str
+    letters: frozenset[str]
+    costs: frozenset[str]
+    _value: _Value = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def value(self, letters: Mapping[str, Size], costs: Costs | None = None) -> Any:
+        """The value at ``letters``. ValueError for a letter without a size, and for a cost that ``costs`` lacks."""
+        return self._value(letters, costs or {})
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Two expressions and one of OPERATORS between them."""
+
+    left: Expression
+    operator: str
+    right: Expression
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+    @property
+    def costs(self) -> frozenset[str]:
+        """The costs that either side calls."""
+        return self.left.costs | self.right.costs
+
+    def holds(self, letters: Mapping[str, Size], costs: Costs | None = None) -> bool:
+        """Whether it holds at ``letters``, which are integers."""
+        compare = next(function for sign, function in _COMPARISONS.values() if sign == self.operator)
+        return compare(self.left.value(letters, costs), self.right.value(letters, costs))
+
+
+@cache
+def expression(text: str) -> Expression:
+    """``text`` as an expression. ValueError where it is none."""
+    return _expression(_parsed(text), text, calls=True)
+
+
+@cache
+def relation(text: str) -> Relation:
+    """``text`` as a relation. ValueError where it is none."""
+    tree = _parsed(text)
+    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARISONS:
+        raise ValueError(f"{text!r} is no relation {', '.join(OPERATORS[:-1])} or {OPERATORS[-1]} between two sides")
+    left, right = (_expression(side, text, calls=True) for side in (tree.left, tree.comparators[0]))
+    return Relation(left, _COMPARISONS[type(tree.ops[0])][0], right)
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> int:
+    """The value of sums, differences, products, exact quotients and powers (``**`` or ``^``) of named sizes.
+
+    Raises ValueError for a name without a size, for anything else than these, and for a value that is not whole.
+    """
+    value = _expression(_parsed(text, text.replace("^", "**")), text, calls=False).value(sizes)
+    if not isinstance(value, int):
+        raise ValueError(f"{text!r} is {value}, not a whole number")
+    return value
+
+
+def _parsed(text: str, python: str | None = None) -> ast.expr:
+    try:
+        return ast.parse(python or text, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"{text!r} is no expression: {error.msg}") from error
+
+
+def _expression(node: ast.expr, text: str, calls: bool) -> Expression:
+    parts = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    called = {id(call.func) for call in parts}
+    letters = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in called}
+    value = _compiled(node, text, calls)
+    return Expression(ast.unparse(node), frozenset(letters), frozenset(call.func.id for call in parts), value)
+
+
+def _compiled(node: ast.expr, text: str, calls: bool) -> _Value:
+    """``node`` as a function of letters and costs. ValueError for anything that is no expression."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return lambda letters, costs: node.value
+    if isinstance(node, ast.Name):
+        return lambda letters, costs: _known(node.id, letters, text, "size")
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        combine = _BINARY[type(node.op)]
+        left, right = (_compiled(side, text, calls) for side in (node.left, node.right))
+        return lambda letters, costs: combine(left(letters, costs), right(letters, costs))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        operand = _compiled(node.operand, text, calls)
+        return lambda letters, costs: -operand(letters, costs)
+    if calls and _is_cost(node):
+        moved = {keyword.arg: _compiled(keyword.value, text, calls) for keyword in node.keywords}
+
+        def cost(letters: Mapping[str, Size], costs: Costs) -> Any:
+            others = {letter: value(letters, costs) for letter, value in moved.items()}
+            return _known(node.func.id, costs, text, "cost")(**{**letters, **others})
+
+        return cost
+    also = ", and costs with letters by name" if calls else ""
+    raise ValueError(f"{text!r} holds {ast.unparse(node)!r}: only + - * / ** of sizes and whole numbers{also}")
+
+
+def _is_cost(node: ast.expr) -> bool:
+    """Whether this is the call of a name without arguments by position."""
+    plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
+    return plain and all(keyword.arg for keyword in node.keywords)
+
+
+def _known(name: str, values: Mapping[str, Any], text: str, what: str) -> Any:
+    if name not in values:
+        raise ValueError(f"{text!r} needs a {what} for {name}; it has {', '.join(values) or 'none'}")
+    return values[name]

@@ -1,0 +1,85 @@
+"""A published table is one TOML file: found, judged and printed without another edit."""
+
+import io
+import shutil
+from importlib.resources import files
+
+import pytest
+
+from headcount.bench.macs.published import of_table
+from headcount.bench.render import emit
+from headcount.formulas.published import tables
+
+TOML = """
+name = "made-up"
+title = "two models"
+paper = "somebody"
+order = 3
+source = "Nobody"
+place = "Table 9"
+
+[[column]]
+quantity = "macs"
+convention = "exact"
+unit = "M"
+rounding = "truncate"
+
+[[column]]
+quantity = "params"
+unit = "M"
+rounding = "half-up"
+decimals = 1
+
+[[row]]
+name = "base"
+preset = "transformer-base"
+macs = "606M"
+params = { params = "60.5M" }
+verdict = "reproduced"
+
+[[row]]
+name = "base, misprinted"
+preset = "transformer-base"
+macs = "600M"
+verdict = "reproduced"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The published tables with one more file beside them."""
+    for file in files("headcount.formulas.published").iterdir():
+        if file.name.endswith(".toml"):
+            shutil.copy(file, tmp_path)
+    (tmp_path / "made_up.toml").write_text(TOML)
+    return tmp_path
+
+
+def test_a_file_beside_the_others_is_a_table_in_its_place(folder):
+    known = tables.names()
+    assert tables.names(folder=folder) == (*known[:2], "made-up", *known[2:])
+    assert tables.names("somebody", folder) == ("made-up",)
+    assert "made-up" not in known
+    assert tables.load("made-up", folder).rule == (
+        "Every multiply-accumulate of the forward pass once; truncated to whole M. "
+        "All parameters, frozen ones included, rounded half up to 1 decimals of M."
+    )
+
+
+def test_it_is_judged_and_printed_like_the_others(folder):
+    stream = io.StringIO()
+    failures = emit(of_table(tables.load("made-up", folder), [], None), "csv", stream)
+    head, base, misprinted = (line.split(",") for line in stream.getvalue().splitlines()[:3])
+    assert head[:4] == ["row", "params_printed_params", "params", "active_params"]
+    assert base[:8] == ["base", "60.5M", "60522496", "60522496", "606M", "606085120", "606085120", "reproduced"]
+    assert "unexplained" in misprinted
+    (failure,) = failures
+    assert failure.endswith("the verdict is 'unexplained', typed as 'reproduced'")
+
+
+def test_a_quantity_or_a_word_that_nobody_knows_is_an_error(folder):
+    for wrong, error in (('quantity = "mass"', KeyError), ('quantity = "macs"\nflavour = 1', TypeError)):
+        (folder / "made_up.toml").write_text(TOML.replace('quantity = "macs"', wrong, 1))
+        tables._read.cache_clear()
+        with pytest.raises(error, match="mass|flavour"):
+            tables.load("made-up", folder)

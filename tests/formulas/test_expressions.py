@@ -1,0 +1,102 @@
+"""Closed forms and relations as text: parsed once, evaluated exactly, and never run as Python."""
+
+import re
+from fractions import Fraction
+
+import pytest
+import sympy
+
+from headcount.formulas.published.expressions import Relation, evaluate, expression, relation
+
+
+def test_an_expression_holds_arithmetic_of_letters():
+    assert evaluate("-(a - 2) * b / 3 + 2**a", {"a": 5, "b": 7}) == -7 + 32
+    assert evaluate("a^2", {"a": 5}) == 25
+    assert expression("K * D + 1").value({"K": 3, "D": 5}) == 16
+    assert expression("a / 2").value({"a": 5}) == Fraction(5, 2)
+    assert expression("(a - b) * 3").letters == {"a", "b"}
+
+
+def test_a_cost_is_taken_at_the_letters_or_at_others():
+    costs = {"area": lambda *, a, b: a * b}
+    form = expression("area(a=a + 1) - area()")
+    assert form.value({"a": 7, "b": 13}, costs) == 13
+    assert (form.letters, form.costs) == ({"a"}, {"area"})
+
+
+def test_with_symbols_the_value_is_the_formula():
+    a, b = sympy.symbols("a b")
+    assert expression("(a + 1) * cost() / 2").value({"a": a, "b": b}, {"cost": lambda *, a, b: b}) == (a + 1) * b / 2
+
+
+@pytest.mark.parametrize(
+    "sign, at",
+    [
+        ("<", [1, 0, 0]),
+        ("<=", [1, 1, 0]),
+        ("==", [0, 1, 0]),
+        (">=", [0, 1, 1]),
+        (">", [0, 0, 1]),
+        ("!=", [1, 0, 1]),
+    ],  # fmt: skip
+)
+def test_a_relation_holds_where_its_sign_says(sign, at):
+    found = relation(f"2*a {sign} b")
+    assert [found.holds({"a": a, "b": 6}) for a in (2, 3, 4)] == [bool(x) for x in at]
+    assert (found.left.text, found.operator, found.right.text) == ("2 * a", sign, "b")
+    assert str(found) == f"2 * a {sign} b"
+
+
+def test_a_relation_can_be_made_of_sides():
+    made = Relation(expression("a"), "!=", expression("f(b=1)"))
+    assert made == relation("a != f(b=1)")
+    assert made.costs == {"f"}
+    assert made.holds({"a": 3}, {"f": lambda *, a, b: a + b}) and not made.holds({"a": 3}, {"f": lambda **_: 3})
+
+
+def test_what_is_unknown_is_named_with_what_there_is():
+    for text, message in {
+        "a*c": "'a*c' needs a size for c; it has a",
+        "f() + 1": "'f() + 1' needs a cost for f; it has g",
+    }.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            expression(text).value({"a": 5}, {"g": lambda a: a})
+    with pytest.raises(ValueError, match="^'a' needs a size for a; it has none$"):
+        evaluate("a", {})
+
+
+REFUSED = (
+    "len(a, b)", "f(**a)", "a.b", "a.b()", "f()()", "__import__('os')", "1.5", "True", "'a'", "[a]", "a < b",
+    "a if b else c", "lambda: a", "a // b", "a % b", "+a", "a and b", "(a := 1)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_nothing_else_is_an_expression(text):
+    with pytest.raises(ValueError, match=r"holds .*: only \+ - \* / \*\* of sizes and whole numbers, and costs with"):
+        expression(text)
+
+
+@pytest.mark.parametrize("text", ["a*", "", "import os", "a b"])
+def test_a_text_that_cannot_be_parsed_is_no_expression(text):
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is no expression: "):
+        expression(text)
+
+
+def test_an_expected_count_is_whole_and_knows_no_costs():
+    with pytest.raises(ValueError, match="^'a/2' is 5/2, not a whole number$"):
+        evaluate("a/2", {"a": 5})
+    message = "'len(a=1)' holds 'len(a=1)': only + - * / ** of sizes and whole numbers"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        evaluate("len(a=1)", {"a": 5})
+
+
+@pytest.mark.parametrize("text", ["moa_macs()", "1 < K < 3", "K in E", "K is E"])
+def test_a_relation_has_two_sides_and_one_sign(text):
+    message = f"^{re.escape(repr(text))} is no relation <, <=, ==, >=, > or != between two sides$"
+    with pytest.raises(ValueError, match=message):
+        relation(text)
+
+
+def test_a_text_is_parsed_once():
+    assert expression("a + 1") is expression("a + 1") and relation("a < 1") is relation("a < 1")
