@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from headcount.bench.latency.arms import skips
 from headcount.bench.table import Column
 from headcount.reports import latency, markdown
 
@@ -34,7 +35,7 @@ def tables() -> str:
 def _rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     cells: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
     for record in records:
-        if record["implementation"] == "ragged" and record["to_dense"] and record["subject"] == "layer":
+        if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
             shape, _, share = record["name"].rpartition("-")
             cells.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
     return [

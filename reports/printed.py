@@ -117,8 +117,8 @@ def convolutions() -> str:
         vocabulary = form.billed(conventions.vocabulary_projection)
         lines.append(
             f"- {row.name} prints {row.cells['macs']}. All its linear layers are {form.billed(macs.bills):,}; the "
-            f"convolutions, which the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
-            f"without it the row prints {macs.printing.text(form.billed(macs.bills) - vocabulary)}."
+            f"convolutions, which the footnote says are missing, are {convolved:,}; the vocabulary projection is "
+            f"{vocabulary:,}, and without it the row prints {macs.printing.text(form.billed(macs.bills) - vocabulary)}."
         )
     return "\n".join(lines)
 

@@ -27,13 +27,14 @@ from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.budget.bounds import NAMES, Bound, parse
 from headcount.bench.budget.bounds import around as around_value
 from headcount.bench.budget.candidates import METRICS, costs
-from headcount.bench.budget.families import FAMILIES, Family, family, parse_range
+from headcount.bench.budget.ranges import parse_range
 from headcount.bench.budget.search import Answer, Surroundings, base_for, check, layer_fields, search
 from headcount.bench.case import Case, describe_input, resolve_lengths, with_attention
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
 from headcount.bench.render import FORMATS, Row, Section, emit
 from headcount.bench.table import Column, Table, open_output
+from headcount.bench.variants.variant import Variant, having
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
@@ -41,6 +42,9 @@ PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
 HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive"}
+DEFAULT = "moa"
+"""What is searched where nothing says it."""
+SEARCHED = having("search")
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 
 
@@ -49,7 +53,9 @@ def parser() -> argparse.ArgumentParser:
     out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for word, metric in WORDS.items():
         out.add_argument(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
-    out.add_argument("--attention", choices=FAMILIES, help="what is searched; the preset's unless given, else moa")
+    out.add_argument(
+        "--attention", choices=SEARCHED, help=f"what is searched; the preset's unless given, else {DEFAULT}"
+    )
     out.add_argument("--preset", metavar="NAME", help="the model around the attention")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     out.add_argument("--d-model", type=int, metavar="N")
@@ -133,8 +139,8 @@ class Like:
     costs: Mapping[str, int]
 
 
-def _surroundings(args) -> tuple[Family, Surroundings, Like | None]:
-    """The family, the model around it, and the model to match."""
+def _surroundings(args) -> tuple[Variant, Surroundings, Like | None]:
+    """The variant, the model around it, and the model to match."""
     if args.like and args.preset:
         raise UsageError("--like brings its own model; --preset goes without it")
     given = {name: getattr(args, name) for name in LENGTHS}
@@ -142,24 +148,24 @@ def _surroundings(args) -> tuple[Family, Surroundings, Like | None]:
     name = text.partition(",")[0] if args.like else text
     own = parse_overrides(name, assignments(text)) if args.like else {}
     shown = preset(name, own) if name else None
-    chosen = family(args.attention or (shown.attention.variant if shown else "moa"))
+    chosen = _searched(args.attention or (shown.attention.variant if shown else DEFAULT))
     overrides = own
     if shown is None:
-        name = chosen.preset
-    elif shown.attention.variant != chosen.variant:
-        name, overrides = base_for(chosen.variant, name, shown)
-    fields = chosen.fields(chosen.example)
+        name = chosen.search.preset
+    elif shown.attention.variant != chosen.name:
+        name, overrides = base_for(chosen.name, name, shown)
+    fields = chosen.fields(chosen.search.example)
     # Sizes of the model to match say nothing about those of its alternatives.
     overrides = {field: value for field, value in overrides.items() if field not in fields}
     if any(word.startswith("attention=") for word in args.set):
         raise UsageError("--attention, not --set, says which attention is searched")
-    exchanged = [f"attention={chosen.variant}"] if "attention" in overrides else []
+    exchanged = [f"attention={chosen.name}"] if "attention" in overrides else []
     changed = parse_overrides(name, [*exchanged, *args.set])
-    for letter, field in zip(chosen.example, fields, strict=True):
+    for letter, field in zip(chosen.search.example, fields, strict=True):
         if field in changed:
             size = changed[field] if isinstance(changed[field], int) else "N"
             raise UsageError(f"{field} is what is searched; --range {letter}={size} keeps it")
-    overrides = {**overrides, **(chosen.defaults | overrides), **changed}
+    overrides = {**overrides, **(chosen.search.defaults | overrides), **changed}
     if args.d_model is not None:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
@@ -167,6 +173,12 @@ def _surroundings(args) -> tuple[Family, Surroundings, Like | None]:
     around = Surroundings(chosen, name, overrides, given, _assumptions(args))
     like = _like(args.like, shown, own, around) if args.like else None
     return chosen, around, like
+
+
+def _searched(name: str) -> Variant:
+    if name not in SEARCHED:
+        raise UsageError(f"no search over {name!r}; choose from {', '.join(SEARCHED)}")
+    return SEARCHED[name]
 
 
 def _assumptions(args) -> Assumptions:
@@ -177,8 +189,10 @@ def _assumptions(args) -> Assumptions:
 
 def _like(text: str, config: ModelConfig, own, around: Surroundings) -> Like:
     """``config`` in the form in which its alternatives are counted, unless ``own`` fields of it say another."""
-    known = FAMILIES.get(config.attention.variant)
-    form = {field: around.overrides.get(field, value) for field, value in known.defaults.items()} if known else {}
+    known = SEARCHED.get(config.attention.variant)
+    form = (
+        {field: around.overrides.get(field, value) for field, value in known.search.defaults.items()} if known else {}
+    )
     form = {field: value for field, value in form.items() if field not in own}
     config = with_attention(config, **form)
     name = ",".join((text, *(f"{field}={value}" for field, value in form.items())))
@@ -206,22 +220,22 @@ def _no_cache(around: Surroundings) -> str | None:
     return values(["kv_bytes"], around.example, around.given)[1].get("kv_bytes")
 
 
-def _ranges(args, chosen: Family) -> dict[str, Sequence[int]]:
+def _ranges(args, chosen: Variant) -> dict[str, Sequence[int]]:
     given = dict(parse_range(text, chosen) for text in args.range)
     return {
         letter: given.get(letter, known.any_size if args.any else known.friendly)
-        for letter, known in chosen.letters.items()
+        for letter, known in chosen.search.letters.items()
     }
 
 
-def _section(args, chosen: Family, answer: Answer, bounds: dict[str, Bound], like: Like | None) -> Section:
+def _section(args, chosen: Variant, answer: Answer, bounds: dict[str, Bound], like: Like | None) -> Section:
     around, costs = answer.surroundings, answer.found.costs
     timed = any(answer.times[i] == answer.times[i] for i in answer.listed)
     layout = Table(
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
-            *(Column(letter, letter, kind="int", width=4) for letter in chosen.letters),
+            *(Column(letter, letter, kind="int", width=4) for letter in chosen.search.letters),
             *(_column(metric, v[answer.listed], around) for metric, v in costs.items()),
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", width=40),
@@ -248,14 +262,15 @@ def _column(metric: str, values: np.ndarray, around: Surroundings) -> Column:
     return Column(metric, HEADS[metric], kind="int", width=width)
 
 
-def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None) -> list[str]:
+def _notes(args, chosen: Variant, answer: Answer, timed: bool, like: Like | None) -> list[str]:
     around, given = answer.surroundings, {text.partition("=")[0] for text in args.range}
     attention = around.example.config.attention
+    conditions = chosen.search.conditions(chosen.search.example, attention)
     listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
     shown = f"{listed} by {NAMES[answer.ordered_by]}"
     ranges = _ranges(args, chosen)
     by_statement: dict[str, list[str]] = {}
-    for letter, known in chosen.letters.items():
+    for letter, known in chosen.search.letters.items():
         statement = "as given" if letter in given else "any integer" if args.any else known.statement
         by_statement.setdefault(statement, []).append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}")
     sizes = "; ".join(f"{', '.join(letters)}, {statement}" for statement, letters in by_statement.items())
@@ -272,16 +287,16 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
     )
     notes = [
         f"Around {around.preset}{rest}, input: {describe_input(around.example.lengths)}. Searched: {sizes}; "
-        f"{chosen.condition(attention)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
+        f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range sets other bounds.",
         f"On the front of these, where more is better of {more}, less of the rest{near}; {shown}. {cache} "
         "python -m bench.macs takes each row as printed.",
     ]
-    if remark := chosen.remark(attention):
+    if remark := chosen.search.remark(attention):
         notes.insert(0, remark)
     if like:
         notes.insert(0, f"{like.name}: " + ", ".join(f"{value:,} {NAMES[m]}" for m, value in like.costs.items()) + ".")
-    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
+    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest arm."
     missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
     notes.append(recorded if timed else missing)
     return notes

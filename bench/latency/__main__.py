@@ -27,6 +27,7 @@ from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
 from headcount.bench.render import Row, Section, emit
 from headcount.bench.table import open_output
+from headcount.models.configs import layers
 
 PROG = "python -m bench.latency"
 PASSES = ("forward", "backward", "both", "decode")
@@ -40,11 +41,12 @@ QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "
 def parser() -> argparse.ArgumentParser:
     """The command line of bench.latency."""
     out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(arms.LAYERS)}, or all: the default")
+    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)}, or all: the default")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
-    out.add_argument(
-        "--implementation", nargs="+", metavar="NAME", help="reference, fused, dense-all, grouped, gathered, loop, auto"
-    )
+    known = dict.fromkeys(name for names in arms.arms_by_variant().values() for name in names)
+    out.add_argument("--arm", nargs="+", metavar="NAME", help=f"how a layer is run: {', '.join(known)}")
+    # its name in earlier versions
+    out.add_argument("--implementation", nargs="+", dest="arm", help=argparse.SUPPRESS)
     out.add_argument("--seq-len", nargs="+", type=int, metavar="T")
     shape = out.add_mutually_exclusive_group()
     shape.add_argument("--tokens", type=int, metavar="N", help="per call: the batch is N / T, at least 1")
@@ -136,11 +138,11 @@ def _cells(args: argparse.Namespace) -> Iterator[Any]:
         "batch_size": args.batch_size,
         "dtype": args.dtype,
         "device": args.device,
-        "implementations": tuple(args.implementation) if args.implementation else None,
+        "asked": tuple(args.arm) if args.arm else None,
     }
     found = []
     if args.layer or not args.model:
-        names = list(arms.LAYERS) if args.layer in (None, ["all"]) else args.layer
+        names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer
         found += cells_of_layers(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **shape)
     if args.model:
         names = arms.timed_models() if args.model == ["all"] else args.model
@@ -208,12 +210,9 @@ class _Progress:
 def _listing() -> str:
     return "\n".join(
         [
-            "layers           " + ", ".join(arms.LAYERS),
+            "layers           " + ", ".join(layers.LAYERS),
             "models           " + ", ".join(arms.timed_models()),
-            *(
-                f"implementations  {variant}: {', '.join((*how, 'auto'))}"
-                for variant, how in arms.IMPLEMENTATIONS.items()
-            ),
+            *(f"arms             {name}: {', '.join(how)}" for name, how in arms.arms_by_variant().items()),
             "routings         " + ", ".join(workload.ROUTINGS),
             "passes           " + ", ".join(PASSES),
             "dtypes           " + ", ".join(DTYPES),

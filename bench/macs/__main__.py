@@ -30,6 +30,7 @@ from headcount.bench.macs import columns
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS, Section, emit
 from headcount.bench.table import open_output
+from headcount.bench.variants.variant import having
 from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
@@ -210,6 +211,8 @@ def _grid(text, number, counters, args, given) -> list[Section]:
 
 
 def _listing() -> str:
+    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in having("grid").values())
+    grids = f"{', '.join(others)} or {last}"
     return "\n".join(
         [
             "tables    " + ", ".join(tables.names()),
@@ -218,7 +221,7 @@ def _listing() -> str:
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
             "columns   " + ", ".join(accounts.ACCOUNTS),
-            "grids     K, E, D (MoA), h, d_h, g (MHA) or h, s, r, d_h, g (MoH), with d_m, T, S, B",
+            f"grids     {grids}, with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]
     )

@@ -139,10 +139,13 @@ def test_a_grid_row_adds_up_from_the_printed_equation_to_the_exact_count(capsys)
 
 
 def test_a_grid_where_lengths_differ_has_no_printed_equation(capsys):
-    data = json_of(capsys, "--grid", "K=3 E=5 D=7 T=13 S=17", *CLOSED)
-    assert data["tables"][0]["rows"][0]["printed_equation_macs"] is None
-    row = run(capsys, "--grid", "h=2 T=13 S=17", *CLOSED)[1].splitlines()[-2]
-    assert row.strip()
+    for sizes, letters in (("K=3 E=5 D=7 T=13 S=17", 5), ("h=2 d_h=256 T=13 S=17", 4)):
+        (row,) = json_of(capsys, "--grid", sizes, *CLOSED)["tables"][0]["rows"]
+        assert row["printed_equation_macs"] is None and row["eq19_macs"] is None
+        cells = run(capsys, "--grid", sizes, *CLOSED)[1].splitlines()[-3].split()
+        # the equation of the variant, and Eq. 19 two before the end; what it leaves out and the count are numbers
+        assert [i for i, cell in enumerate(cells) if cell == "–"] == [letters, len(cells) - 3]
+        assert f"{row['macs']:,}" in cells
 
 
 def test_a_grid_of_mha_prints_equation_19(capsys):
@@ -221,10 +224,10 @@ WRONG = {
     "set without preset": (["--set", "top_k=2"], "--set go with --preset or --compare"),
     "out": (["--out", "/nonexistent/x.md", *CLOSED], "cannot write /nonexistent/x.md: No such file or directory"),
     "grid word": (["--grid", "K=1,x E=8"], "malformed grid word 'K=1,x'"),
-    "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from K, E, D or h, d_h, g"),
+    "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from h, d_h, g or K, E, D or h, s"),
     "grid twice": (["--grid", "K=1 K=2"], "grid key 'K' is given twice"),
     "grid value": (["--grid", "K=0 E=8 D=4 T=1"], "grid values must be at least 1, not K=0"),
-    "grid mixed": (["--grid", "K=1 h=8 T=3"], "a grid is of MoA (K, E, D) or of MHA (h, d_h, g)"),
+    "grid mixed": (["--grid", "K=1 h=8 T=3"], "a grid is of MHA (h, d_h, g) or of MoA (K, E, D) or of MoH"),
     "grid missing": (["--grid", "K=1 T=3"], "this grid needs E, D: "),
     "grid empty": (["--grid", " "], "an empty grid"),
     "grid unbuildable": (["--grid", "K=9 E=8 D=4 T=1"], "no point of the grid can be built; left out K=9"),
