@@ -1,17 +1,17 @@
-"""The counters by name; an adapter, and with it torch and its tool, is imported when it is asked for."""
+"""The counters by name; a counter's file, and with it torch and its tool, is imported when it is asked for."""
 
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 
 COUNTERS = {
-    "ptflops-pytorch": "headcount.bench.counters.ptflops_pytorch",
-    "ptflops-aten": "headcount.bench.counters.ptflops_aten",
-    "fvcore": "headcount.bench.counters.fvcore_jit",
-    "torch": "headcount.bench.counters.torch_dispatch",
-    "right": "headcount.bench.counters.right",
+    "ptflops-pytorch": "ptflops_pytorch",
+    "ptflops-aten": "ptflops_aten",
+    "fvcore": "fvcore_jit",
+    "torch": "torch_dispatch",
+    "right": "own",
 }
-"""Module paths. Each module has NAME, DEFAULT_DEVICE, VERIFIED, count, bills, predict and additions."""
+"""The file of each (see bench.counters.base for what stands in one)."""
 
 NAMES = tuple(name for name in COUNTERS if name != "right")
 """The tools, which are what is compared where nothing is asked for."""
@@ -22,7 +22,7 @@ CHOICES = (*NAMES, "right")
 
 @cache
 def counter(name: str) -> ModuleType:
-    """The adapter called ``name``; ValueError with the valid names where there is none."""
+    """The counter called ``name``; ValueError with the valid names where there is none."""
     if name not in COUNTERS:
         raise ValueError(f"unknown counter {name!r}; one of {', '.join(CHOICES)}")
-    return import_module(COUNTERS[name])
+    return import_module(f"headcount.bench.counters.{COUNTERS[name]}")

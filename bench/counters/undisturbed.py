@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.counters.reading import CounterError
+from headcount.bench.counters.base import CounterError
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
 
     def sections():
         for name, config, resolved in chosen:
-            measured = measure(config, resolved, counters, device=args.device, label=name)
+            measured = measure(config, resolved, counters, device=args.device, label=name, causes=True)
             yield from breakdown.sections(name, measured, f"{name}{changed}: ledger")
         if args.columns:
             subjects = {name: memory.Subject(config, resolved, given) for name, config, resolved in chosen}

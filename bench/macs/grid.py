@@ -8,10 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import ideal_form
 from headcount.bench.errors import UsageError
-from headcount.bench.measure import measure
+from headcount.bench.measure import as_records, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import conventions, mha, moa

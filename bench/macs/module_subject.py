@@ -56,7 +56,7 @@ class ModuleSubject:
 def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleSubject:
     """The module that ``spec`` builds, counted. Raises UsageError and CounterError as bench.module.count does."""
     answer = module.count(spec, dict(sizes), [])
-    products = [Entry(e["path"], e["kind"], e["dims"], times=e["times"]) for e in answer["ledger"]]
+    products = Ledger.from_records(answer["ledger"])
     # A weight without an operation of its own: whichever product uses it is counted above.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in answer["params"]]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))

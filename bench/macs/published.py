@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import describe_input, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.macs import heads
-from headcount.bench.measure import Measurement, measure
+from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import conventions

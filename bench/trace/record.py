@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -12,8 +11,6 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.recorder import Recorder
-
-TOOLS = ("torch", "ptflops", "fvcore")
 
 
 def record(
@@ -49,19 +46,7 @@ def record(
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(tensors_of(out)))
-    trace.versions = versions()
     return trace
-
-
-def versions() -> dict[str, str]:
-    """The installed version of each tool whose behaviour the rules describe."""
-    found = {}
-    for name in TOOLS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 @contextmanager

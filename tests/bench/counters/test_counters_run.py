@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.reading import CounterError, macs_from_flops, whole
+from headcount.bench.counters.base import CounterError, macs_from_flops, whole
 
 B, T, IN, OUT = 3, 5, 7, 11
 
@@ -26,7 +26,7 @@ class Tiny(nn.Module):
 
 
 def count(name, model, label="model"):
-    return registry.counter(name).count(model, {"x": torch.ones(B, T, IN)}, label=label)
+    return registry.counter(name).read(model, {"x": torch.ones(B, T, IN)}, label=label)
 
 
 class Two(nn.Module):
@@ -37,9 +37,9 @@ class Two(nn.Module):
 @pytest.mark.parametrize("name", registry.CHOICES)
 def test_inputs_go_by_name(name):
     a, b = torch.ones(2, 3), torch.ones(3, 5)
-    assert registry.counter(name).count(Two(), {"b": b, "a": a}, label="two").macs == 2 * 3 * 5
+    assert registry.counter(name).read(Two(), {"b": b, "a": a}, label="two").macs == 2 * 3 * 5
     with pytest.raises(CounterError, match=r"^.* did not count two: TypeError: missing a required argument: 'b'$"):
-        registry.counter(name).count(Two(), {"a": a}, label="two")
+        registry.counter(name).read(Two(), {"a": a}, label="two")
 
 
 class Fails(nn.Module):

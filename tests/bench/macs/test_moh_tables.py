@@ -114,7 +114,7 @@ def test_no_finer_step_than_5_percent_prints_all_activated_heads():
 
 def test_large_models_are_counted_on_meta_unless_a_device_is_asked_for():
     class Adapter:
-        NAME, DEFAULT_DEVICE = "counter", "cpu"
+        NAME, DEVICE = "counter", "cpu"
 
     small = dict(attention="mha", model="llama", d_ff=7, num_layers=1, vocab_size=11, d_model=8, num_heads=2)
     config = make_config(small)
