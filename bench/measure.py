@@ -189,10 +189,16 @@ def check_device(device: str | None) -> None:
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:
-    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all."""
+    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all.
+
+    EnvironmentMissing, with how to install it, for one that is not installed.
+    """
     if not names or "all" in names:
         return list(registry.NAMES)
-    return [name for name in registry.CHOICES if name in names]
+    asked = [name for name in registry.CHOICES if name in names]
+    for name in asked:
+        registry.check(name)
+    return asked
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:

@@ -50,6 +50,14 @@ def replacing(*values: tuple[Any, str, Any]) -> Iterator[Replaced]:
 
 
 @contextmanager
+def keeping(names: Sequence[str]) -> Iterator[None]:
+    """The functions of these names are afterwards what they were, and where they were, whatever is set meanwhile."""
+    owners = [_owner(name) for name in names]
+    with replacing(*((owner, name, getattr(owner, name)) for owner, name in owners if hasattr(owner, name))):
+        yield
+
+
+@contextmanager
 def training_flags_kept(model: nn.Module) -> Iterator[None]:
     """Each module has afterwards the training flag that it had."""
     before = {module: module.training for module in model.modules()}
