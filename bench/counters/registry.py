@@ -12,6 +12,7 @@ COUNTERS = {
     "ptflops-aten": "ptflops_aten",
     "fvcore": "fvcore_jit",
     "torch": "torch_dispatch",
+    "deepspeed": "deepspeed_profiler:deepspeed",
     "right": "own",
 }
 """The file of each (see bench.counters.base for what stands in one), and after a colon the package that it needs where
