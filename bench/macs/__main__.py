@@ -168,9 +168,7 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
 
     def sections():
         for case in cases:
-            measured = measure(
-                case.config, case.lengths, counters, device=args.device, label=case.name, ledger=case.ledger
-            )
+            measured = measure(case, counters, device=args.device, causes=True)
             yield from entries.sections(case.name, measured, f"{case.name}{changed}: ledger")
         if args.columns:
             heading = f"{', '.join(case.name for case in cases)}{changed}"

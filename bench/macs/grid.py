@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.measure import Measurement, measure
+from headcount.bench.measure import as_records, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.bench.variants.variant import Printed, Variant, having
@@ -195,7 +194,7 @@ def _equation_columns(printed: Printed | None, routed: bool) -> list[Column]:
 
 def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence[str], device: str | None) -> Row:
     config, dense = case.config, variant.dense(case.config)
-    measured = _measured(case, counters, device)
+    measured = measure(case, counters, device=device)
     B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
     printed = variant.printed.macs(config, T, S) if variant.printed else None
     equation = None if printed is None else B * printed
@@ -206,7 +205,7 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         failures.append(f"{case.name}: {variant.printed.name} and what it leaves out are not the exact count")
     active, ideal, ideal_to_dense = measured.ledger.active_params, None, None
     if case.ideal:
-        ideal = _measured(case.ideal, counters, device)
+        ideal = measure(case.ideal, counters, device=device)
         failures += ideal.disagreements(case.ideal.name)
         active = ideal.ledger.active_params
         ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **dense.letters()).macs)
@@ -235,7 +234,3 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         facts |= {"form": "ideal"}
         records += as_records(None, ideal, **facts)
     return Row(values, notes=failures, records=records, failures=failures, case=case)
-
-
-def _measured(case: Case, counters: Sequence[str], device: str | None) -> Measurement:
-    return measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger)

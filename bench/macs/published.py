@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
-from headcount.bench.measure import Measurement, measure
+from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
 from headcount.formulas import moh
@@ -136,7 +135,7 @@ def of_table(table: PublishedTable, counters: Sequence[str], device: str | None)
     def rows() -> Iterator[Row]:
         for row in table.rows:
             case = cases[row.name]
-            measured = measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger)
+            measured = measure(case, counters, device=device)
             yield _row(table, row, printed, verdicts[row.name], case, measured)
 
     facts = {"source": table.source, "place": table.place, "rule": table.rule}

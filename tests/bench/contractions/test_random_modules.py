@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headcount.bench.readings import read
+from headcount.bench.counters.readings import read
 
 B, T = 2, 5
 

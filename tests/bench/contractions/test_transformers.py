@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.readings import read
+from headcount.bench.counters.readings import read
 
 transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.counters import registry
+from headcount.bench import measure
+from headcount.bench.counters import base, registry
 from headcount.bench.macs import published as regenerate
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published import tables
@@ -75,8 +76,7 @@ def test_check_fails_where_a_verdict_is_not_the_typed_one(capsys, monkeypatch):
 
 
 def test_check_fails_where_a_count_is_not_its_prediction(capsys, monkeypatch):
-    adapter = registry.counter("torch")
-    monkeypatch.setattr(adapter, "predict", lambda ledger, device: 7)
+    monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
     argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "torch"]
     code, out, err = run(capsys, *argv, "--check")
     assert code == 1
@@ -192,7 +192,8 @@ def test_nothing_is_half_written_when_a_count_fails(capsys, tmp_path, monkeypatc
     def fail(model, inputs, *, label):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(adapter, "count", fail)
+    measure.forget()
+    monkeypatch.setattr(adapter, "read", fail)
     code, _, err = run(capsys, *argv)
     assert code == 130 and "interrupted" in err
     assert path.read_text() == "old"
