@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 
 # The rooms under the one name that they are imported by, as a wheel has them.
 INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
@@ -23,19 +24,21 @@ lint: $(VENV)/.stamp
 
 # The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp
-	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks --benchmark-only --benchmark-json=reports/records/commands.json -k commands
+	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_commands.py --benchmark-json=reports/records/commands.json
+	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_limits.py
 
 mutate: $(VENV)/.stamp
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[mutate]'
+	$(INSTALL) -e '.[mutate]' >&2
 	$(PY) -m tests.mutate
 
 reports: $(VENV)/.stamp
 	$(PY) -m reports
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
-	touch $@
+	@echo "Installing headcount with torch, ptflops, fvcore and its tests' tools into $(VENV): once, some minutes" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -e '.[test]' >&2
+	@touch $@
 
 clean:
-	rm -rf $(VENV) mutants .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis .benchmarks

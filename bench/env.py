@@ -1,5 +1,6 @@
 """Where a number was measured: machine, versions, commit and command, to be stored beside it."""
 
+import importlib
 import os
 import platform
 import subprocess
@@ -7,7 +8,11 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import headcount
+from headcount.bench.errors import EnvironmentMissing
 
 PACKAGES = ("torch", "triton", "ptflops", "fvcore", "numpy", "pytest-benchmark")
 FLAGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -73,8 +78,21 @@ def gpu() -> dict[str, Any]:
     }
 
 
+def drawing() -> ModuleType:
+    """matplotlib's pyplot, which draws to files here: no window, and no display needed.
+
+    EnvironmentMissing where matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise EnvironmentMissing("a plot needs matplotlib; pip install 'headcount[report]'") from None
+    matplotlib.use("Agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
 def commit() -> str | None:
-    """The commit of the checkout that this package stands in."""
+    """The commit of the checkout that this runs from; None where it is installed, be it in somebody's repository."""
     return _git("rev-parse", "HEAD")
 
 
@@ -85,9 +103,11 @@ def dirty() -> bool | None:
 
 
 def _git(*words: str) -> str | None:
+    if not headcount.CHECKOUT:
+        return None
     try:
         done = subprocess.run(
-            ["git", *words], capture_output=True, text=True, timeout=10, cwd=Path(__file__).parent, check=True
+            ["git", *words], capture_output=True, text=True, timeout=10, cwd=headcount.CHECKOUT, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -111,9 +131,10 @@ def _cpu() -> str | None:
 
 def _memory() -> int | None:
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
+        import psutil
+    except ImportError:
         return None
+    return psutil.virtual_memory().total
 
 
 def _driver() -> str | None:

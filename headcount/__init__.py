@@ -1,9 +1,59 @@
-"""What an attention layer costs: closed forms, counted multiply-accumulates and wall-clock, and where they differ."""
+"""What an attention layer costs: closed forms, counted multiply-accumulates and wall-clock, and where they differ.
 
+    import headcount as hc
+
+    hc.count(model, x).macs                                       # every contraction of one run, whatever its spelling
+    hc.moa.layer("attn", B=1, T=7, S=7, d_m=13, E=11, K=3, D=5)   # a closed form: integers in, a ledger of them out
+    hc.build(hc.preset("moa-8K8E128D"), device="cuda")            # a model of the papers that trains
+
+Each name is imported when it is first asked for, so that closed forms and presets need no torch. Beside those of
+``__all__``, each attention variant is its module of closed forms: ``mha``, ``moa`` and what else ``dir`` lists.
+"""
+
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headcount.bench.count import assert_macs, count_macs
+    from headcount.bench.count import count_macs as count
+    from headcount.models.build import build
+    from headcount.models.configs.presets import preset
+
+__version__ = "0.2.0"
+__all__ = ["assert_macs", "build", "count", "count_macs", "preset"]
 
 CHECKOUT = None if Path(__file__).with_name("bench").is_dir() else Path(__file__).resolve().parents[1]
 """The root of the repository where this runs from one: the rooms stand beside this folder. A wheel has them in it."""
 
 if CHECKOUT:
     __path__.append(str(CHECKOUT))
+
+_HOMES = {
+    "assert_macs": "bench.count:assert_macs",
+    "build": "models.build:build",
+    "count": "bench.count:count_macs",
+    "count_macs": "bench.count:count_macs",
+    "preset": "models.configs.presets:preset",
+}
+"""Where each name of ``__all__`` is defined."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        module, _, attribute = _HOMES[name].partition(":")
+        found = getattr(import_module(f"headcount.{module}"), attribute)
+    elif not name.startswith("_") and name in _variants():
+        found = import_module(f"headcount.formulas.{name}")
+    else:
+        raise AttributeError(f"module 'headcount' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_variants()})
+
+
+def _variants() -> tuple[str, ...]:
+    return import_module("headcount.models.configs.registry").VARIANTS

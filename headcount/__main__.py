@@ -1,29 +1,56 @@
-"""``headcount COMMAND …``: the commands, each the same as ``python -m bench.COMMAND`` from a checkout."""
+"""What an attention layer costs: in closed form, counted, and by the clock."""
 
+import argparse
+import difflib
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
+import headcount
+from headcount.bench.cli import Parser, run
+from headcount.bench.errors import EnvironmentMissing, UsageError
+
+PROG = "headcount"
 COMMANDS = {
-    "macs": "headcount.bench.macs.__main__",
-    "latency": "headcount.bench.latency.__main__",
-    "derive": "headcount.bench.derive.__main__",
-    "budget": "headcount.bench.budget.__main__",
-    "routing": "headcount.bench.routing.__main__",
-    "report": "headcount.reports.__main__",
+    "macs": ("bench.macs", "the papers' MAC and parameter columns again, any preset, a grid, or a module of yours"),
+    "latency": ("bench.latency", "time per layer and per model, beside the hardware's floor"),
+    "derive": ("bench.derive", "the closed form of a layer, found by running it"),
+    "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
+    "routing": ("bench.routing", "where a trained model's tokens go"),
+    "report": ("reports", "write the generated files of a checkout"),
 }
+"""Command -> the package whose ``__main__`` it is, and what it does."""
 
 
-def main() -> int:
-    """Run the command that the first argument names; its exit code."""
-    words = sys.argv[1:]
+def parser() -> argparse.ArgumentParser:
+    """The command line before that of a command."""
+    lines = [f"  {name:8} {what}" for name, (_, what) in COMMANDS.items()]
+    epilog = "\n".join(["commands:", *lines, "", "headcount COMMAND --help tells more"])
+    layout = argparse.RawDescriptionHelpFormatter
+    out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=__doc__, epilog=epilog, formatter_class=layout)
+    out.add_argument("--version", action="version", version=f"{PROG} {headcount.__version__}")
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that the first of ``argv`` names; its exit code."""
+    return run(PROG, lambda: _main(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] not in COMMANDS:
-        asked = words[0] if words else ""
-        if asked in ("", "-h", "--help"):
-            print(f"{__doc__}\n\ncommands: {', '.join(COMMANDS)}; headcount COMMAND --help tells more")
-            return 0 if asked else 2
-        print(f"headcount: error: unknown command {asked!r}; choose from {', '.join(COMMANDS)}", file=sys.stderr)
-        return 2
-    return import_module(COMMANDS[words[0]]).main(words[1:])
+        if words and words[0].startswith("-"):
+            parser().parse_args(words[:1])
+        raise UsageError(_unknown(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
+    package, _ = COMMANDS[words[0]]
+    if package == "reports" and not headcount.CHECKOUT:
+        raise EnvironmentMissing("report writes the files of a checkout of the repository, and this copy is installed")
+    return import_module(f"headcount.{package}.__main__").main(words[1:])
+
+
+def _unknown(word: str) -> str:
+    near = "".join(f"did you mean {name}? " for name in difflib.get_close_matches(word, COMMANDS, n=1))
+    return f"unknown command {word!r}; {near}choose from {', '.join(COMMANDS)}"
 
 
 if __name__ == "__main__":

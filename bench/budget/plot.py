@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from headcount.bench.budget.search import Answer
+from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
 
 DRAWN = 5000
@@ -15,15 +16,11 @@ DRAWN = 5000
 def draw(path: str, title: str, answer: Answer) -> None:
     """MACs against parameters, coloured by active parameters, with a label at each listed point.
 
-    UsageError for a file that is neither .svg nor .png, or cannot be written.
+    UsageError for a file that is neither .svg nor .png, or cannot be written; EnvironmentMissing without matplotlib.
     """
     if Path(path).suffix not in (".svg", ".png"):
         raise UsageError(f"a plot is an .svg or a .png file, not {path!r}")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = drawing()
     found, listed = answer.found.costs, list(answer.listed)
     step = -(-len(answer.found) // DRAWN)
     unit, per_unit = ("G", 1e9) if found["macs"].max() >= 1e11 else ("M", 1e6)
@@ -34,7 +31,7 @@ def draw(path: str, title: str, answer: Answer) -> None:
         cache = found["kv_bytes"][listed]
         area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
     # The same search gives the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "headcount"}):
+    with pyplot.rc_context({"svg.hashsalt": "headcount"}):
         figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
         axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
         shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)

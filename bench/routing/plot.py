@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
 from headcount.bench.routing.stats import LayerRouting
 
@@ -10,14 +11,9 @@ from headcount.bench.routing.stats import LayerRouting
 def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
     """Write the plot of layers under these labels, in the format that the path's ending names.
 
-    UsageError where that cannot be done.
+    UsageError where that cannot be done, EnvironmentMissing without matplotlib.
     """
-    import matplotlib
-
-    # no window, and no display needed
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = drawing()
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for name, layer in layers.items():
         percent = sorted((float(100 * value) for value in layer.shares), reverse=True)
@@ -29,7 +25,7 @@ def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
     axes.legend(fontsize="small")
     try:
         # no time stamps or random ids: the same run writes the same bytes
-        matplotlib.rcParams["svg.hashsalt"] = "headcount"
+        pyplot.rcParams["svg.hashsalt"] = "headcount"
         figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,6 +1,7 @@
 """Attention layers under pytest-benchmark: the arms of bench.latency at a few sizes, for its save, compare and fail.
 
-``pytest bench --benchmark-only`` runs them; callables synchronise, so that wall time is what a user waits.
+``pytest tests/benchmarks/test_layers.py --benchmark-only`` runs them; callables synchronise, so that wall time is what
+a user waits.
 """
 
 import pytest

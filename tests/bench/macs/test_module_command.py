@@ -1,11 +1,8 @@
 """bench.macs --module: somebody's own module, in a project that has our package names too."""
 
 import json
-import re
-import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -191,23 +188,15 @@ def llama(T):
 """
 
 
-@pytest.mark.parametrize(("counters", "seconds"), [(["right"], 5), (["all"], 20)])
-def test_eight_billion_parameters_take_seconds(tmp_path, counters, seconds, figure):
+@pytest.mark.parametrize("counters", ["right", "all"])
+def test_eight_billion_parameters_are_counted_to_the_last(tmp_path, counters):
+    """In a process of its own: on meta, no value of theirs takes memory, nor does pytest's."""
     (tmp_path / "llama.py").write_text(LLAMA)
-    argv = ["--module", str(tmp_path / "llama.py:llama"), "--set", "T=8192", "--format", "json", "--counter", *counters]
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    # Through a shell that stays: a process keeps the peak memory of the one that it was forked from, here pytest.
-    command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "bench.macs", *argv]
+    argv = ["--module", str(tmp_path / "llama.py:llama"), "--set", "T=8192", "--format", "json", "--counter", counters]
+    command = [sys.executable, "-m", "bench.macs", *argv]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    wall = time.perf_counter() - started
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     table, *others = json.loads(done.stdout)["tables"]
     T, d, f, V, L = 8192, 4096, 14336, 128256, 32
     assert table["macs"] == L * (2 * T * d * d + 2 * T * d * 1024 + 3 * T * d * f + 2 * T * T * d) + T * d * V
     assert table["params"] == L * (2 * d * d + 2 * d * 1024 + 3 * d * f + 2 * d) + 2 * d * V + d
-    assert all(row["explained"] for row in others[0]["rows"]) if others else counters == ["right"]
-    peak = float(re.search(r"peak memory ([\d.]+) GiB", done.stderr)[1])
-    # Processor time: another process on this machine is no fault of ours.
-    assert used < seconds and peak < 1.5
-    figure(f"8B Llama at T = 8192, counter {counters[0]}: {wall:.1f} s, {used:.1f} s of a processor, {peak:.2f} GiB")
+    assert all(row["explained"] for row in others[0]["rows"]) if others else counters == "right"

@@ -1,0 +1,76 @@
+"""Whatever is imported is declared, and whatever is declared is used."""
+
+import ast
+import re
+import sys
+import tomllib
+
+import pytest
+
+import headcount
+from headcount.bench import env
+from headcount.bench.errors import EnvironmentMissing
+
+ROOT = headcount.CHECKOUT
+ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+IMPORT_NAMES = {"nvidia-ml-py": "pynvml", "import-linter": "importlinter", "pytest-benchmark": "pytest_benchmark"}
+"""Where a package is imported by another name than it is installed by."""
+NOT_YET = {
+    "pandas": "used by the CSV output to come",
+    "jinja2": "used by the HTML output to come",
+}
+UNSEEN = {
+    "triton": "what torch compiles FlexAttention with on a GPU; bench.env stores its version",
+}
+"""Declared, and imported by none of our modules, each with the reason why it is there."""
+
+
+def package(requirement):
+    return re.match(r"[\w-]+", requirement)[0].lower()
+
+
+def imported(*folders):
+    """The top-level names that the modules of some folders import, wherever in them they do."""
+    names = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names - {"headcount", "tests"}
+
+
+CORE = {package(requirement) for requirement in PROJECT["dependencies"]}
+EXTRAS = {name: {package(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
+AT_RUN_TIME = CORE | EXTRAS["report"] | EXTRAS["gpu"]
+
+
+def names_of(packages):
+    return {IMPORT_NAMES.get(name, name) for name in packages}
+
+
+def test_what_the_package_imports_is_declared():
+    assert imported(*ROOMS) <= names_of(AT_RUN_TIME)
+
+
+def test_what_is_declared_is_imported():
+    assert names_of(AT_RUN_TIME) - imported(*ROOMS) == NOT_YET.keys() | UNSEEN.keys()
+
+
+def test_what_tests_import_is_declared():
+    """Beside the extras hf and mutate, which tests go without where they are not installed."""
+    assert imported("tests") <= names_of(AT_RUN_TIME | EXTRAS["test"] | EXTRAS["hf"])
+
+
+def test_torch_has_no_upper_bound():
+    """A reading on a version that the rules were not verified for says so; installing is never refused."""
+    (torch,) = (requirement for requirement in PROJECT["dependencies"] if package(requirement) == "torch")
+    assert re.fullmatch(r"torch>=[\d.]+", torch)
+
+
+def test_what_an_extra_brings_is_said_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(EnvironmentMissing, match=r"pip install 'headcount\[report\]'"):
+        env.drawing()

@@ -1,0 +1,65 @@
+"""The floor plan: how long a file may be, what stands in bench/, and that a variant is found by name, never named."""
+
+import ast
+
+import pytest
+
+import headcount
+from headcount.models.configs.registry import MODELS, VARIANTS
+
+ROOT = headcount.CHECKOUT
+ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+NAMES = (*VARIANTS, *MODELS)
+
+
+def test_bench_lists_at_most_14_files():
+    files = sorted(path.name for path in (ROOT / "bench").iterdir() if path.is_file())
+    assert len(files) <= 14, files
+
+
+def test_the_top_level_is_the_rooms_and_what_a_repository_needs():
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    ignored = {line.strip().rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    assert {name for name in folders - ignored if not name.startswith(".")} == {*ROOMS, "tests"}
+
+
+def branches(source):
+    """The lines that compare with a variant's name: ==, in, startswith, or a case of match."""
+    return sorted({node.lineno for node in ast.walk(ast.parse(source)) if names_a_variant(node)})
+
+
+def names_a_variant(node):
+    if isinstance(node, ast.Compare) and not is_role(node.left):
+        return any(text in NAMES for text in texts(node.left, *node.comparators))
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("startswith", "removeprefix"):
+        # moh and moh-32 begin as a variant is called, mohair does not
+        return any(text.partition("-")[0] in NAMES for text in texts(*node.args))
+    return isinstance(node, ast.MatchValue) and any(text in NAMES for text in texts(node.value))
+
+
+def is_role(node):
+    """What an arm stands for beside others, as records store it: the dense layer's role is called mha."""
+    return isinstance(node, ast.Subscript) and texts(node.slice) == ["role"]
+
+
+def texts(*nodes):
+    lists = (node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node] for node in nodes)
+    parts = (part for nodes in lists for part in nodes if isinstance(part, ast.Constant))
+    return [part.value for part in parts if isinstance(part.value, str)]
+
+
+@pytest.mark.parametrize(
+    "source, lines",
+    [
+        ("if config.attention.variant == 'moh':\n  pass", [1]),
+        ("x = 1\ny = 'moa' != name", [2]),
+        ("ok = name in ('mha', 'other')", [1]),
+        ("ok = cell.name.startswith(('moa', 'moh-32'))", [1]),
+        ("match name:\n  case 'mae':\n    pass", [2]),
+        ("ok = name == 'mohair'", []),
+        ("ok = row['role'] == 'mha'", []),
+        ("table = {'moa': 1}['moa']", []),
+    ],
+)
+def test_a_branch_on_a_name_is_seen(source, lines):
+    assert branches(source) == lines

@@ -1,0 +1,101 @@
+"""``import headcount as hc``: the names that it has, what they are, and that asking for one imports no other."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import headcount as hc
+from headcount.models.configs.registry import ATTENTIONS, VARIANTS
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate")
+
+
+def imported(program, *options):
+    """Which heavy packages ``program`` has imported in the end, in a Python of its own."""
+    ask = f"import sys\n{program}\nprint(*(name for name in {HEAVY} if name in sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, *options, "-c", ask], capture_output=True, text=True, cwd=ROOT, check=True)
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import headcount",
+        "import headcount as hc; dir(hc)",
+        "import headcount as hc; hc.preset('moa-8K8E128D')",
+        "import headcount as hc; hc.moa.layer('', B=1, T=7, S=7, d_m=13, E=11, K=3, D=5).macs",
+        "from headcount.__main__ import main; main(['--help'])",
+        "from headcount.__main__ import main; main(['nothing'])",
+    ],
+)
+def test_what_needs_no_torch_imports_none(program):
+    assert imported(f"try:\n  {program}\nexcept SystemExit: pass") == []
+
+
+def test_what_counts_imports_torch():
+    assert "torch" in imported("import headcount as hc; hc.count")
+
+
+def test_closed_forms_run_on_bare_python():
+    """-S: not one installed package can be imported."""
+    program = "from headcount.__main__ import main; assert main(['macs', '--counter', 'closed-form']) == 0"
+    assert imported(program, "-S") == []
+
+
+def test_the_public_names():
+    assert sorted(hc.__all__) == ["assert_macs", "build", "count", "count_macs", "preset"]
+    assert dir(hc) == sorted({*hc.__all__, *VARIANTS})
+    for name in dir(hc):
+        assert getattr(hc, name).__doc__, name
+    with pytest.raises(AttributeError, match="module 'headcount' has no attribute 'flops'"):
+        hc.flops  # noqa: B018
+
+
+def test_type_checkers_see_what_is_imported():
+    tree = ast.parse(Path(hc.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and node.test.id == "TYPE_CHECKING")
+    seen = {
+        alias.asname or alias.name: f"{line.module.removeprefix('headcount.')}:{alias.name}"
+        for line in block.body
+        for alias in line.names
+    }
+    assert seen == hc._HOMES
+    assert sorted(seen) == sorted(hc.__all__)
+
+
+def test_a_module_is_counted_and_checked():
+    module, x = torch.nn.Linear(5, 7, bias=False), torch.zeros(3, 5)
+    assert hc.count(module, x).macs == hc.count_macs(module, x).macs == 3 * 5 * 7
+    hc.assert_macs(module, (x,), "n*a*b", n=3, a=5, b=7)
+    with pytest.raises(AssertionError, match="expected 104"):
+        hc.assert_macs(module, (x,), 104)
+
+
+def test_a_preset_is_built_and_costs_what_its_form_says():
+    config = hc.preset("moa-8K8E128D", {"d_model": 7, "num_experts": 13, "top_k": 11, "head_dim": 17})
+    layer = hc.build(config, device="meta").encoder.layers[0].self_attn
+    x = torch.zeros(2, 3, 7, device="meta")
+    form = hc.moa.layer("", B=2, T=3, S=3, d_m=7, E=13, K=11, D=17)
+    # a router, queries and outputs of K experts, one key and one value, scores and sums
+    wanted = 2 * 3 * (7 * 13 + 2 * 11 * 7 * 17 + 2 * 7 * 17 + 2 * 11 * 3 * 17)
+    assert hc.count(layer, x).macs == form.macs == wanted
+
+
+def test_the_readmes_examples_run():
+    """On meta, where no GPU is needed; its own module is a layer of the sizes that it states."""
+    examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    sizes = {"d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}
+    names = {"module": hc.build(ATTENTIONS["moa"](**sizes)), "x": torch.zeros(1, 7, 13)}
+    for text in examples:
+        exec(text.replace('"cuda"', '"meta"'), names)
+    assert (
+        names["layer"].macs == 128 * 512 * 32 + 2 * 16 * 128 * 512 * 256 + 2 * 128 * 512 * 256 + 2 * 16 * 128**2 * 256
+    )
+    assert names["model"].encoder.layers

@@ -1,0 +1,181 @@
+"""The wheel: what is in it, and that an installed copy works beside projects that have our folders' names too."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+OWN = {
+    "models": "models/__init__.py",
+    "models.py": "models.py",
+    "bench": "bench/__init__.py",
+    "bench.py": "bench.py",
+    "formulas.py": "formulas.py",
+    "reports": "reports/__init__.py",
+}
+"""What a user's project may have of its own: a folder or a module that is called as one of our rooms."""
+MODEL = """
+import torch
+import {name}
+
+assert {name}.MINE == 23, {name}.__file__
+
+
+def make():
+    return torch.nn.Linear({name}.MINE, 29, bias=False), (torch.zeros(31, {name}.MINE),)
+"""
+LIBRARY = """
+import models
+import headcount as hc
+
+assert models.MINE == 23 and hc.CHECKOUT is None
+assert hc.build(hc.preset("moa-8K8E128D"), device="meta").encoder.layers
+from model import make
+module, inputs = make()
+hc.assert_macs(module, inputs, 31 * 23 * 29)
+"""
+SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --record"
+
+
+def files(folder):
+    """Every file below, by its path from there, but for what Python and the system put beside them."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(path) for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout, built from a copy, so that nothing is left beside the rooms."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out))
+    subprocess.run([*PIP, "wheel", *options, str(source)], check=True)
+    (made,) = out.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder that the wheel is installed into: a git repository of somebody else."""
+    target = tmp_path_factory.mktemp("site")
+    options = ("--no-deps", "--no-index", "--no-compile", "--target", str(target))
+    subprocess.run([*PIP, "install", *options, str(wheel)], check=True)
+    identity = ("-c", "user.name=A", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), (*identity, "commit", "-q", "--allow-empty", "-m", "theirs")):
+        subprocess.run(["git", *words], cwd=target, check=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def running(installed, tmp_path_factory):
+    """Every command that imports torch, all started at once: name -> process."""
+    data = tmp_path_factory.mktemp("data")
+    env = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1", "XDG_DATA_HOME": str(data)}
+    command = str(installed / "bin" / "headcount")
+    before = contents(installed)
+    processes = {}
+
+    def start(name, folder, *argv):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes[name] = subprocess.Popen(argv, cwd=folder, env=env, **pipes)
+
+    for name, path in OWN.items():
+        project = tmp_path_factory.mktemp("project")
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text("MINE = 23\n")
+        (project / "model.py").write_text(MODEL.format(name=name.removesuffix(".py")))
+        start(name, project, command, "macs", "--module", "model.py:make", "--counter", "right")
+        if name == "models":
+            (project / "use.py").write_text(LIBRARY)
+            start("library", project, sys.executable, "use.py")
+    start("records", data, command, *SMALLEST.split())
+    yield processes
+    for process in processes.values():
+        process.kill()
+        process.communicate()
+    assert contents(installed) == before
+
+
+def contents(folder):
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files(folder)}
+
+
+def ended(process):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out, err
+
+
+def test_every_package_is_listed():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = [path.parent.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("__init__.py")]
+    names = [".".join(path.parts) for path in found]
+    assert sorted(settings["packages"]) == sorted(n if n == "headcount" else f"headcount.{n}" for n in names)
+    assert settings["package-dir"] == {room if room == "headcount" else f"headcount.{room}": room for room in ROOMS}
+
+
+def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
+    """Every module and every file that is read at run time; of reports/, what it generates is not."""
+    kept = set()
+    for room in ROOMS:
+        inside = "headcount" if room == "headcount" else f"headcount/{room}"
+        kept |= {f"{inside}/{name}" for name in files(ROOT / room) if not name.startswith("generated/")}
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == kept
+    assert any(name.endswith(".jsonl") for name in held) and any(name.endswith(".toml") for name in held)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_module_of_a_project_with_such_a_name_is_counted(running, name):
+    out, _ = ended(running[name])
+    assert f"{23 * 29 * 31:,}" in out
+
+
+def test_the_library_stands_beside_the_users_own_models(running):
+    ended(running["library"])
+
+
+def test_records_go_to_the_users_data_and_name_no_commit_of_a_strangers_repository(running, tmp_path_factory):
+    _, err = ended(running["records"])
+    place = Path(err.strip().rpartition("records in ")[2])
+    assert place.parents[2].name == "headcount" and place.parents[3].name.startswith("data")
+    assert place.is_file() and place.name.endswith("-no-commit.jsonl")
+
+
+def test_closed_forms_run_on_bare_python(installed, tmp_path):
+    """-S: not one installed package can be imported."""
+    command = [sys.executable, "-S", "-B", "-m", "headcount", "macs", "--counter", "closed-form", "--check"]
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "16K32E256D" in done.stdout
+
+
+def test_stored_measurements_come_with_it(installed, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
+    program = "from headcount.bench import records; print(*(len(list(f.rglob('*.jsonl'))) for f in records.folders()))"
+    command = [sys.executable, "-S", "-B", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout == f"{len(list((ROOT / 'reports').rglob('*.jsonl')))} 0\n"
+
+
+def test_what_writes_the_files_of_a_checkout_says_that_this_is_none(installed, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-B", "-m", "headcount", "report"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stderr.startswith("headcount: error: report writes the files of a checkout of the repository")
+    assert done.stderr.count("\n") == 1
