@@ -59,9 +59,7 @@ class Measurement:
         return lines
 
 
-def measure(
-    case: Case, counters: Sequence[str], *, device: str | None = None, causes: bool = False
-) -> Measurement:
+def measure(case: Case, counters: Sequence[str], *, device: str | None = None, causes: bool = False) -> Measurement:
     """Run ``case`` once under each of ``counters``, each on ``device`` or else where that counter is right.
 
     ``causes`` records the calls too, and what each counter makes of them. Counting needs no values: weights are

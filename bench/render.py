@@ -1,7 +1,7 @@
 """What a command prints: sections of rows that are made as they are printed, in any format."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from headcount.bench.case import Case
@@ -35,6 +35,14 @@ class Section:
     below: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     ideal: bool = False
+
+    def only(self, *keys: str) -> "Section":
+        """The same rows under the columns called ``keys`` alone, in this order; footnotes stand in the last of them
+        where their own is not among them. KeyError for a column that is not there."""
+        columns = {column.key: column for column in self.table.columns}
+        marked = self.table.note_column
+        marked = marked if marked in ("", *keys) else keys[-1]
+        return replace(self, table=replace(self.table, columns=[columns[key] for key in keys], note_column=marked))
 
 
 def emit(sections: Iterable[Section], form: str, stream: TextIO) -> list[str]:

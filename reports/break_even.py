@@ -7,6 +7,7 @@ from typing import Any
 from headcount.bench.latency.arms import skips
 from headcount.bench.table import Column
 from headcount.reports import latency, markdown
+from headcount.reports.facts import Facts
 
 ABOUT = (
     "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed "
@@ -14,11 +15,11 @@ ABOUT = (
 )
 
 
-def tables() -> str:
+def tables(facts: Facts) -> str:
     """A table per device, and what is not measured."""
     parts = [ABOUT]
     for kind in ("cuda", "cpu"):
-        found = {device: _rows(records) for device, records in latency.of_type(kind).items()}
+        found = {device: _rows(records) for device, records in latency.of_type(facts, kind).items()}
         if not any(found.values()):
             parts.append(f"**{kind.upper()}**: {latency.NOT_MEASURED[kind]}")
         for device, rows in found.items():

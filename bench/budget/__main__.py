@@ -105,8 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(PROG, lambda: _main(parser().parse_args(argv)))
 
 
-def _main(args: argparse.Namespace) -> int:
-    started = time.perf_counter()
+def plan(args: argparse.Namespace) -> tuple[Section, Answer]:
+    """The section that ``args`` asks for, and the search behind it."""
     chosen, surroundings, like = _surroundings(args)
     bounds = _bounds(args, surroundings, like)
     answer = search(
@@ -120,7 +120,12 @@ def _main(args: argparse.Namespace) -> int:
         device=args.device,
         records=args.records or records.folders(),
     )
-    section = _section(args, chosen, answer, bounds, like)
+    return _section(args, chosen, answer, bounds, like), answer
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    section, answer = plan(args)
     if args.plot:
         from headcount.bench.budget.plot import draw
 

@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(PROG, lambda: _main(parser().parse_args(argv)))
 
 
-def _main(args: argparse.Namespace) -> int:
-    started = time.perf_counter()
+def plan(args: argparse.Namespace) -> list[Section]:
+    """The sections that ``args`` asks for."""
     if bool(args.preset) == bool(args.module):
         raise UsageError("give --preset or --module")
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
@@ -55,7 +55,12 @@ def _main(args: argparse.Namespace) -> int:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
-    sections = _of_module(args, names) if args.module else _of_preset(args, names)
+    return _of_module(args, names) if args.module else _of_preset(args, names)
+
+
+def _main(args: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    sections = plan(args)
     with open_output(args.out) as stream:
         failures = emit(sections, args.format, stream)
     for failure in failures:
