@@ -43,7 +43,7 @@ def _main(words: list[str]) -> int:
             parser().parse_args(words[:1])
         raise UsageError(_unknown(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
     package, _ = COMMANDS[words[0]]
-    return import_module(f"headcount.{package}.__main__").main(words[1:])
+    return import_module(f"headcount.{package}.__main__").main(words[1:], prog=f"{PROG} {words[0]}")
 
 
 def _unknown(word: str) -> str:

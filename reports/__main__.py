@@ -17,17 +17,17 @@ PROG = "python -m reports"
 OUT = Path("headcount-report")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
-    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = Parser(prog=prog, description=__doc__)
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     out.add_argument("--out", metavar="DIR", type=Path, help=f"write the report there; installed, {OUT} without it")
     return out
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
-    return run(PROG, lambda: _main(parser().parse_args(argv), headcount.CHECKOUT))
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command under the name ``prog``; its exit code."""
+    return run(prog, lambda: _main(parser(prog).parse_args(argv), headcount.CHECKOUT))
 
 
 def _main(args: argparse.Namespace, checkout: Path | None) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
-from headcount.bench.render import Row, Section
+from headcount.bench.table import Row, Section
 from headcount.formulas.published import tables
 from headcount.formulas.published.expressions import Relation, expression
 
@@ -69,7 +69,7 @@ def derivation(argv: str) -> Section:
     """The closed form that ``python -m bench.derive`` finds for these arguments."""
     from headcount.bench.derive import __main__ as derive
 
-    return done(derive.plan(derive.parser().parse_args(argv.split())))[0]
+    return done(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
 def cost(text: str, letters: Letters) -> int:

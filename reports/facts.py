@@ -13,8 +13,7 @@ from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case
 from headcount.bench.macs import columns, grid, published
 from headcount.bench.measure import parse_counters
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column
+from headcount.bench.table import Column, Row, Section
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.claims import Claim, Claims
@@ -122,8 +121,8 @@ class Facts:
 
     def budget(self, argv: str) -> Section:
         """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
-        found, _ = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
-        return done([found])[0]
+        found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
+        return done(found.sections)[0]
 
     @property
     def element_bytes(self) -> int:

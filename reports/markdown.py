@@ -4,8 +4,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.bench.render import Section, emit
-from headcount.bench.table import Column, Markdown, Table
+from headcount.bench.render import Markdown, emit
+from headcount.bench.table import Column, Section, Table
 
 
 def table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], notes: Sequence[Sequence[str]] = ()) -> str:

@@ -1,5 +1,7 @@
 """The sizes of a search as a user writes them."""
 
+from collections.abc import Sequence
+
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
 
@@ -21,3 +23,12 @@ def parse_range(text: str, chosen: Variant) -> tuple[str, tuple[int, ...]]:
     if not values or min(values) < least:
         raise UsageError(f"the range {text!r} must hold sizes of at least {least}")
     return letter, values
+
+
+def chosen_ranges(texts: Sequence[str], chosen: Variant, any_size: bool) -> dict[str, Sequence[int]]:
+    """The sizes of every letter: those of ``texts``, else every integer where ``any_size``, else friendly ones."""
+    given = dict(parse_range(text, chosen) for text in texts)
+    return {
+        letter: given.get(letter, known.any_size if any_size else known.friendly)
+        for letter, known in chosen.search.letters.items()
+    }

@@ -9,10 +9,9 @@ import torch
 
 from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_line, one_thread
-from headcount.bench.render import Row, Section
 from headcount.bench.spellings import catalog
 from headcount.bench.spellings.catalog import SPELLINGS, Spelling
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 
 ABOUT = (
     "Each line is one way of writing a layer. Right: our count less the closed form. Counters: reading less the closed "

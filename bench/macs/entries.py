@@ -7,8 +7,7 @@ from typing import Any
 from headcount.bench.case import describe_input
 from headcount.bench.contractions.rows import sizes
 from headcount.bench.measure import Measurement, as_records
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
 SHARE = Column("share", "share", unit="%", kind="fixed", scale=1, digits=2)

@@ -10,8 +10,7 @@ from pathlib import Path
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.measure import as_records, measure
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.variants.variant import Printed, Variant, having
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger

@@ -7,8 +7,7 @@ from headcount.bench.contractions.rows import cut, folded, merged, sizes
 from headcount.bench.counters.base import CounterError
 from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
 
 __all__ = ["count", "sections", "settings"]

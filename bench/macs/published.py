@@ -7,8 +7,7 @@ from typing import Any
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
 from headcount.bench.measure import Measurement, as_records, measure
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas import moh
 from headcount.formulas.mha import causal_half
 from headcount.formulas.published import columns, tables

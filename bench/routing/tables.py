@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from headcount.bench.render import Row, Section
 from headcount.bench.routing import task
 from headcount.bench.routing.example import EXAMPLES, label, statement
 from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
 from headcount.bench.routing.task import Outcome
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 

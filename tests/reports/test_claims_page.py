@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.bench.render import Row, Section
+from headcount.bench.table import Row, Section
 from headcount.formulas.published.expressions import relation
 from headcount.reports import claims, printed
 from headcount.reports.facts import Facts

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.bench.render import Row, Section
+from headcount.bench.table import Row, Section
 from headcount.formulas.published.expressions import expression
 from headcount.reports import counting
 from headcount.reports.counting import Disagreement
