@@ -22,6 +22,8 @@ from headcount.models.configs import presets
 
 @dataclass(frozen=True)
 class Case:
+    """A preset at its paper's lengths, or at others, with its ledgers."""
+
     config: Any
     lengths: Mapping[str, int]
     ledger: Ledger
@@ -29,6 +31,7 @@ class Case:
 
     @classmethod
     def of(cls, preset: str, overrides: Mapping[str, Any] | None = None, lengths=None) -> "Case":
+        """The preset with some fields and lengths replaced; ConfigError where it cannot be built."""
         config = presets.preset(preset, overrides)
         lengths, ideal = resolve_lengths(config, lengths or {}), ideal_form(config)
         return cls(config, lengths, ledger_of(config, lengths), ideal and ledger_of(ideal, lengths))
