@@ -7,31 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from headcount.bench.case import attention_form, attentions, ledger_of, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column
-from headcount.formulas import decoding
-from headcount.formulas.activations import mha as activations_mha
-from headcount.formulas.activations import moa as activations_moa
-from headcount.formulas.activations import moh as activations_moh
+from headcount.formulas import backward, decoding, layer
 from headcount.formulas.activations.schedule import NoSchedule
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Ledger, Size
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
-SCHEDULES = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}
-"""What is live in the reference layers, moment after moment."""
 SWITCHES = ("renormalise", "gates")
 """Fields without a letter that change which tensors there are."""
 
-
-NO_STEP = {
-    "masked_lm": "a masked language model reads its tokens at once and decodes none",
-    "dit": "a diffusion Transformer makes its image at once and decodes no tokens",
-    "convolution": "convolutions keep the inputs of their kernels instead of keys, and have no form of a step here",
-}
-"""Why a model does not decode token by token."""
+CACHE_ELEMENT_BYTES = 2
+"""Of whatever a cache stores: bfloat16."""
 
 
 class NoAccount(Exception):
@@ -76,16 +67,16 @@ class Subject:
     def step(self, stored: int, new: int = 1) -> Ledger:
         """The work on ``new`` tokens, ``stored`` after them. NoAccount for a model that does not decode."""
         if self.is_layer:
-            return decoding.attention_step(attention_form(self.config), "", B=self.batch_size, new=new, stored=stored)
-        step = getattr(model_form(self.config), "step", None)
-        if step is None:
-            raise NoAccount(NO_STEP.get(self.config.variant, f"no decode step of {self.config.variant} models"))
-        return step(attentions(self.config), **self._letters(), new=new, stored=stored)
+            return layer.step(attention_form(self.config), B=self.batch_size, new=new, stored=stored)
+        return decode_step(self.config, self.lengths, new, stored)
 
-    def prefill(self) -> Ledger:
-        """What comes before the first step: an encoder-decoder reads its source."""
-        prefill = None if self.is_layer else getattr(model_form(self.config), "prefill", None)
-        return Ledger(()) if prefill is None else prefill(attentions(self.config), **self._letters())
+    def prefill_macs(self) -> int:
+        """What comes before the first step, an encoder and its output's keys and values: the model without target
+        tokens, but for what it does in any step."""
+        if self.is_layer:
+            return 0
+        whole = model_form(self.config).model(attentions(self.config), **self._letters(), T=0)
+        return whole.macs - self.step(0, 0).macs
 
     def _letters(self) -> dict[str, Any]:
         letters = {**self.config.letters(), **self.config.length_letters(self.lengths)}
@@ -98,6 +89,26 @@ class Subject:
         return ledger_of(self.config, self.lengths)
 
 
+def decode_step(
+    config: ModelConfig,
+    lengths: Mapping[str, int],
+    new: int,
+    stored: int,
+    sizes: Mapping[str, Size] | None = None,
+) -> Ledger:
+    """A model's work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of its attention.
+
+    Raises NoAccount, with the model's own reason, where it does not decode.
+    """
+    form = model_form(config)
+    if not hasattr(form, "step"):
+        raise NoAccount(form.NO_STEP)
+    letters = {**config.letters(), **config.length_letters(lengths)}
+    # steps have lengths of their own
+    del letters["T"]
+    return form.step(attentions(config, sizes), **letters, new=new, stored=stored)
+
+
 def _of_step(account: Callable[[Subject, Ledger], Any]) -> Callable[[Subject], Any]:
     """``account`` of the step that fills the context."""
     return lambda subject: account(subject, subject.step(subject.context))
@@ -105,12 +116,12 @@ def _of_step(account: Callable[[Subject, Ledger], Any]) -> Callable[[Subject], A
 
 def kv_token_bytes(subject: Subject) -> int:
     """Bytes that one more token of one sequence adds to the cache."""
-    return decoding.cached_elements(subject.step(1)) // subject.batch_size * subject.given.element_bytes
+    return CACHE_ELEMENT_BYTES * decoding.written(subject.step(1)) // subject.batch_size
 
 
-def kv_bytes(subject: Subject, step: Ledger) -> int:
-    """Bytes of the cache at the context, an encoder's output included."""
-    return decoding.held_elements(step) * subject.given.element_bytes
+def kv_bytes(step: Ledger) -> Size:
+    """Bytes of the caches after ``step``, an encoder's output included."""
+    return CACHE_ELEMENT_BYTES * decoding.held(step)
 
 
 def decode_macs(subject: Subject, step: Ledger) -> int:
@@ -141,7 +152,7 @@ def _side(subject: Subject, intensity: Fraction) -> str:
 def generate_macs(subject: Subject) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     steps = subject.given.generate or subject.context
-    return decoding.total(lambda stored: subject.step(stored).macs, steps) + subject.prefill().macs
+    return decoding.total(lambda stored: subject.step(stored).macs, steps) + subject.prefill_macs()
 
 
 def generate_bytes(subject: Subject) -> int:
@@ -174,16 +185,17 @@ def forward_bound(subject: Subject) -> str:
 
 def training_macs(subject: Subject) -> int:
     """MACs of a training step: forward and backward, without the optimiser."""
-    return decoding.training_macs(subject.forward())
+    return backward.training_macs(subject.forward())
 
 
 def _peak(subject: Subject, pass_name: str) -> int:
     config, lengths = subject.config, subject.lengths
     if not subject.is_layer:
         raise NoAccount("peak bytes are of layers by themselves, not of whole models")
-    schedules = SCHEDULES.get(config.variant)
-    if schedules is None:
-        raise NoAccount(f"no schedule of a {config.variant} layer's tensors")
+    try:
+        schedules = import_module(f"headcount.formulas.activations.{config.file}")
+    except ModuleNotFoundError:
+        raise NoAccount(f"no schedule of a {config.variant} layer's tensors") from None
     sizes = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
     sizes |= {"element_bytes": subject.given.element_bytes, **config.letters()}
     sizes |= {name: getattr(config, name) for name in SWITCHES if hasattr(config, name)}
@@ -208,8 +220,8 @@ def _account(name: str, head: str, value: Callable[[Subject], Any], of_heads: bo
 ACCOUNTS = {
     account.column.key: account
     for account in (
-        _account("kv_token_bytes", "KV cache\nper token\nbytes", kv_token_bytes, False),
-        _account("kv_bytes", "KV cache\nbytes", _of_step(kv_bytes), False),
+        _account("kv_token_bytes", "KV cache\nper token\nbytes (2 each)", kv_token_bytes, False),
+        _account("kv_bytes", "KV cache\nbytes (2 each)", _of_step(lambda _, step: kv_bytes(step)), False),
         _account("decode_macs", "decode step\nMACs", _of_step(decode_macs)),
         _account("decode_bytes", "decode step\nbytes", _of_step(decode_bytes)),
         _account("decode_intensity", "decode step\nMACs/byte", _of_step(decode_intensity), kind="fixed", digits=3),

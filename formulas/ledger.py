@@ -28,6 +28,8 @@ OTHER_KINDS = (
 )  # fmt: skip
 """Kinds without multiply-accumulates: their size is the number of output elements."""
 
+STORED_KINDS = ("cache", "cache_write", "cache_read")
+"""What a decode step does with a cache: elements that it holds afterwards, that are new, that the queries read."""
 
 SELECTED = {"E": "K", "h": "k"}
 """Of so many of the first, a token uses so many of the second."""
@@ -39,6 +41,12 @@ def divide(a: Size, b: Size) -> Size:
         return a / b
     quotient = Fraction(a, b)
     return quotient.numerator if quotient.denominator == 1 else quotient
+
+
+def least(a: Size, b: Size) -> Size:
+    """The smaller of two sizes, of symbols and arrays too."""
+    known = isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))
+    return min(a, b) if known else (a + b - abs(a - b)) / 2
 
 
 def at(path: str, name: str) -> str:
@@ -66,7 +74,7 @@ class Entry:
 
     @property
     def size(self) -> Size:
-        """Multiply-accumulates, or output elements for a kind that has none."""
+        """Multiply-accumulates; output elements, or stored ones, for a kind that has none."""
         return self.times * prod(self.dims.values())
 
     @property

@@ -25,7 +25,7 @@ import numpy as np
 from headcount.bench import records
 from headcount.bench.budget.bounds import NAMES, Bound, parse
 from headcount.bench.budget.bounds import around as around_value
-from headcount.bench.budget.candidates import METRICS, costs
+from headcount.bench.budget.candidates import METRICS, costs, no_cache
 from headcount.bench.budget.families import FAMILIES, Family, family, parse_range
 from headcount.bench.budget.search import Answer, Surroundings, base_for, check, layer_fields, search
 from headcount.bench.case import describe_input, resolve_lengths, with_attention
@@ -40,7 +40,7 @@ from headcount.models.configs.presets import parse_overrides, preset
 PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
-HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive", "kv_bytes": "cache\nbytes"}
+HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive", "kv_bytes": "cache\nbytes (2 each)"}
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 
 
@@ -179,13 +179,13 @@ def _like(text: str, config: ModelConfig, own, overrides, given) -> Like:
 
 
 def _bounds(args, around: Surroundings, like: Like | None) -> dict[str, Bound]:
-    decodes = around.example.decodes
+    no_cache_of = no_cache(around.example)
     match, tolerance = args.match or ["macs"], Fraction(1, 50) if args.tolerance is None else args.tolerance
     if not like and (args.match or args.tolerance is not None):
         raise UsageError("--match and --tolerance need --like, the model to match")
     asked = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *match, *args.maximise}
-    if not decodes and "kv-bytes" in asked:
-        raise UsageError(f"{around.preset} keeps no cache: it does not decode; leave kv-bytes out")
+    if no_cache_of and "kv-bytes" in asked:
+        raise UsageError(f"{around.preset} keeps no cache: {no_cache_of}; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if like:
         bounds |= {WORDS[word]: around_value(like.costs[WORDS[word]], tolerance) for word in match}
@@ -252,8 +252,8 @@ def _notes(args, chosen: Family, answer: Answer, timed: bool, like: Like | None)
     near = f", rows at least {float(args.apart):.0%} apart in one cost (--apart 0 for all)" if args.apart else ""
     cache = (
         "Cache: keys and values of one context of every attention that decodes, two bytes each."
-        if example.decodes
-        else "No cache: this model does not decode."
+        if not no_cache(example)
+        else f"No cache: {no_cache(example)}."
     )
     notes = [
         f"Around {around.preset}{rest}, input: {describe_input(around.lengths)}. Searched: {sizes}; "

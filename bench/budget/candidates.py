@@ -6,16 +6,14 @@ from functools import reduce
 
 import numpy as np
 
+from headcount.bench.accounts import decode_step, kv_bytes
 from headcount.bench.budget.families import Family
-from headcount.bench.case import ledger_of, with_attention
+from headcount.bench.case import ledger_of, model_form, with_attention
 from headcount.bench.errors import UsageError
-from headcount.formulas.decoding import kept_elements
 from headcount.formulas.ledger import Size
 from headcount.models.configs.base import ConfigError, ModelConfig
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
-BYTES_PER_VALUE = 2
-"""Of a cached key or value: bfloat16."""
 MOST = 10_000_000
 """So many candidates and no more: each takes about 150 bytes."""
 
@@ -27,7 +25,15 @@ def costs(config: ModelConfig, lengths: Mapping[str, int], sizes: Mapping[str, S
     """
     ledger = ledger_of(config, lengths, sizes)
     found = {"macs": ledger.macs, "params": ledger.params, "active_params": ledger.active_params}
-    return {**found, "kv_bytes": BYTES_PER_VALUE * kept_elements(ledger)} if config.decodes else found
+    if no_cache(config):
+        return found
+    context = config.length_letters(lengths)["T"]
+    return {**found, "kv_bytes": kv_bytes(decode_step(config, lengths, 1, context, sizes))}
+
+
+def no_cache(config: ModelConfig) -> str | None:
+    """Why a model keeps no cache; None where it decodes."""
+    return getattr(model_form(config), "NO_STEP", None)
 
 
 @dataclass(frozen=True)

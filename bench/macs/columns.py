@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.accounts import ACCOUNTS, Account, Assumptions, Subject, values
+from headcount.bench.accounts import ACCOUNTS, CACHE_ELEMENT_BYTES, Account, Assumptions, Subject, values
 from headcount.bench.case import describe_input, ideal_form
 from headcount.bench.render import Row, Section
 from headcount.bench.table import Column, Table
@@ -29,7 +29,10 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
         ("peak",): "Peak bytes: what the reference layer allocates, as executed.",
     }
     parts = [text for starts, text in of_columns.items() if any(name.startswith(starts) for name in names)]
-    return " ".join([f"{given.element_bytes} bytes per element.", *parts])
+    elements = f"{given.element_bytes} bytes per element"
+    if any(name.startswith("kv_") for name in names):
+        elements += f", {CACHE_ELEMENT_BYTES} in the columns of a cache"
+    return " ".join([f"{elements}.", *parts])
 
 
 SKIPPING = (

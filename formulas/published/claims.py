@@ -15,7 +15,7 @@ from importlib.resources import files
 from itertools import combinations, pairwise
 from typing import Any
 
-from headcount.formulas import conventions, mha, moa, moh
+from headcount.formulas import conventions, mha, moa, moh, moh_ideal
 from headcount.formulas.ledger import Size
 from headcount.formulas.published.rounding import UNITS
 from headcount.formulas.published.tables import PublishedTable
@@ -116,9 +116,9 @@ def costs() -> dict[str, Callable[..., Size]]:
         "mha_params": lambda **letters: _mha(**letters).params,
         "moa_router_macs": lambda **letters: _moa(**letters).billed(conventions.router),
         "moa_projection_macs": lambda **letters: _moa(**letters).billed(_projections),
-        "moh_macs": lambda **letters: _moh(**letters).macs,
-        "moh_ideal_macs": lambda **letters: _moh(**letters, form="ideal").macs,
-        "moh_params": lambda **letters: _moh(**letters).params,
+        "moh_macs": lambda **letters: _moh(moh, **letters).macs,
+        "moh_ideal_macs": lambda **letters: _moh(moh_ideal, **letters).macs,
+        "moh_params": lambda **letters: _moh(moh, **letters).params,
     }
 
 
@@ -136,8 +136,8 @@ def _mha(*, T, d_m, **_):
     return mha.layer("", B=1, T=T, S=T, d_m=d_m, h=1, d_h=d_m, g=1, bias=False)
 
 
-def _moh(*, T, h, s, r, d_h, g, d_m, **form):
-    return moh.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g, **form)
+def _moh(form, *, T, h, s, r, d_h, g, d_m):
+    return form.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g)
 
 
 def value(text: str, letters: Mapping[str, Size], named: Mapping[str, Callable[..., Size]] | None = None) -> Any:

@@ -65,7 +65,6 @@ class MaskedLanguageModelConfig(ModelConfig):
 
     variant: ClassVar[str] = "masked_lm"
     module: ClassVar[str | None] = "MaskedLanguageModel"
-    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",
@@ -217,7 +216,6 @@ class DiffusionTransformerConfig(Layered):
 
     variant: ClassVar[str] = "dit"
     module: ClassVar[str | None] = "DiffusionTransformer"
-    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",

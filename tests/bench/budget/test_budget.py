@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headcount.bench import accounts as memory
 from headcount.bench.budget.__main__ import main
-from headcount.bench.budget.candidates import METRICS, costs
+from headcount.bench.budget.candidates import METRICS, costs, no_cache
 from headcount.bench.budget.families import FAMILIES
 from headcount.bench.budget.front import front, listing
 from headcount.bench.budget.search import Surroundings
@@ -207,13 +207,20 @@ def test_a_plot_is_drawn_and_the_same_search_draws_the_same(suffix, capsys, tmp_
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_a_budgets_cache_is_that_of_the_memory_columns():
-    for name in PRESETS:
-        config = preset(name)
-        lengths = resolve_lengths(config, {})
-        found, _ = memory.values(["kv_bytes"], memory.Subject(config, lengths, memory.Assumptions(element_bytes=2)))
-        if found["kv_bytes"] is not None:
-            assert costs(config, lengths)["kv_bytes"] == found["kv_bytes"]
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("element_bytes", [2, 4])
+def test_a_budgets_cache_is_that_of_the_memory_columns(name, element_bytes):
+    config = preset(name)
+    lengths = resolve_lengths(config, {})
+    subject = memory.Subject(config, lengths, memory.Assumptions(element_bytes=element_bytes))
+    found, missing = memory.values(["kv_bytes"], subject)
+    assert costs(config, lengths).get("kv_bytes") == found["kv_bytes"]
+    assert no_cache(config) == missing.get("kv_bytes")
+
+
+def test_a_convolution_has_no_cache_of_keys():
+    reason = no_cache(preset("lightconv"))
+    assert reason == "convolutions keep the inputs of their kernels instead of keys, and have no form of a step here"
 
 
 def test_a_million_candidates_take_less_than_three_seconds(figure):

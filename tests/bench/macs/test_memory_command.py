@@ -41,7 +41,7 @@ def test_columns_join_a_table_and_a_preset(capsys):
     argv = ["--preset", "moa-8K8E128D", "--columns", "kv_bytes", "decode_bound", "--peak-macs", "2e9"]
     _, out, _ = run(capsys, *argv, "--bandwidth", "1e9", "--format", "csv")
     head, row = out.rstrip().splitlines()[-2:]
-    assert (head, row) == ("row,kv_bytes,decode_bound,notes", f"moa-8K8E128D,{4 * 20 * 6 * 256},memory,")
+    assert (head, row) == ("row,kv_bytes,decode_bound,notes", f"moa-8K8E128D,{2 * 20 * 6 * 256},memory,")
     _, out, _ = run(capsys, *argv, "--bandwidth", "1e11", "--format", "csv")
     assert out.rstrip().endswith("compute,")
 
@@ -52,7 +52,7 @@ def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
     _, out, _ = run(capsys, *argv)
     row = json.loads(out)["tables"][0]["rows"][0]
     routers, keys = 11 * (5 + 2 + 2), 2 * 11 * 35
-    assert row["kv_bytes"] == 4 * 2 * 2 * 13 * 35
+    assert row["kv_bytes"] == 2 * 2 * 2 * 13 * 35
     assert row["decode_macs"] == 2 * (routers + keys + 2 * 11 * 35 + 2 * 13 * 35)
     assert row["decode_macs_ideal"] == 2 * (routers + keys + 2 * 11 * 25 + 2 * 13 * 25)
     # two sequences together may use all seven heads, each of them five
