@@ -65,13 +65,14 @@ def counted(call):
     return mode.get_total_flops() // 2
 
 
+@pytest.mark.parametrize("dtype, element_bytes", [(torch.float32, 4), (torch.bfloat16, 2)], ids=str)
 @pytest.mark.parametrize("name", DECODING)
-def test_a_layers_cache_holds_the_predicted_bytes(name):
+def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
     config = make_config(DECODING[name])
     layer = build(config, dtype=dtype)
     case, given = Case(name, config, lengths(2, 11)), Assumptions(element_bytes=element_bytes)
     cache = layer.make_cache(2, 13)
-    x = example_inputs(config, lengths(2, 11), dtype=torch.bfloat16)["query"]
+    x = example_inputs(config, lengths(2, 11), dtype=dtype)["query"]
     with torch.no_grad():
         layer(x[:, :7], cache=cache)
         seven = cache.num_bytes
