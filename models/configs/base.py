@@ -140,6 +140,8 @@ class AttentionConfig(Lettered):
 
 
 class ModelConfig(Lettered):
-    """A whole model around an attention."""
+    """A whole model around an attention. ``gated``: whether its feed-forward block is, with three matrices."""
+
+    gated: ClassVar[bool] = False
 
     attention: AttentionConfig

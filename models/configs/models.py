@@ -173,6 +173,7 @@ class LlamaConfig(Layered):
     """
 
     variant: ClassVar[str] = "llama"
+    gated: ClassVar[bool] = True
     module: ClassVar[str | None] = "Llama"
     fields_by_letter: ClassVar[Mapping[str, str]] = {"d_m": "d_model", "F": "d_ff", "V": "vocab_size"}
 
