@@ -70,3 +70,6 @@ def check(form, text):
         assert isinstance(entry.trainable, bool)
         for letter in (*entry.dims, *entry.weight):
             assert by_letter(letter)
+
+
+SIZES = {"B": 2, "T": 7, "S": 17, "d_m": 15}

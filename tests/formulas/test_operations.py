@@ -9,12 +9,11 @@ from headcount.formulas import mae, mha, moa, moh, moh_ideal
 from tests.formulas.operations import (
     ATTENTION,
     ROTARY,
+    SIZES,
     check,
     lines,
     operations,
 )
-
-SIZES = {"B": 2, "T": 7, "S": 17, "d_m": 15}
 
 
 def test_grouped_multi_head_attention():

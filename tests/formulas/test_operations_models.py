@@ -11,6 +11,7 @@ from tests.formulas.operations import (
     OUTPUT,
     RESIDUAL,
     ROTARY,
+    SIZES,
     attention,
     check,
     post_norm,
