@@ -84,7 +84,7 @@ class Llama(nn.Module):
         x = self.embedding(tokens)
         rotary = rotary_table(
             tokens.shape[1],
-            self.config.attention.head_dim,
+            self.config.attention.rotary_width,
             self.config.rope_theta,
             start=caches[0].length if caches else 0,
             device=tokens.device,

@@ -118,11 +118,12 @@ class Lettered:
 class AttentionConfig(Lettered):
     """One attention layer, in a model or by itself.
 
-    ``arms``: how its module can be run, the reference first. ``rotary``: whether it takes rotary positions.
+    ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
+    how many elements of a query or key rotary positions turn, None where it takes none.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
-    rotary: ClassVar[bool] = False
+    rotary: ClassVar[str | None] = None
 
     d_model: int
 
@@ -132,6 +133,11 @@ class AttentionConfig(Lettered):
             "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
             "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
         }
+
+    @property
+    def rotary_width(self) -> int:
+        """Elements of a query or key that rotary positions turn; of a variant that takes them."""
+        return getattr(self, self.rotary)
 
     @property
     def steerable(self) -> bool:

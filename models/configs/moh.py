@@ -62,7 +62,7 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
         ),
         ideal=(Arm("reference", "moh_ideal:reference"),),
     )
-    rotary: ClassVar[bool] = True
+    rotary: ClassVar[str | None] = "head_dim"
 
     d_model: int
     num_heads: int
