@@ -68,6 +68,13 @@ class Arm(NamedTuple):
     form: str | None = None
 
 
+class Form(StrEnum):
+    """Two ways to compute one function, each with a closed form: as released, and without what that does in vain."""
+
+    RELEASED = "released"
+    IDEAL = "ideal"
+
+
 class ByForm:
     """A class attribute that depends on the configuration's ``form``; the class itself answers for the first."""
 
