@@ -6,8 +6,10 @@ import pytest
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.candidates import METRICS, candidates, costs
+from headcount.bench.budget.search import base_for
 from headcount.bench.case import Case
 from headcount.bench.variants.variant import having, variant
+from headcount.models.configs.presets import PRESETS, preset
 
 
 @pytest.mark.parametrize("name", having("search"))
@@ -25,3 +27,22 @@ def test_costs_over_arrays_are_those_of_each_model_by_itself(name):
     for index, point in enumerate(points):
         case = Case.of(one.search.preset, {**one.search.defaults, **one.fields(point)}, {"batch_size": 3})
         assert {metric: int(found.costs[metric][index]) for metric in METRICS} == costs(case, given)
+
+
+AROUND = [
+    (name, like)
+    for name, one in having("search").items()
+    for like in ("transformer-base", "mlm-transformer", "llm-s", "dit-s2")
+    if one.config.rotary or PRESETS[like]["model"] != "llama"
+]
+
+
+@pytest.mark.parametrize("name, like", AROUND)
+def test_a_search_goes_around_any_model_that_takes_its_attention(name, like):
+    one, model = variant(name), preset(like)
+    base, overrides = base_for(name, like, model)
+    found = preset(base, {**overrides, **one.search.defaults, **one.fields(one.search.example)})
+    assert (found.attention.variant, found.d_ff) == (name, model.d_ff)
+    # a preset with this attention has biases of its own
+    exchanged = base == like and hasattr(found.attention, "bias")
+    assert not exchanged or found.attention.bias == model.attention.bias
