@@ -29,6 +29,7 @@ SWITCHES = ("renormalise", "gates")
 NO_STEP = {
     "masked_lm": "a masked language model reads its tokens at once and decodes none",
     "dit": "a diffusion Transformer makes its image at once and decodes no tokens",
+    "transnext": "an image classifier reads its image at once and decodes no tokens",
     "convolution": "convolutions keep the inputs of their kernels instead of keys, and have no form of a step here",
 }
 """Why a model does not decode token by token."""

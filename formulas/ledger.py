@@ -24,9 +24,11 @@ MAC_KINDS = FORWARD_KINDS + BACKWARD_KINDS
 """Kinds whose size is a number of multiply-accumulates."""
 
 OTHER_KINDS = (
-    "bias", "expert_bias", "softmax", "norm", "rms_norm", "activation", "elementwise", "embedding", "rope",
+    "bias", "expert_bias", "softmax", "norm", "rms_norm", "activation", "elementwise", "pooling", "embedding",
+    "rope",
 )  # fmt: skip
-"""Kinds without multiply-accumulates: their size is the number of output elements."""
+"""Kinds without multiply-accumulates: their size is the number of output elements, of ``pooling`` that of what is
+averaged."""
 
 
 SELECTED = {"E": "K", "h": "k"}

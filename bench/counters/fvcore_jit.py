@@ -48,6 +48,7 @@ def bills(entry: Entry) -> int:
     linear, conv, expert_linear,  1  aten::linear, _convolution, bmm, matmul: jit_handles.py:99-173, 217-227
       scores, values
     norm                          5  aten::layer_norm with a scale, else 4: jit_handles.py:230-248
+    pooling                       1  aten::adaptive_avg_pool2d, per element of the input: flop_count.py:42
     bias                          0  aten::linear and _convolution leave it out: :99-110, 129-173
     every other kind              0  ignored (aten::relu) or listed as unsupported (add, mul, softmax, gelu,
                                      silu, rsqrt, embedding): flop_count.py:26-44
@@ -56,6 +57,8 @@ def bills(entry: Entry) -> int:
         return 1
     if entry.kind == "norm":
         return 5 if entry.weight else 4
+    if entry.kind == "pooling":
+        return 1
     if entry.kind in ("bias", "expert_bias", "elementwise", "rope", "softmax", "activation", "rms_norm", "embedding"):
         return 0
     raise unknown_kind(NAME, entry)

@@ -52,7 +52,7 @@ def bills(entry: Entry) -> int:
     """
     if entry.kind in MAC_KINDS or entry.kind == "bias":
         return 1
-    free = ("expert_bias", "elementwise", "rope", "softmax", "activation", "embedding", "norm", "rms_norm")
+    free = ("expert_bias", "elementwise", "rope", "softmax", "activation", "embedding", "norm", "rms_norm", "pooling")
     if entry.kind in free:
         return 0
     raise unknown_kind(NAME, entry)

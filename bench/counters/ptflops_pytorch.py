@@ -52,12 +52,13 @@ def bills(entry: Entry) -> int:
     bias                    1  in those module hooks, :41 and :87
     norm                    1  nn.LayerNorm: :51-57, which look for ``affine``, an attribute that it lacks
     activation              1  F.relu, F.gelu, F.silu: patched, pytorch_engine.py:348-390
+    pooling                 1  F.adaptive_avg_pool2d, per element of the input: patched, pytorch_engine.py:370
     expert_bias, rope,      0  ``+`` and ``*``: pytorch_engine.py:434-474 patches torch.add and torch.mul only
       rms_norm, elementwise
     softmax                 0  torch.softmax: only F.softmax is patched, :348-390
     embedding               0  nn.Embedding has no hook: pytorch_ops.py:271-336
     """
-    if entry.kind in MAC_KINDS or entry.kind in ("bias", "norm", "activation"):
+    if entry.kind in MAC_KINDS or entry.kind in ("bias", "norm", "activation", "pooling"):
         return 1
     if entry.kind in ("expert_bias", "elementwise", "rope", "rms_norm", "softmax", "embedding"):
         return 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headcount.models.configs.base import (
     AttentionConfig,
@@ -156,9 +156,25 @@ class ConvolutionConfig(ModelConfig):
 
 
 class Layered(ModelConfig):
-    """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each."""
+    """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each.
+
+    ``derived_fields`` are fields of an attention that nobody gives.
+    """
 
     layers: tuple[AttentionConfig, ...]
+    derived_fields: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+        """What an attention's field may have one value for each of, and how many layers each of these has."""
+        num_layers = values.get("num_layers", 1)
+        at_least(1, num_layers=num_layers)
+        return "layer", (1,) * num_layers
+
+    @classmethod
+    def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, Any]:
+        """The ``derived_fields`` of the attention of run ``i``, which follow from the model's own."""
+        return {}
 
     @property
     def attention(self) -> AttentionConfig:

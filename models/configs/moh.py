@@ -79,20 +79,10 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
 
     def __post_init__(self):
         at_least(1, d_model=self.d_model, num_heads=self.num_heads)
-        at_least(0, num_shared_heads=self.num_shared_heads, top_k=self.top_k)
         at_least(0, balance_loss_weight=self.balance_loss_weight)
         probability(attention_dropout=self.attention_dropout)
         named(self, form=Form, gates=Gates, router=Router)
-        if self.num_shared_heads > self.num_heads:
-            raise ConfigError(
-                f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"
-            )
-        if self.top_k > self.num_routed_heads:
-            raise ConfigError(
-                f"top_k must lie in 0..num_heads - num_shared_heads = 0..{self.num_routed_heads}, not {self.top_k}"
-            )
-        if self.num_shared_heads + self.top_k == 0:
-            raise ConfigError("num_shared_heads and top_k must not both be 0: no token would use any head")
+        check_selection(self)
         if self.router == "query_norm" and self.top_k and self.num_routed_heads < 2:
             raise ConfigError("router query_norm needs num_heads - num_shared_heads of at least 2, not 1")
         derive_heads(self)
@@ -111,6 +101,21 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
     def steerable(self) -> bool:
         """Whether heads are chosen by a matrix."""
         return self.router is Router.LINEAR and self.top_k > 0
+
+
+def check_selection(config) -> None:
+    """ConfigError where a token cannot use num_shared_heads and top_k of the others."""
+    at_least(0, num_shared_heads=config.num_shared_heads, top_k=config.top_k)
+    if config.num_shared_heads > config.num_heads:
+        raise ConfigError(
+            f"num_shared_heads must lie in 0..num_heads = 0..{config.num_heads}, not {config.num_shared_heads}"
+        )
+    if config.top_k > config.num_routed_heads:
+        raise ConfigError(
+            f"top_k must lie in 0..num_heads - num_shared_heads = 0..{config.num_routed_heads}, not {config.top_k}"
+        )
+    if config.num_shared_heads + config.top_k == 0:
+        raise ConfigError("num_shared_heads and top_k must not both be 0: no token would use any head")
 
 
 CONFIG = MixtureOfHeadAttentionConfig

@@ -13,12 +13,15 @@ from headcount.models.configs.models import (
     LlamaConfig,
     MaskedLanguageModelConfig,
 )
+from headcount.models.configs.transnext import TransNeXtConfig
 
 VARIANTS = (
     "mha",
     "moa",
     "mae",
     "moh",
+    "aggregated",
+    "moh_aggregated",
 )
 
 ATTENTIONS: dict[str, type[AttentionConfig]] = {
@@ -32,5 +35,6 @@ MODELS: dict[str, type[ModelConfig]] = {
         ConvolutionConfig,
         LlamaConfig,
         DiffusionTransformerConfig,
+        TransNeXtConfig,
     )
 }
