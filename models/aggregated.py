@@ -21,6 +21,19 @@ PATCH_OF_POSITIONS = 8
 """Relative positions are measured in eighths of the grid's side, and halved logarithmically."""
 
 
+class Grid(NamedTuple):
+    """What the place of tokens on a grid says, the same for every layer of its size.
+
+    ``coordinates`` of every relative position; which of them ``pairs`` of a token and a pooled token have; where
+    ``visible`` is 0, a neighbour lies outside, None where there is no window; ``log_keys`` of the keys of each token.
+    """
+
+    coordinates: Float[Tensor, "positions 2"]
+    pairs: Int[Tensor, "tgt keys"]
+    visible: Float[Tensor, "tgt 9"] | None
+    log_keys: Float[Tensor, "tgt"] | float
+
+
 class Keys(NamedTuple):
     """Keys, of length 1, and values of tokens, by head."""
 
@@ -29,27 +42,25 @@ class Keys(NamedTuple):
 
 
 def reference(
-    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"]
+    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
     """Every head, side by side, through the output projection."""
-    return layer.out_proj(every_head(layer, x).flatten(-2))
+    return layer.out_proj(every_head(layer, x, grid).flatten(-2))
 
 
 def every_head(
-    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"]
+    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt heads head_dim"]:
     """The output of every head."""
     direction = by_head(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
-    visible = layer.visible_neighbours(x)
-    query = (direction + layer.query_embedding[:, None]) * layer.scale(visible)[..., None]
-    keys, bias = layer.keys_and_values(x), layer.position_bias()
-    if layer.pool_proj is None:
+    query = (direction + layer.query_embedding[:, None]) * layer.scale(grid)[..., None]
+    (keys, pooled), bias = layer.keys_and_values(x), layer.position_bias(grid)
+    if pooled is None:
         weights = torch.softmax(torch.matmul(query, keys.key.transpose(-2, -1)) + bias, dim=-1)
         return torch.matmul(weights, keys.value).transpose(1, 2)
-    pooled = layer.keys_and_values(layer.pooled(x))
     near = torch.matmul(query[..., None, :], layer.neighbours(keys.key))[..., 0, :] + layer.window_bias[:, None]
     far = torch.matmul(query, pooled.key.transpose(-2, -1)) + bias
-    near, far = one_softmax(near, far, visible)
+    near, far = one_softmax(near, far, grid.visible)
     learned = torch.matmul(direction, layer.window_tokens.expand(len(x), -1, -1, -1))
     near = near + learned + layer.window_weight[:, None]
     values = layer.neighbours(keys.value).transpose(-2, -1)
@@ -90,9 +101,11 @@ class AggregatedAttention(Selectable):
         """softplus(tau) = 1 / 0.24."""
         return {"temperature": torch.full((self.config.num_heads,), log(expm1(1 / 0.24)))}
 
-    def forward(self, query: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
-        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m)."""
-        return self.chosen(query)(self, query)
+    def forward(
+        self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer."""
+        return self.chosen(query)(self, query, grid_of(self.config, query) if grid is None else grid)
 
     def automatic(self, query: Tensor) -> str:
         """There is one arm."""
@@ -103,11 +116,17 @@ class AggregatedAttention(Selectable):
         config = self.config
         return f"{config.variant} d_model={config.d_model} h={config.num_heads} side={config.side}"
 
-    def keys_and_values(self, x: Float[Tensor, "batch src d_model"]) -> Keys:
-        """Of any tokens."""
-        head_dim = self.config.head_dim
-        key = F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1)
-        return Keys(by_head(key), by_head(split_heads(self.v_proj(x), head_dim)))
+    def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
+        """Of the tokens, and of the pooled ones by the same matrices; None where nothing is pooled."""
+        head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
+        if self.pool_proj is not None:
+            x = torch.cat((x, self.pooled(x)), dim=1)
+        key = by_head(F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1))
+        value = by_head(split_heads(self.v_proj(x), head_dim))
+        if self.pool_proj is None:
+            return Keys(key, value), None
+        (key, pooled_key), (value, pooled_value) = (y.tensor_split((num_tokens,), dim=2) for y in (key, value))
+        return Keys(key, value), Keys(pooled_key, pooled_value)
 
     def pooled(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch pooled d_model"]:
         """The mean of each block of ``pool_ratio`` x ``pool_ratio`` tokens."""
@@ -121,24 +140,13 @@ class AggregatedAttention(Selectable):
         grid = x.transpose(2, 3).flatten(1, 2).unflatten(2, (side, side))
         return F.unfold(grid, 3, padding=1).unflatten(1, (*x.shape[1:4:2], WINDOW)).permute(0, 1, 4, 2, 3)
 
-    def visible_neighbours(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "tgt 9"] | None:
-        """1 where a neighbour is on the grid, else 0; None where there is no window."""
-        if self.pool_proj is None:
-            return None
-        return F.unfold(x.new_ones(1, 1, self.config.side, self.config.side), 3, padding=1)[0].t()
-
-    def scale(self, visible: Float[Tensor, "tgt 9"] | None) -> Float[Tensor, "heads tgt"]:
+    def scale(self, grid: Grid) -> Float[Tensor, "heads #tgt"]:
         """softplus(tau) log(number of keys that a token sees)."""
-        temperature = F.softplus(self.temperature)[:, None]
-        if visible is None:
-            return temperature * log(self.config.num_tokens)
-        return temperature * torch.log(visible.sum(dim=-1) + self.config.num_pooled)
+        return F.softplus(self.temperature)[:, None] * grid.log_keys
 
-    def position_bias(self) -> Float[Tensor, "heads tgt keys"]:
+    def position_bias(self, grid: Grid) -> Float[Tensor, "heads tgt keys"]:
         """The bias of every token and pooled token, of every pair of tokens where nothing is pooled."""
-        config = self.config
-        table = self.position(coordinates(config, self.temperature))
-        return table[pairs(config.side, config.pool_ratio, table.device)].permute(2, 0, 1)
+        return self.position(grid.coordinates)[grid.pairs].permute(2, 0, 1)
 
 
 class PositionBias(nn.Module):
@@ -152,6 +160,16 @@ class PositionBias(nn.Module):
     def forward(self, positions: Float[Tensor, "positions 2"]) -> Float[Tensor, "positions heads"]:
         """(N_pos, 2) to (N_pos, h)."""
         return self.fc2(F.relu(self.fc1(positions)))
+
+
+def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
+    """The grid of a layer, on the device and of the dtype of ``like``."""
+    side = config.side
+    positions, index = coordinates(config, like), pairs(side, config.pool_ratio, like.device)
+    if not config.num_pooled:
+        return Grid(positions, index, None, log(config.num_tokens))
+    visible = F.unfold(like.new_ones(1, 1, side, side), 3, padding=1)[0].t()
+    return Grid(positions, index, visible, torch.log(visible.sum(dim=-1) + config.num_pooled))
 
 
 def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor, "positions 2"]:

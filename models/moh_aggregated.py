@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models.aggregated import AggregatedAttention, every_head, one_softmax
+from headcount.models.aggregated import AggregatedAttention, Grid, every_head, one_softmax
 from headcount.models.configs.moh import Form
 from headcount.models.configs.moh_aggregated import MixtureOfHeadAggregatedConfig
 from headcount.models.head_router import HeadRouter
@@ -13,32 +13,30 @@ from headcount.models.moh import MixtureOfHeadAttention, SelectedOutputs, Select
 
 
 def released(
-    layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"]
+    layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
     """Every head computed, and multiplied by its gate: 0 where a token has not selected it (the released code)."""
     selected, gates = layer.router(x)
-    out = every_head(layer, x)
+    out = every_head(layer, x, grid)
     all_gates = gates.new_zeros(out.shape[:3]).scatter(-1, selected, gates)
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
 
 
 def ideal(
-    layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"]
+    layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
     """The heads that each token selects alone; keys and values of all heads, which other tokens read."""
     selected, gates = layer.router(x)
     direction = F.normalize(layer.q_proj(x, selected, layer.config.head_dim), dim=-1)
-    visible = layer.visible_neighbours(x)
-    scale = of_token(layer.scale(visible), selected)
+    scale = of_token(layer.scale(grid), selected)
     query = (direction + layer.query_embedding[selected]) * scale[..., None]
-    keys, bias = layer.keys_and_values(x), of_token(layer.position_bias(), selected)
-    if layer.pool_proj is None:
+    (keys, pooled), bias = layer.keys_and_values(x), of_token(layer.position_bias(grid), selected)
+    if pooled is None:
         weights = torch.softmax(with_own_head(query, keys.key.transpose(-2, -1), selected) + bias, dim=-1)
         return layer.out_proj(with_own_head(weights, keys.value, selected) * gates[..., None], selected)
-    pooled = layer.keys_and_values(layer.pooled(x))
     near = torch.matmul(query[..., None, :], of_window(layer.neighbours(keys.key), selected))[..., 0, :]
     far = with_own_head(query, pooled.key.transpose(-2, -1), selected) + bias
-    near, far = one_softmax(near + layer.window_bias[selected], far, visible[:, None])
+    near, far = one_softmax(near + layer.window_bias[selected], far, grid.visible[:, None])
     near = near + gathered_product(direction, layer.window_tokens, selected) + layer.window_weight[selected]
     values = of_window(layer.neighbours(keys.value), selected).transpose(-2, -1)
     out = torch.matmul(near[..., None, :], values)[..., 0, :] + with_own_head(far, pooled.value, selected)
@@ -55,18 +53,17 @@ class MixtureOfHeadAggregatedAttention(AggregatedAttention):
     routing_loss = MixtureOfHeadAttention.routing_loss
 
     def __init__(self, config: MixtureOfHeadAggregatedConfig) -> None:
-        if config.form is Form.IDEAL:
-            super().__init__(config, SelectedQueries, SelectedOutputs)
-        else:
-            super().__init__(config, nn.Linear, nn.Linear)
+        ideal_form = config.form is Form.IDEAL
+        super().__init__(config, *((SelectedQueries, SelectedOutputs) if ideal_form else (nn.Linear, nn.Linear)))
         self.router = HeadRouter(config)
 
 
 def of_token(
-    x: Float[Tensor, "heads tgt *rest"], selected: Int[Tensor, "batch tgt k"]
+    x: Float[Tensor, "heads #tgt *rest"], selected: Int[Tensor, "batch tgt k"]
 ) -> Float[Tensor, "batch tgt k *rest"]:
     """What belongs to each token's selected heads."""
-    return x[selected, torch.arange(x.shape[1], device=x.device)[:, None]]
+    tokens = torch.arange(selected.shape[1], device=x.device)[:, None]
+    return x.expand(-1, selected.shape[1], *x.shape[2:])[selected, tokens]
 
 
 def of_window(

@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models import losses
+from headcount.models.aggregated import Grid, grid_of
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.transnext import CHANNELS, STRIDES, TransNeXtConfig
 from headcount.models.resolve import make_module
@@ -70,9 +71,9 @@ class TransNeXtBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(attention.d_model, eps=1e-6)
         self.feed_forward = ConvolutionalGatedUnit(attention.d_model, width, attention.side)
 
-    def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
+    def forward(self, x: Float[Tensor, "batch tokens d_model"], grid: Grid) -> Float[Tensor, "batch tokens d_model"]:
         """(B, T, d_m) to (B, T, d_m)."""
-        x = x + self.self_attn(self.self_attn_norm(x))
+        x = x + self.self_attn(self.self_attn_norm(x), grid)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -81,7 +82,7 @@ class Stage(nn.Module):
 
     def __init__(self, attention: AttentionConfig, depth: int, channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.side = attention.side
+        self.attention = attention
         self.patch_embedding = PatchEmbedding(channels, attention.d_model, stride)
         self.blocks = nn.ModuleList(TransNeXtBlock(attention, width) for _ in range(depth))
         self.norm = nn.LayerNorm(attention.d_model, eps=1e-6)
@@ -89,9 +90,11 @@ class Stage(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model side side"]:
         """(B, C, R, R) to (B, d_m, n, n)."""
         x = self.patch_embedding(x)
+        grid = grid_of(self.attention, x)
         for block in self.blocks:
-            x = block(x)
-        return self.norm(x).transpose(1, 2).unflatten(2, (self.side, self.side))
+            x = block(x, grid)
+        side = self.attention.side
+        return self.norm(x).transpose(1, 2).unflatten(2, (side, side))
 
 
 class TransNeXt(nn.Module):

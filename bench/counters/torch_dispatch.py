@@ -61,18 +61,8 @@ def bills(entry: Entry) -> int:
     """
     if entry.kind in MAC_KINDS:
         return 1
-    biases = ("bias", "expert_bias")
-    if entry.kind in (
-        *biases,
-        "elementwise",
-        "rope",
-        "softmax",
-        "activation",
-        "pooling",
-        "embedding",
-        "norm",
-        "rms_norm",
-    ):
+    free = ("bias", "expert_bias", "elementwise", "rope", "softmax", "activation", "pooling", "embedding", "norm")
+    if entry.kind in (*free, "rms_norm"):
         return 0
     raise unknown_kind(NAME, entry)
 
