@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
 from headcount.models.configs.base import Arm, ByForm, at_least, named
-from headcount.models.configs.moh import Form, Gates, Router, check_selection
+from headcount.models.configs.moh import Form, Gates, HeadSelection, Router
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureOfHeadAggregatedConfig(AggregatedAttentionConfig):
+class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
     """MoH-ViT's attention (arXiv 2410.11842): aggregated attention whose heads each token selects, ``num_shared_heads``
     = s and ``top_k`` = r of the others. ``gates`` and ``form`` as MoH has them."""
 
@@ -39,22 +39,7 @@ class MixtureOfHeadAggregatedConfig(AggregatedAttentionConfig):
         super().__post_init__()
         named(self, form=Form, gates=Gates)
         at_least(0, balance_loss_weight=self.balance_loss_weight)
-        check_selection(self)
-
-    @property
-    def num_routed_heads(self) -> int:
-        """E = h - s, the heads that tokens choose from."""
-        return self.num_heads - self.num_shared_heads
-
-    @property
-    def num_active_heads(self) -> int:
-        """k = s + r, the heads that each token uses."""
-        return self.num_shared_heads + self.top_k
-
-    @property
-    def steerable(self) -> bool:
-        """Whether heads are chosen at all."""
-        return self.top_k > 0
+        self.check_selection()
 
 
 CONFIG = MixtureOfHeadAggregatedConfig
