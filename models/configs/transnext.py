@@ -102,7 +102,7 @@ class TransNeXtConfig(Layered):
         return {"images": Input((lengths["batch_size"], CHANNELS, self.image_size, self.image_size))}
 
 
-def _side(field: str, size: int, stages: int, i: int) -> int:
+def _side(field: str, size: Any, stages: int, i: int) -> int:
     """The side of the grid of stage ``i``. ConfigError naming ``field``."""
     stride = STRIDES[0] * STRIDES[1] ** (stages - 1)
     if type(size) is not int:
