@@ -61,7 +61,7 @@ def every_head(
     near = torch.matmul(query[..., None, :], layer.neighbours(keys.key))[..., 0, :] + layer.window_bias[:, None]
     far = torch.matmul(query, pooled.key.transpose(-2, -1)) + bias
     near, far = one_softmax(near, far, grid.visible)
-    learned = torch.matmul(direction, layer.window_tokens.expand(len(x), -1, -1, -1))
+    learned = torch.matmul(direction, layer.window_tokens.expand(x.shape[0], -1, -1, -1))
     near = near + learned + layer.window_weight[:, None]
     values = layer.neighbours(keys.value).transpose(-2, -1)
     return (torch.matmul(near[..., None, :], values)[..., 0, :] + torch.matmul(far, pooled.value)).transpose(1, 2)
@@ -180,7 +180,7 @@ def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor
     distance = steps - (side - ratio) - (ratio - 1) / 2
     distance = distance * (PATCH_OF_POSITIONS / ((config.pretrained_side or side) - 1))
     one = torch.sign(distance) * torch.log2(distance.abs() + 1) / log2(PATCH_OF_POSITIONS)
-    both = torch.stack((one[:, None].expand(-1, len(one)), one[None].expand(len(one), -1)), dim=-1)
+    both = torch.stack((one[:, None].expand(-1, one.shape[0]), one[None].expand(one.shape[0], -1)), dim=-1)
     return both.flatten(0, 1).to(like.dtype)
 
 

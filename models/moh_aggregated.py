@@ -79,5 +79,5 @@ def with_own_head(
     selected: Int[Tensor, "batch tgt k"],
 ) -> Float[Tensor, "batch tgt k fan_out"]:
     """Each row times the matrix of its own head in its own sequence."""
-    first = matrices.shape[1] * torch.arange(len(matrices), device=rows.device)[:, None, None]
+    first = matrices.shape[1] * torch.arange(matrices.shape[0], device=rows.device)[:, None, None]
     return gathered_product(rows, matrices.flatten(0, 1), selected + first)

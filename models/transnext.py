@@ -42,7 +42,7 @@ class DepthwiseConvolution(nn.Module):
         grid = x.transpose(1, 2).unflatten(2, (self.side, self.side))
         # (B, F, T, 9): both operands of the product carry the whole batch
         windows = F.unfold(grid, 3, padding=1).unflatten(1, (-1, 9)).transpose(2, 3)
-        kernels = self.weight[None, ..., None].expand(len(x), -1, -1, -1)
+        kernels = self.weight[None, ..., None].expand(x.shape[0], -1, -1, -1)
         return torch.matmul(windows, kernels)[..., 0].transpose(1, 2) + self.bias
 
 

@@ -70,17 +70,15 @@ def test_activated_heads_of_the_presets(name, heads):
 
 @pytest.mark.parametrize("row", load("transnext").rows, ids=lambda row: row.preset)
 def test_the_tables_rule_is_what_fvcore_counts(row):
-    case = Case.of(row.preset)
+    # one block of each stage has every operation of the model
+    case = Case.of(row.preset, {"depths": (1, 1, 1, 1)})
     (count,) = measure(case.config, case.lengths, ["fvcore"], label=case.name).counts
     assert count.macs == case.ledger.billed(conventions.fvcore)
-    assert load("transnext").column("macs").printing.text(count.macs) == row.cells["macs"]
 
 
-@pytest.mark.parametrize("name", ["moh-vit-b-50", "moh-vit-b-50 ideal"])
-def test_every_counter_reads_the_largest_model_as_predicted(name):
+def test_every_counter_reads_the_largest_model_as_predicted():
     case = Case.of("moh-vit-b-50")
-    case = case.ideal if name.endswith("ideal") else case
-    measured = measure(case.config, case.lengths, registry.NAMES, label=name)
-    assert measured.disagreements(name) == []
-    assert {count.counter for count in measured.counts} == set(registry.NAMES)
+    measured = measure(case.config, case.lengths, registry.NAMES, label=case.name)
+    assert measured.disagreements(case.name) == []
+    assert [count.counter for count in measured.counts] == list(registry.NAMES)
     assert measured.counted_params == case.ledger.params
