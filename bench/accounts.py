@@ -12,19 +12,11 @@ from typing import Any
 from headcount.bench.case import Case, attention_form, attentions, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column
+from headcount.bench.variants.variant import variant
 from headcount.formulas import decoding
-from headcount.formulas.activations import mha as activations_mha
-from headcount.formulas.activations import moa as activations_moa
-from headcount.formulas.activations import moh as activations_moh
 from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import Ledger, Size
 from headcount.models.configs.registry import MODELS
-
-SCHEDULES = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}
-"""What is live in the reference layers, moment after moment."""
-SWITCHES = ("renormalise", "gates")
-"""Fields without a letter that change which tensors there are."""
-
 
 NO_STEP = {
     "masked_lm": "a masked language model reads its tokens at once and decodes none",
@@ -254,13 +246,13 @@ def _peak(case: Case, given: Assumptions, pass_name: str) -> int:
     config, lengths = case.config, case.lengths
     if not is_layer(case):
         raise NoAccount("peak bytes are of layers by themselves, not of whole models")
-    schedules = SCHEDULES.get(config.variant)
-    if schedules is None:
+    own = variant(config.variant)
+    if own.schedule is None:
         raise NoAccount(f"no schedule of a {config.variant} layer's tensors")
     sizes = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
     sizes |= {"element_bytes": given.element_bytes, **config.letters()}
-    sizes |= {name: getattr(config, name) for name in SWITCHES if hasattr(config, name)}
-    return getattr(schedules, pass_name)(**sizes).peak_bytes
+    sizes |= {name: getattr(config, name) for name in own.switches}
+    return getattr(own.schedule, pass_name)(**sizes).peak_bytes
 
 
 NEEDS_PEAKS = ("decode_bound", "forward_bound")

@@ -148,3 +148,16 @@ def _driver() -> str | None:
     except pynvml.NVMLError:
         return None
     return found.decode() if isinstance(found, bytes) else found
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process held at once, or one that it started and that has ended."""
+    try:
+        import resource
+    except ImportError:
+        # where there is no such module psutil knows this process' own
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset
+    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return most * (1 if sys.platform == "darwin" else 1024)

@@ -1,12 +1,17 @@
-"""One model or layer under the counters: each reading beside what the ledger and that counter's rules predict."""
+"""One model or layer under the counters: each reading beside what its counter's file predicts of ledger and calls.
 
-from collections.abc import Mapping, Sequence
+Imports no torch before something is counted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-from headcount.bench.case import ledger_of
-from headcount.bench.counters import registry
+from headcount.bench.case import Case
+from headcount.bench.counters import base, registry
+from headcount.bench.counters.base import Count
 from headcount.bench.errors import EnvironmentMissing
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
@@ -23,42 +28,27 @@ that is not there, and every counter's reading on meta is known exactly too."""
 
 
 @dataclass(frozen=True)
-class Count:
-    """One counter's reading in multiply-accumulates; ``macs`` None with the ``reason`` where there is none.
-
-    ``why_there``: why it was not counted on the counter's own device.
-    """
-
-    counter: str
-    device: str
-    macs: int | None
-    predicted_macs: int | None
-    additions: Mapping[str, int]
-    reason: str | None = None
-    details: Any = None
-    why_there: str | None = None
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the reading is what the rules predict; a reading that was not taken disagrees with nothing."""
-        return self.macs is None or self.macs == self.predicted_macs
-
-
-@dataclass(frozen=True)
 class Measurement:
-    """A configuration's ledger and what was counted; ``counted_params`` None where no module was built."""
+    """A case and what was counted of it; ``counted_params`` None where no module was built."""
 
-    config: AttentionConfig | ModelConfig
-    lengths: Mapping[str, int]
-    ledger: Ledger
+    case: Case
     counted_params: int | None
     counts: tuple[Count, ...]
+
+    @property
+    def ledger(self) -> Ledger:
+        """The exact ledger of the case."""
+        return self.case.ledger
+
+    @property
+    def lengths(self) -> Mapping[str, int]:
+        """The input lengths of the case."""
+        return self.case.lengths
 
     def disagreements(self, label: str) -> list[str]:
         """One line for each number that is not what it must be."""
         lines = [
-            f"{label}: {count.counter} on {count.device} reads {count.macs:,}, its rules predict "
-            f"{count.predicted_macs:,}"
+            f"{label}: {count.counter} on {count.device} {count.disagreement}"
             for count in self.counts
             if not count.agrees
         ]
@@ -69,88 +59,123 @@ class Measurement:
         return lines
 
 
-def measure(
-    config: AttentionConfig | ModelConfig,
-    lengths: Mapping[str, int],
-    counters: Sequence[str],
-    *,
-    device: str | None = None,
-    label: str,
-    ledger: Ledger | None = None,
-) -> Measurement:
-    """Run ``config`` once under each of ``counters``, each on ``device`` or else where that counter is right.
+def measure(case: Case, counters: Sequence[str], *, device: str | None = None, causes: bool = False) -> Measurement:
+    """Run ``case`` once under each of ``counters``, each on ``device`` or else where that counter is right.
 
-    Counting needs no values: weights are zeros. ``ledger`` is the exact one, where the caller has it already.
-    Raises CounterError where a tool fails on the model, and EnvironmentMissing for a device that is not there.
+    ``causes`` records the calls too, and what each counter makes of them. Counting needs no values: weights are
+    zeros. A reading that was taken before is not taken again (see :func:`forget`). Raises CounterError where a tool
+    fails on the model, and EnvironmentMissing for a device that is not there.
     """
-    ledger = ledger_of(config, lengths) if ledger is None else ledger
+    ledger = case.ledger
     if not counters:
-        return Measurement(config, lengths, ledger, None, ())
-    if not config.has_module:
+        return Measurement(case, None, ())
+    if not case.config.has_module:
+        reason = "closed form only: no module to count, so the parameters are the closed form's too"
         counts = [
-            Count(
-                name,
-                place(registry.counter(name), ledger, device),
-                None,
-                None,
-                {},
-                "closed form only: no module to count, so the parameters are the closed form's too",
-            )
-            for name in counters
+            Count(name, ledger.macs, None, reason, place(registry.counter(name), ledger, device)) for name in counters
         ]
-        return Measurement(config, lengths, ledger, None, tuple(counts))
+        return Measurement(case, None, tuple(counts))
     check_device(device)
 
     from headcount.bench.counters.undisturbed import one_thread
 
     with one_thread():
-        return _counted(config, lengths, ledger, counters, device, label)
+        return _counted(case, counters, device, causes)
 
 
-def _counted(config, lengths, ledger, counters, device, label) -> Measurement:
-    import torch
+_TAKEN: dict[tuple, Any] = {}
 
-    from headcount.models.build import build, example_inputs
 
-    adapters = {name: registry.counter(name) for name in counters}
-    devices = {name: place(adapter, ledger, device) for name, adapter in adapters.items()}
-    # Half the memory traffic of float32; no counter looks at the type.
-    dtype = torch.bfloat16
+def forget() -> None:
+    """Take every reading anew from here on."""
+    _TAKEN.clear()
+
+
+def _counted(case: Case, counters: Sequence[str], device: str | None, causes: bool) -> Measurement:
+    ledger = case.ledger
+    tools = {name: registry.counter(name) for name in counters}
+    devices = {name: place(tool, ledger, device) for name, tool in tools.items()}
     counts: dict[str, Count] = {}
-    params = None
     for where in dict.fromkeys(devices.values()):
-        model = build(config, device=where, dtype=dtype, initialise=False)
-        inputs = example_inputs(config, lengths, device=where, dtype=dtype)
-        params = sum(parameter.numel() for parameter in model.parameters())
-        for name in (name for name in counters if devices[name] == where):
-            reading = adapters[name].count(model, inputs, label=label)
-            counts[name] = Count(
-                name,
-                where,
-                reading.macs,
-                adapters[name].predict(ledger, where),
-                adapters[name].additions(ledger, where),
-                details=reading,
-                why_there=moved(adapters[name], where) if not device else None,
+        call = _Call(case.config, case.lengths, where)
+        params = call.once("params", lambda call: sum(parameter.numel() for parameter in call.model.parameters()))
+        there = [tool for name, tool in tools.items() if devices[name] == where]
+        for tool in there:
+            counts[tool.NAME] = Count(
+                tool.NAME,
+                ledger.macs,
+                call.once(tool.NAME, lambda call, tool=tool: tool.read(call.model, call.inputs, label=case.name)),
+                device=where,
+                predicted_macs=base.predict(tool, ledger, where),
+                additions=base.additions(tool, ledger, where),
+                explanation=call.explained(tool, there) if causes else None,
+                why_there=moved(tool, where) if not device else None,
             )
-        del model, inputs
-    return Measurement(config, lengths, ledger, params, tuple(counts[name] for name in counters))
+    return Measurement(case, params, tuple(counts[name] for name in counters))
 
 
-def place(adapter: ModuleType, ledger: Ledger, device: str | None) -> str:
+class _Call:
+    """A configuration's module and inputs on a device, made when a reading is not there yet."""
+
+    def __init__(self, config: AttentionConfig | ModelConfig, lengths: Mapping[str, int], where: str) -> None:
+        self._config, self._lengths, self._where = config, lengths, where
+        self._trace: Any = None
+
+    def once(self, what: Any, take: "Callable[[_Call], Any]") -> Any:
+        """What ``take`` gives, taken once in this process for equal configurations, lengths and devices."""
+        key = (self._config, tuple(sorted(self._lengths.items())), self._where, what)
+        if key not in _TAKEN:
+            _TAKEN[key] = take(self)
+        return _TAKEN[key]
+
+    def explained(self, tool: ModuleType, tools: Sequence[ModuleType]) -> Any:
+        """What ``tool`` makes of the recorded calls, which one trace for all ``tools`` holds."""
+        return self.once((tool.NAME, "causes"), lambda call: call._recorded(tools).explain(tool))
+
+    @cached_property
+    def model(self) -> Any:
+        """The module, its weights without values where the device has none."""
+        from headcount.models.build import build
+
+        return build(self._config, device=self._where, dtype=self._dtype, initialise=False)
+
+    @cached_property
+    def inputs(self) -> Any:
+        """The inputs of its forward by name."""
+        from headcount.models.build import example_inputs
+
+        return example_inputs(self._config, self._lengths, device=self._where, dtype=self._dtype)
+
+    @property
+    def _dtype(self) -> Any:
+        """Half the memory traffic of float32; no counter looks at the type."""
+        import torch
+
+        return torch.bfloat16
+
+    def _recorded(self, tools: Sequence[ModuleType]) -> Any:
+        if self._trace is None:
+            from headcount.bench.counters.readings import Recorded
+            from headcount.bench.counters.undisturbed import arguments
+
+            self._trace = Recorded(self.model, arguments(self.model, self.inputs), {}, tools)
+        return self._trace
+
+
+def place(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
     """Where a counter counts a model: on ``device``, else on its own device unless the model is too large for it."""
     if device:
         return device
     large = ledger.macs > CPU_LIMIT_MACS or ledger.params > CPU_LIMIT_PARAMS
-    return "meta" if large else adapter.DEFAULT_DEVICE
+    return "meta" if large else tool.DEVICE
 
 
-def moved(adapter: ModuleType, where: str) -> str | None:
+def moved(tool: ModuleType, where: str) -> str | None:
     """Why a counter did not count on its own device; None where it did."""
-    if where == adapter.DEFAULT_DEVICE:
+    if where == tool.DEVICE:
         return None
     return (
-        f"{adapter.NAME} counted on {where}, not on {adapter.DEFAULT_DEVICE}: more than "
+        f"{tool.NAME} counted on {where}, not on {tool.DEVICE}: more than "
         f"{CPU_LIMIT_MACS // 10**9} GMACs or {CPU_LIMIT_PARAMS // 10**9} G parameters"
     )
 
@@ -165,7 +190,52 @@ def check_device(device: str | None) -> None:
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:
-    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all."""
+    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all.
+
+    EnvironmentMissing, with how to install it, for one that is not installed.
+    """
     if not names or "all" in names:
         return list(registry.NAMES)
-    return [name for name in registry.CHOICES if name in names]
+    asked = [name for name in registry.CHOICES if name in names]
+    for name in asked:
+        registry.check(name)
+    return asked
+
+
+def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:
+    """A measurement as JSON, raw integers throughout: a record for the closed form and one for each counter.
+
+    Each has ``preset``, ``counter``, ``device``, ``input``, ``macs``, ``params``, ``active_params``, ``ledger`` and
+    ``facts``; a counter's also the causes of its difference where they are known.
+    """
+    common = {
+        "input": dict(measured.lengths),
+        "params": measured.ledger.params,
+        "counted_params": measured.counted_params,
+        "active_params": measured.ledger.active_params,
+        **facts,
+        "ledger": measured.ledger.as_records(),
+    }
+    closed = {"preset": preset, "counter": CLOSED_FORM, "device": None, "macs": measured.ledger.macs, **common}
+    return [closed, *({"preset": preset, **_record(count), **common} for count in measured.counts)]
+
+
+def _record(count: Count) -> dict[str, Any]:
+    out = {
+        "counter": count.counter,
+        "device": count.device,
+        "macs": count.macs,
+        "predicted_macs": count.predicted_macs,
+        "additions": dict(count.additions),
+        "not_counted": count.reason,
+        "counted_there_because": count.why_there,
+        "tool": count.reading and count.reading.tool,
+        "version": count.reading and count.reading.version,
+        "uncounted": count.reading and count.reading.uncounted,
+    }
+    if count.explanation is None:
+        return out
+
+    from headcount.bench.counters.readings import explanation_record
+
+    return out | explanation_record(count)

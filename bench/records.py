@@ -4,14 +4,22 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import headcount
 from headcount.bench.errors import UsageError
+from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.layers import layer
 
 SCHEMA_VERSION = 1
+
+NOT_COMPARED = ("bias", "form")
+"""No recorded layer has biases, and which heads are computed is a matter of how a layer is run."""
+
+ROLES = ("subject", "dense")
+"""Arms that are the layer of their name: itself, and MoH with every head computed."""
 
 
 def shipped() -> Path:
@@ -90,3 +98,56 @@ def place(root: Path, device: str, date: str, commit: str | None) -> Path:
 def slug(text: str) -> str:
     """``text`` as a file name: lower case, digits, hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def layer_times(
+    roots: Sequence[Path], device: str, like: AttentionConfig, seq_len: int, letters: tuple[str, ...]
+) -> Mapping[tuple[int, ...], float]:
+    """Milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest arm's median.
+
+    The layers are ``like`` in everything else, biases apart; where that computes every head, runs that skip some
+    are left out. Of a layer recorded with several batch sizes, types or routings the newest run's first is taken.
+    Lines that are no records are named on stderr.
+    """
+    fields = like.fields_by_letter
+    same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
+    newest: dict[tuple[int, ...], dict] = {}
+    fastest: dict[tuple[int, ...], float] = {}
+    for record in _timed(root / slug(device) for root in roots):
+        config = layer(record["name"])
+        if (config.variant, record["seq_len"]) != (like.variant, seq_len):
+            continue
+        # where every head is to be computed, an arm that skips some is another layer
+        skips = next((arm.form for arm in config.arms if arm.name == record["implementation"]), None)
+        if skips not in (None, getattr(like, "form", None)):
+            continue
+        if any(getattr(config, fields[letter]) != size for letter, size in same.items()):
+            continue
+        key = tuple(getattr(config, fields[letter]) for letter in letters)
+        first = newest.setdefault(key, record)
+        if (first["cell"], first["environment"]["time"]) == (record["cell"], record["environment"]["time"]):
+            fastest[key] = min(fastest.get(key, float("inf")), _median(record["gpu_ms"] or record["wall_ms"]))
+    return fastest
+
+
+def _timed(folders: Iterable[Path]) -> list[dict]:
+    """Timed forward passes of layers that a document may quote, newest first."""
+    found = []
+    for path in sorted(path for folder in folders for path in folder.glob("*.jsonl")):
+        rows, problems = read(path)
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        found += [
+            row
+            for row in rows
+            if row.get("kind") == "latency"
+            and (row["subject"], row["pass"], row["status"]) == ("layer", "forward", "timed")
+            and row["role"] in ROLES
+            and not row["smoke"]
+        ]
+    return sorted(found, key=lambda row: row["environment"]["time"], reverse=True)
+
+
+def _median(samples: list[float]) -> float:
+    ordered = sorted(samples)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -6,7 +6,7 @@ give counts, or sympy symbols, which give the formula itself.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -29,6 +29,9 @@ OTHER_KINDS = (
 )  # fmt: skip
 """Kinds without multiply-accumulates: their size is the number of output elements, of ``pooling`` that of what is
 averaged."""
+
+KINDS = frozenset(MAC_KINDS + OTHER_KINDS)
+"""All kinds: an entry of another cannot be made."""
 
 
 SELECTED = {"E": "K", "h": "k"}
@@ -65,6 +68,10 @@ class Entry:
     weight: Mapping[str, Size] = field(default_factory=dict)
     trainable: bool = True
     shared: Size = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown kind {self.kind!r} at {self.path!r}")
 
     @property
     def size(self) -> Size:
@@ -153,6 +160,31 @@ class Ledger:
         for entry in self:
             totals[key(entry)] = totals.get(key(entry), 0) + getattr(entry, of)
         return totals
+
+    def as_records(self) -> list[dict[str, Any]]:
+        """The entries as plain data, with their accounts (integers only); :meth:`from_records` reads it."""
+        return [
+            {
+                "path": entry.path,
+                "kind": entry.kind,
+                "dims": dict(entry.dims),
+                "times": entry.times,
+                "weight": dict(entry.weight),
+                "size": entry.size,
+                "macs": entry.macs,
+                "params": entry.params,
+                "active_params": entry.active_params,
+                "trainable": entry.trainable,
+                "shared": entry.shared,
+            }
+            for entry in self
+        ]
+
+    @classmethod
+    def from_records(cls, records: Iterable[Mapping[str, Any]]) -> "Ledger":
+        """The ledger that :meth:`as_records` wrote."""
+        names = [f.name for f in fields(Entry)]
+        return cls(tuple(Entry(**{name: record[name] for name in names}) for record in records))
 
     def at_layers(self) -> "Ledger":
         """Every ``*`` written out as the layer indices 0 … times - 1, every ``3-7`` as 3 … 7 (integers only)."""

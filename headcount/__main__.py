@@ -8,7 +8,7 @@ from importlib import import_module
 
 import headcount
 from headcount.bench.cli import Parser, run
-from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.errors import UsageError
 
 PROG = "headcount"
 COMMANDS = {
@@ -17,7 +17,7 @@ COMMANDS = {
     "derive": ("bench.derive", "the closed form of a layer, found by running it"),
     "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
     "routing": ("bench.routing", "where a trained model's tokens go"),
-    "report": ("reports", "write the generated files of a checkout"),
+    "report": ("reports", "the report, and in a checkout the other generated files"),
 }
 """Command -> the package whose ``__main__`` it is, and what it does."""
 
@@ -43,9 +43,7 @@ def _main(words: list[str]) -> int:
             parser().parse_args(words[:1])
         raise UsageError(_unknown(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
     package, _ = COMMANDS[words[0]]
-    if package == "reports" and not headcount.CHECKOUT:
-        raise EnvironmentMissing("report writes the files of a checkout of the repository, and this copy is installed")
-    return import_module(f"headcount.{package}.__main__").main(words[1:])
+    return import_module(f"headcount.{package}.__main__").main(words[1:], prog=f"{PROG} {words[0]}")
 
 
 def _unknown(word: str) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from headcount.bench.latency.arms import skips
 from headcount.bench.table import Column
 from headcount.reports import latency, markdown
+from headcount.reports.facts import Facts
 
 ABOUT = (
     "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed "
@@ -13,11 +15,11 @@ ABOUT = (
 )
 
 
-def tables() -> str:
+def tables(facts: Facts) -> str:
     """A table per device, and what is not measured."""
     parts = [ABOUT]
     for kind in ("cuda", "cpu"):
-        found = {device: _rows(records) for device, records in latency.of_type(kind).items()}
+        found = {device: _rows(records) for device, records in latency.of_type(facts, kind).items()}
         if not any(found.values()):
             parts.append(f"**{kind.upper()}**: {latency.NOT_MEASURED[kind]}")
         for device, rows in found.items():
@@ -34,7 +36,7 @@ def tables() -> str:
 def _rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     cells: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
     for record in records:
-        if record["implementation"] == "ragged" and record["to_dense"] and record["subject"] == "layer":
+        if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
             shape, _, share = record["name"].rpartition("-")
             cells.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
     return [

@@ -10,24 +10,24 @@ from headcount.formulas.published.claims import Claim, Paper
 from headcount.formulas.published.expressions import Expression, Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
-from headcount.reports import counted, markdown
+from headcount.reports import counting, markdown
+from headcount.reports.facts import Facts
 from headcount.reports.printed import judged_ratios
 
 
-def page() -> str:
+def page(facts: Facts) -> str:
     """A summary and a paragraph for each claim."""
-    found = claims.load()
-    judged = [(claim, *searches(claim)) for claim in found.claims]
-    counted.count_for(place for one in judged for place in _counted_places(*one))
+    found, searches = facts.claims, facts.searches
+    begin_counts(facts)
     rows = [
         {
             "claim": claim.name,
             "paper": found.papers[claim.paper].name,
             "place": claim.place,
-            "verdict": proofs.verdict(printed, executed),
-            "smallest counterexample": _point(executed.counterexample or printed.counterexample),
+            "verdict": proofs.verdict(*searches[claim.name]),
+            "smallest counterexample": _point(_counterexample(*searches[claim.name])),
         }
-        for claim, printed, executed in judged
+        for claim in found.claims
     ]
     rows += [
         {
@@ -37,26 +37,40 @@ def page() -> str:
             "verdict": verdict,
             "smallest counterexample": None,
         }
-        for ratio, _, verdict in judged_ratios()
+        for ratio, _, verdict in judged_ratios(facts)
     ]
     columns = [Column(key, key) for key in rows[0]]
     about = (
         f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence *holds* where no point of "
         "positive integers contradicts it, *holds only as printed* where the printed equations bear it out and the "
         "exact costs do not, and *fails* where its own equations contradict it. Searched: every point whose free "
-        f"letters add up to at most {proofs.LARGEST_SUM}, smallest sums first; a sentence about two printed rows has "
+        f"letters add up to at most {facts.largest_sum}, smallest sums first; a sentence about two printed rows has "
         "none. Counts are of built layers, by PyTorch's own counter. "
         f"{' '.join(paper.about for paper in found.papers.values() if paper.about)}"
     )
-    return "\n\n".join([about, markdown.table(columns, rows), *(paragraph(*one) for one in judged)])
+    return "\n\n".join(
+        [
+            about,
+            markdown.table(columns, rows),
+            *(paragraph(claim, *searches[claim.name], facts) for claim in found.claims),
+        ]
+    )
 
 
-def searches(claim: Claim) -> tuple[Search, Search]:
-    """The searches of a claim's relation as printed and as executed."""
-    return proofs.search(claim, claim.as_printed), proofs.search(claim, claim.as_executed)
+def begin_counts(facts: Facts) -> None:
+    """Begin to count both sides of every relation of the page."""
+    for claim in facts.claims.claims:
+        for relation, letters in _places(claim, *facts.searches[claim.name]):
+            for side in (relation.left, relation.right):
+                if counting.countable(relation):
+                    facts.begin_cost(side, letters)
 
 
-def _counted_places(claim: Claim, printed: Search, executed: Search) -> list[tuple[Relation, Mapping[str, int]]]:
+def _counterexample(printed: Search, executed: Search) -> Mapping[str, int] | None:
+    return executed.counterexample or printed.counterexample
+
+
+def _places(claim: Claim, printed: Search, executed: Search) -> list[tuple[Relation, Mapping[str, int]]]:
     """The relations of a claim's paragraph, each with the point at which it is counted."""
     places = [(claim.as_printed, _place(claim, printed)), (claim.as_executed, _place(claim, executed))]
     return places + ([(claim.threshold.relation, proofs.equal_at(claim))] if claim.threshold else [])
@@ -66,9 +80,9 @@ def _place(claim: Claim, search: Search) -> Mapping[str, int]:
     return search.counterexample or proofs.first_point(claim)
 
 
-def paragraph(claim: Claim, printed: Search, executed: Search) -> str:
+def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> str:
     """The sentence, its condition in symbols, what the search found, and the counts there."""
-    paper, (symbols, *_) = claims.load().papers[claim.paper], proofs.cases(claim).values()
+    paper, (symbols, *_) = facts.claims.papers[claim.paper], proofs.cases(claim).values()
     # a letter set to a number is no premise of the sentence
     given = [f"{a} = {sympy.latex(symbols[a])}" for a, text in claim.premise.items() if text.letters]
     bounds = [_bound(text) for text in claim.assume]
@@ -78,10 +92,10 @@ def paragraph(claim: Claim, printed: Search, executed: Search) -> str:
         + (f" Premise: {_listed(given)}." if given else "")
         + (f" Assuming {_listed(bounds)}." if bounds else "")
         + (f" Written with {_listed(shown)}." if shown else ""),
-        *(f"- {form}, {_found(claim, *one)}" for form, one in _forms(claim, paper, printed, executed).items()),
-        *([f"- {_threshold(claim)}"] if claim.threshold else []),
+        *(f"- {form}, {_found(claim, *one, facts)}" for form, one in _forms(claim, paper, printed, executed).items()),
+        *([f"- {_threshold(claim, facts)}"] if claim.threshold else []),
     ]
-    if printed.counterexample or executed.counterexample:
+    if _counterexample(printed, executed):
         lines.append(f"- {claim.because}")
     return "\n".join([lines[0], "", *lines[1:]])
 
@@ -106,7 +120,7 @@ def _symbols(text: Expression) -> dict[str, sympy.Symbol]:
     return {letter: symbol(letter) for letter in text.letters}
 
 
-def _found(claim: Claim, relation: Relation, search: Search) -> str:
+def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
     """A relation, its condition in symbols, what the search says, and the count where it can be counted."""
     needed = {"<": "> 0", "<=": r"\ge 0", "==": "= 0"}[relation.operator]
     margins = [_shown(claim, difference, case) for case, difference in proofs.margins(claim, relation).items()]
@@ -122,7 +136,7 @@ def _found(claim: Claim, relation: Relation, search: Search) -> str:
         found = (
             f"Smallest counterexample, point {search.tried:,} of the search: {_point(search.counterexample)}.{never}"
         )
-    return f"`{relation}`: {condition}. {found}{_confirmation(claim, relation, _place(claim, search))}"
+    return f"`{relation}`: {condition}. {found}{_confirmation(claim, relation, _place(claim, search), facts)}"
 
 
 def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "") -> str:
@@ -150,28 +164,28 @@ def _point(letters: Mapping[str, int] | None) -> str | None:
     return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
 
 
-def _threshold(claim: Claim) -> str:
+def _threshold(claim: Claim, facts: Facts) -> str:
     """Where both sides of the claim's threshold are equal: the letter by the others, and the count at a point."""
     letter, relation = claim.threshold.letter, claim.threshold.relation
     values = [_shown(claim, value, case, f"{letter} = ") for case, value in proofs.threshold(claim).items()]
     point = proofs.equal_at(claim)
-    counts = _confirmation(claim, relation, point).removeprefix(" Counted there: ")
+    counts = _confirmation(claim, relation, point, facts).removeprefix(" Counted there: ")
     return (
         f"`{relation.left}` equals `{relation.right}` at {' and '.join(values)}. The smallest such integers are "
         f"{_point(point)}, counted there: {counts}"
     )
 
 
-def _confirmation(claim: Claim, relation: Relation, letters: Mapping[str, int]) -> str:
+def _confirmation(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
     """Both sides counted at ``letters``, "" for costs that are not a layer's; raises where a count is not the closed
     form."""
-    if not counted.countable(relation):
+    if not counting.countable(relation):
         return ""
     sides = (relation.left, relation.right)
-    formula, count = ([side.value(letters, costs) for side in sides] for costs in (claims.costs(), counted.costs()))
+    formula, count = [side.value(letters, claims.costs()) for side in sides], [facts.cost(s, letters) for s in sides]
     if formula != count:
         raise ArithmeticError(f"{claim.name} at {_point(letters)}: counted {count}, by the closed form {formula}")
     return (
         f" Counted there: `{relation.left}` is {count[0]:,} and `{relation.right}` is {count[1]:,}, so the relation "
-        f"{'holds' if relation.holds(letters, counted.costs()) else 'fails'}."
+        f"{'holds' if relation.holds(letters, claims.costs()) else 'fails'}."
     )

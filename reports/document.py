@@ -1,25 +1,24 @@
 """The report: one markdown file whose every number is computed when it is written."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from headcount.bench.table import Column
-from headcount.formulas.published import tables as published
 from headcount.reports import (
     audit,
     break_even,
     choosing,
     claims,
+    counting,
     equations,
     latency,
     markdown,
     memory,
     printed,
     printed_moh,
-    results,
     tables,
 )
+from headcount.reports.facts import COUNTED, Facts
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -37,31 +36,54 @@ GLOSSARY = {
 GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
 
 
-def text() -> str:
+def text(facts: Facts) -> str:
     """The whole report."""
-    titled = _sections()
-    # Most wait for a command, and several for the same one.
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        made = list(pool.map(lambda maker: maker(), [maker for _, _, makers in titled for maker in makers]))
-    texts = iter(made)
     parts = [
         "# headcount: what the closed forms, the counters and the clock say",
         "Written by `python -m reports`; `python -m reports --check` tells whether it is stale.",
-        *(markdown.section(title, *(next(texts) for _ in makers), level=level) for title, level, makers in titled),
+        *(
+            markdown.section(title, *(page(facts) for page in pages), level=level)
+            for title, level, pages in _sections(facts)
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _sections() -> list[tuple[str, int, list[Callable[[], str]]]]:
-    """Every section's title, its level and the makers of its parts."""
-    named = [(f"{published.load(name).place}: {published.load(name).title}", name) for name in published.names("moa")]
+def begin(facts: Facts) -> None:
+    """Begin everything that takes long, the longest first, before the pages wait for it one by one."""
+    rows = facts.same_models
+    for places in rows[:6]:
+        facts.begin(counting.rows, places)
+    facts.begin(counting.audit)
+    for _, _, argv in choosing.DERIVED:
+        facts.begin(counting.derivation, argv)
+    facts.begin(counting.comparison, *choosing.COMPARED)
+    for places in rows[6:]:
+        facts.begin(counting.rows, places)
+    for spec in GRIDS:
+        facts.begin(counting.grid_section, spec)
+    claims.begin_counts(facts)
+
+
+def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]]]:
+    """Every section's title, its level and its pages."""
+    counted = [facts.tables[name] for name in facts.of_paper(COUNTED)]
+    pages = (tables.counted, tables.parameters)
     return [
         ("Glossary", 2, [_glossary, equations.legend]),
         ("Where the stored times were measured", 2, [latency.environments]),
         ("Eq. 18-20 as printed and as executed", 2, [equations.comparison, choosing.derived]),
         ("The published tables", 2, [tables.verdicts]),
-        *((title, 3, [partial(tables.counted, name), partial(tables.parameters, name)]) for title, name in named),
-        ("MoH: where its MACs come from", 2, [tables.moh]),
+        *(
+            (f"{table.place}: {table.title}", 3, [partial(page, name=table.name) for page in pages])
+            for table in counted
+        ),
+        ("MoH: where its MACs come from", 2, [partial(tables.closed, paper="moh")]),
+        *(
+            (f"Tables of {paper}", 2, [partial(tables.closed, paper=paper)])
+            for paper in dict.fromkeys(table.paper for table in facts.tables.values())
+            if paper not in (COUNTED, "moh")
+        ),
         ("The big models of Table 1, side by side", 2, [choosing.comparison]),
         ("Choosing sizes under a budget", 2, [choosing.budget]),
         ("Formula consistency", 2, [_consistency]),
@@ -77,22 +99,22 @@ def _sections() -> list[tuple[str, int, list[Callable[[], str]]]]:
         ("MoH's released code against its ideal", 3, [printed_moh.released_against_ideal]),
         ("MoH's frozen position table", 3, [printed_moh.frozen_positions]),
         ("Memory and decoding", 2, [memory.layers, memory.models]),
-        ("Time per layer", 2, [partial(latency.tables, "layer")]),
-        ("Time per model", 2, [partial(latency.tables, "model")]),
+        ("Time per layer", 2, [partial(latency.tables, subject="layer")]),
+        ("Time per model", 2, [partial(latency.tables, subject="model")]),
         ("The authors' wall-clock sentence", 2, [latency.sentence]),
         ("MoH: where skipping heads pays", 2, [break_even.tables]),
     ]
 
 
-def _glossary() -> str:
+def _glossary(facts: Facts) -> str:
     rows = [{"term": term, "meaning": meaning} for term, meaning in GLOSSARY.items()]
     return markdown.table([Column("term", "term"), Column("meaning", "meaning")], rows)
 
 
-def _consistency() -> str:
+def _consistency(facts: Facts) -> str:
     rows = []
     for grid in GRIDS:
-        records = results.grid(grid)["rows"]
+        records = [record for row in facts.grid(grid).rows for record in row.records]
         counted = [r for r in records if r["counter"] != "closed-form"]
         points = [r for r in records if r["counter"] == "closed-form"]
         rows.append(

@@ -4,8 +4,9 @@ import sympy
 
 from headcount.bench.table import Column
 from headcount.formulas import conventions, mha, moa
-from headcount.formulas.symbols import LEGEND, by_letter
+from headcount.formulas.symbols import LEGEND, symbol
 from headcount.reports import markdown
+from headcount.reports.facts import Facts
 
 PRINTED = {
     "Eq. 18": r"C_{MoA} = k T^2 d_h + 2 (k + 1) T d_h d_m",
@@ -16,16 +17,16 @@ PRINTED = {
 """The paper's own spelling: its k is our K and its d_h our D."""
 
 
-def legend() -> str:
+def legend(facts: Facts) -> str:
     """Every letter with its word in the code and its meaning."""
     columns = [Column("letter", "letter"), Column("word", "in the code"), Column("meaning", "meaning")]
     rows = [{"letter": f"${s.latex}$", "word": f"`{s.word}`" if s.word else "", "meaning": s.meaning} for s in LEGEND]
     return markdown.table(columns, rows)
 
 
-def comparison() -> str:
+def comparison(facts: Facts) -> str:
     """Printed, exact and difference as formulas; raises where they do not add up."""
-    T, d_m, h, D, E, K = _symbols("T", "d_m", "h", "D", "E", "K")
+    T, d_m, h, D, E, K = (symbol(letter) for letter in ("T", "d_m", "h", "D", "E", "K"))
     moa_layer = moa.layer("", B=1, T=T, S=T, d_m=d_m, E=E, K=K, D=D, bias=False)
     mha_layer = mha.layer("", B=1, T=T, S=T, d_m=d_m, h=h, d_h=d_m / h, g=h, bias=False)
     rows = [
@@ -36,10 +37,6 @@ def comparison() -> str:
     ]
     columns = [Column(key, key) for key in ("equation", "printed", "exact", "left out, by name")]
     return markdown.table(columns, rows)
-
-
-def _symbols(*letters: str) -> list[sympy.Symbol]:
-    return [sympy.Symbol(by_letter(letter).latex, positive=True, integer=True) for letter in letters]
 
 
 def _macs_row(name, printed, layer):

@@ -6,7 +6,8 @@ from typing import Any
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
-from headcount.reports import markdown, results
+from headcount.reports import markdown
+from headcount.reports.facts import Facts
 
 SENTENCE = (
     "The MoA paper's Limitations expect that without its memory copies the implementation would take at most half the "
@@ -19,10 +20,10 @@ NOT_MEASURED = {
 }
 
 
-def by_device() -> dict[str, list[dict[str, Any]]]:
+def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
     """Stored latency records that may enter a document, the newest of each row, by device name."""
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-    for record in sorted(results.stored("latency"), key=lambda r: r["environment"]["time"]):
+    for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
         if not record["smoke"]:
             key = (record["environment"]["device"], record["cell"], record["arm"], record["implementation"])
             newest[key] = record
@@ -32,15 +33,15 @@ def by_device() -> dict[str, list[dict[str, Any]]]:
     return devices
 
 
-def of_type(kind: str) -> dict[str, list[dict[str, Any]]]:
+def of_type(facts: Facts, kind: str) -> dict[str, list[dict[str, Any]]]:
     """The devices of a kind, ``cuda`` or ``cpu``, with their records."""
-    return {name: rows for name, rows in by_device().items() if rows[0]["environment"]["device_type"] == kind}
+    return {name: rows for name, rows in by_device(facts).items() if rows[0]["environment"]["device_type"] == kind}
 
 
-def environments() -> str:
+def environments(facts: Facts) -> str:
     """The environment of each device's records."""
     rows = []
-    for device, found in by_device().items():
+    for device, found in by_device(facts).items():
         for environment in {r["environment"]["time"]: r["environment"] for r in found}.values():
             rows.append(
                 {
@@ -60,11 +61,11 @@ def environments() -> str:
     return markdown.table([Column(key, key) for key in rows[0]], rows)
 
 
-def tables(subject: str) -> str:
+def tables(facts: Facts, subject: str) -> str:
     """Every stored row of layers or of models, a table per device; both kinds of device are named."""
     parts = []
     for kind in ("cuda", "cpu"):
-        found = {d: [r for r in rows if r["subject"] == subject] for d, rows in of_type(kind).items()}
+        found = {d: [r for r in rows if r["subject"] == subject] for d, rows in of_type(facts, kind).items()}
         if not any(found.values()):
             parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
         for device, rows in found.items():
@@ -88,11 +89,11 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
     return markdown.table(shown, values, notes)
 
 
-def sentence() -> str:
+def sentence(facts: Facts) -> str:
     """The authors' expectation against each measured device, row by row."""
     parts = [SENTENCE]
     for kind in ("cuda", "cpu"):
-        devices = of_type(kind)
+        devices = of_type(facts, kind)
         verdicts = {device: _verdicts(rows) for device, rows in devices.items()}
         if not any(verdicts.values()):
             parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")

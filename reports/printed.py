@@ -5,8 +5,9 @@ from fractions import Fraction
 from headcount.bench.table import Column
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import claims, tables
-from headcount.reports import markdown, results
+from headcount.formulas.published import claims
+from headcount.reports import markdown
+from headcount.reports.facts import COUNTED, Facts
 
 BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
 PARTS = {
@@ -16,27 +17,23 @@ PARTS = {
 }
 
 
-def judged_ratios() -> list[tuple[claims.Ratio, dict[str, Fraction], str]]:
+def judged_ratios(facts: Facts) -> list[tuple[claims.Ratio, dict[str, Fraction], str]]:
     """Sentences that one row costs a part of another: printed, under the table's rule, exact, counted; the verdict."""
     out = []
-    for ratio in claims.load().ratios:
-        rows = [r for r in results.published(ratio.table)["rows"] if r["row"] in (ratio.row, ratio.against)]
-        closed = {r["row"]: r for r in rows if r["counter"] == "closed-form"}
-        counted = {r["row"]: r["macs"] for r in rows if r["counter"] == "torch"}
-        found = {
-            "printed": claims.printed_ratio(ratio, tables.load(ratio.table)),
-            "under the table's rule": _over(ratio, {name: r["macs_under_rule"] for name, r in closed.items()}),
-            "exact": _over(ratio, {name: r["macs"] for name, r in closed.items()}),
-            "counted by torch": _over(ratio, counted),
-        }
+    for ratio in facts.claims.ratios:
+        rows = {row.values["row"]: row.values for row in facts.counted(ratio.table).rows}
+        found = {"printed": claims.printed_ratio(ratio, facts.tables[ratio.table])}
+        accounts = {"under the table's rule": "macs_under_rule", "exact": "macs", "counted by torch": "torch"}
+        for account, key in accounts.items():
+            found[account] = Fraction(rows[ratio.row][key], rows[ratio.against][key])
         out.append((ratio, found, "holds" if max(found.values()) <= Fraction(ratio.at_most) else "fails"))
     return out
 
 
-def ratios() -> str:
+def ratios(facts: Facts) -> str:
     """A paragraph for each of those sentences."""
     parts = []
-    for ratio, found, verdict in judged_ratios():
+    for ratio, found, verdict in judged_ratios(facts):
         figures = ", ".join(f"{name} {float(value):.3f}" for name, value in found.items())
         parts.append(
             f"**{ratio.name}** ({ratio.place}): {ratio.sentence} *{verdict.capitalize()}*: {ratio.row} over "
@@ -45,17 +42,12 @@ def ratios() -> str:
     return "\n\n".join(parts)
 
 
-def _over(ratio: claims.Ratio, macs: dict[str, int]) -> Fraction:
-    return Fraction(macs[ratio.row], macs[ratio.against])
-
-
-def premises() -> str:
+def premises(facts: Facts) -> str:
     """K D over d_m in each MoA row of Table 3: which of the paper's own models meet its premise."""
-    rows = tables.load("moa-table3").rows
-    forms = results.ledgers(*dict.fromkeys(row.preset for row in rows))
+    rows = facts.tables["moa-table3"].rows
     widths = {}
     for row in rows:
-        dims = next(e.dims for e in forms[row.preset] if e.path.endswith("self_attn.q_proj"))
+        dims = next(e.dims for e in facts.ledger(row.preset) if e.path.endswith("self_attn.q_proj"))
         widths[row.name] = Fraction(dims["K"] * dims["D"], dims["d_m"])
     meet = [name for name, width in widths.items() if width == 1]
     table = markdown.table(
@@ -65,69 +57,63 @@ def premises() -> str:
     return f"k d_h equals d_m in {len(meet)} of the {len(rows)} rows of Table 3 ({', '.join(meet)}).\n\n{table}"
 
 
-def unlisted() -> str:
+def unlisted(facts: Facts) -> str:
     """Models that the paper names and no table holds."""
     parts = []
-    presets = {row.preset for name in tables.names("moa") for row in tables.load(name).rows}
-    for model in claims.load().named_models:
+    presets = {row.preset for name in facts.of_paper(COUNTED) for row in facts.tables[name].rows}
+    table3 = facts.tables["moa-table3"]
+    macs, params = table3.column("macs"), table3.column("params")
+    for model in facts.claims.named_models:
         holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
-        forms = results.ledgers(model.preset, model.nearest)
-        table3 = tables.load("moa-table3")
-        params = table3.column("params").printing
-        rule, printing = table3.column("macs").bills, table3.column("macs").printing
-        own, near = (forms[name].billed(rule) for name in (model.preset, model.nearest))
+        own, near = (facts.ledger(name) for name in (model.preset, model.nearest))
         parts.append(
             f"`{model.name}` is named in {model.place}, and {holding}. Under Table 3's rule it would print "
-            f"{printing.text(own)} and {params.text(forms[model.preset].params)} parameters; "
-            f"`{model.nearest}`, the nearest of the tables, {printing.text(near)} and "
-            f"{params.text(forms[model.nearest].params)}."
+            f"{macs.printing.text(own.billed(macs.bills))} and {params.printing.text(own.params)} parameters; "
+            f"`{model.nearest}`, the nearest of the tables, {macs.printing.text(near.billed(macs.bills))} and "
+            f"{params.printing.text(near.params)}."
         )
     return "\n\n".join(parts)
 
 
-def rows_without_rule() -> str:
+def rows_without_rule(facts: Facts) -> str:
     """Every row that its table's rule does not print, with the arithmetic of its verdict."""
     lines = []
-    for name in tables.names("moa"):
-        for record in results.published(name)["rows"]:
-            if record["counter"] == "closed-form" and record["verdict"] not in ("reproduced", "nothing printed"):
-                lines.append(
-                    f"- {tables.load(name).place}, {record['row']}, *{record['verdict']}*: {record['because']}."
-                )
+    for name in facts.of_paper(COUNTED):
+        for row, verdict in facts.verdicts(name).items():
+            if verdict.status not in ("reproduced", "nothing printed"):
+                lines.append(f"- {facts.tables[name].place}, {row}, *{verdict.status}*: {verdict.because}.")
     return "\n".join(line.replace("..", ".") for line in lines)
 
 
-def vocabularies() -> str:
+def vocabularies(facts: Facts) -> str:
     """Whether one vocabulary gives a table's parameter figures."""
     lines = []
-    for name in tables.names("moa"):
-        lines += [f"- {tables.load(name).place}, {line}" for line in results.published(f"{name}-vocabulary")["below"]]
+    for name in facts.of_paper(COUNTED):
+        lines += [f"- {facts.tables[name].place}, {line}" for line in facts.vocabularies(name).below]
     return "\n".join(lines)
 
 
-def convolutions() -> str:
+def convolutions(facts: Facts) -> str:
     """The footnote that blames uncounted convolutions, against what the convolutions cost."""
-    rows = [row for row in tables.load("moa-table1").rows if row.preset in ("lightconv", "dynamicconv")]
-    forms = results.ledgers(*(row.preset for row in rows))
-    lines = []
-    for row in rows:
-        form = forms[row.preset]
-        macs = tables.load("moa-table1").column("macs")
+    table = facts.tables["moa-table1"]
+    macs, lines = table.column("macs"), []
+    for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
+        form = facts.ledger(row.preset)
+        billed = form.billed(macs.bills)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
         vocabulary = form.billed(conventions.vocabulary_projection)
         lines.append(
-            f"- {row.name} prints {row.cells['macs']}. All its linear layers are {form.billed(macs.bills):,}; the "
-            f"convolutions, which the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
-            f"without it the row prints {macs.printing.text(form.billed(macs.bills) - vocabulary)}."
+            f"- {row.name} prints {macs.printed(row)}. All its linear layers are {billed:,}; the convolutions, which "
+            f"the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
+            f"without it the row prints {macs.printing.text(billed - vocabulary)}."
         )
     return "\n".join(lines)
 
 
-def savings() -> str:
+def savings(facts: Facts) -> str:
     """Where MoA Big's smaller figure comes from, part by part, and the length at which it stops saving."""
-    forms = results.ledgers(BIG, TRANSFORMER_BIG)
-    table1 = tables.load("moa-table1")
-    rule = table1.column("macs").bills
+    forms = {name: facts.ledger(name) for name in (BIG, TRANSFORMER_BIG)}
+    rule = facts.tables["moa-table1"].column("macs").bills
     rows = [
         {"part": name, **{preset: form.select(part).billed(rule) for preset, form in forms.items()}}
         for name, part in PARTS.items()

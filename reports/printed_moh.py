@@ -5,15 +5,16 @@ from typing import Any
 
 from headcount.bench.table import Column
 from headcount.formulas import conventions
-from headcount.formulas.published import tables
-from headcount.reports import markdown, results
+from headcount.formulas.published.rounding import Printing
+from headcount.reports import markdown
+from headcount.reports.facts import Facts
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 
 
-def released_against_ideal() -> str:
+def released_against_ideal(facts: Facts) -> str:
     """Each printed MoH model beside its dense baseline: every head computed, and only those that a token uses."""
-    rows = [_against_baseline(record) for record in _records() if record["released_macs"]]
+    rows = [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
     columns = [
         Column("row", "model"),
         Column("activated", "heads used", **PERCENT),
@@ -42,14 +43,14 @@ def released_against_ideal() -> str:
     return f"{about}\n\n{markdown.table(columns, rows)}"
 
 
-def _against_baseline(record: dict[str, Any]) -> dict[str, Any]:
-    form = results.ledger_from(record["ledger"])
-    dense, released, ideal = record["baseline_macs"], record["released_macs"], record["ideal_macs"]
+def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
+    form = facts.ledger(row["preset"])
+    dense, released, ideal = row["baseline_macs"], row["released_macs"], row["ideal_macs"]
     # all but attention is the same in the three
     rest = released - form.select(conventions.attention).macs
     return {
-        "row": record["row"],
-        "activated": Fraction(record["activated"]),
+        "row": row["row"],
+        "activated": row["activated"],
         "router_params": form.select(conventions.router).params,
         "baseline_macs": dense,
         "added": released - dense,
@@ -64,12 +65,12 @@ def _percent(value: Fraction) -> str:
     return f"{float(value):.1f} %"
 
 
-def frozen_positions() -> str:
+def frozen_positions(facts: Facts) -> str:
     """The frozen position table of the DiT models: which printed parameter figures hold it, and which do not."""
-    table = tables.load("moh-dit")
-    printing = table.column("params").printing
-    printed = {row.name: row.cells["params"]["params"] for row in table.rows}
-    rows = [_with_and_without(record, printed[record["row"]], printing) for record in _records("moh-dit")]
+    column = facts.tables["moh-dit"].column("params")
+    printed = {row.name: column.printed(row) for row in facts.tables["moh-dit"].rows}
+    (table,) = facts.closed("moh-dit")
+    rows = [_with_and_without(row.values, printed[row.values["row"]], column.printing) for row in table.rows]
     columns = [
         Column("row", "model"),
         Column("table", "position table, parameters", kind="int"),
@@ -94,7 +95,7 @@ def frozen_positions() -> str:
 HOLDS, LEAVES, EITHER, NEITHER = "holds it", "leaves it out", "says nothing", "neither"
 
 
-def _with_and_without(record: dict[str, Any], printed: str, printing) -> dict[str, Any]:
+def _with_and_without(record: dict[str, Any], printed: str, printing: Printing) -> dict[str, Any]:
     rule = printing.like(printed)
     whole, trainable = (rule.text(record[key]) for key in ("params", "trainable_params"))
     verdicts = {(True, False): HOLDS, (False, True): LEAVES, (True, True): EITHER, (False, False): NEITHER}
@@ -112,7 +113,11 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names) or "no rows"
 
 
-def _records(*names: str) -> list[dict[str, Any]]:
-    """The closed-form records of tables that print activated heads, all of them where none is named."""
-    chosen = names or [name for name, table in tables.typed().items() if table.column("activated")]
-    return [record for name in chosen for record in results.moh_published(name)["rows"]]
+def _rows(facts: Facts) -> list[dict[str, Any]]:
+    """The values of every row, with its preset, of the tables that print activated heads."""
+    return [
+        {**made.values, "preset": row.preset}
+        for name, table in facts.tables.items()
+        if table.column("activated")
+        for made, row in zip(facts.closed(name)[0].rows, table.rows, strict=True)
+    ]

@@ -1,26 +1,29 @@
 """The generated blocks of README.md and CONTRIBUTING.md."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from headcount.bench.table import Column
-from headcount.reports import audit, latency, markdown, results, tables
+from headcount.reports import audit, latency, markdown, tables
+from headcount.reports.facts import Facts
 
 
-def blocks() -> Mapping[str, Callable[[], str]]:
+def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
     """A maker for each block that these files may hold."""
-    return {
-        "table3": lambda: tables.counted("moa-table3"),
+    makers = {
+        "table3": partial(tables.counted, name="moa-table3"),
         "verdicts": tables.verdicts,
         "speed": speed,
         "clock": clock,
         "audit": audit.matrix,
         "mutants": mutants,
     }
+    return {name: partial(make, facts) for name, make in makers.items()}
 
 
-def speed() -> str:
+def speed(facts: Facts) -> str:
     """How long the commands took where they were last timed."""
-    timed = results.command_times()
+    timed = facts.stored_json("commands.json")
     if timed is None:
         return "Not measured: `make benchmark` has not been run."
     machine = timed["machine_info"]
@@ -38,9 +41,9 @@ def speed() -> str:
     return "\n".join(lines)
 
 
-def clock() -> str:
+def clock(facts: Facts) -> str:
     """Forward and training time of the paper's base and big layers on every measured device."""
-    devices = latency.by_device()
+    devices = latency.by_device(facts)
     parts = []
     for device, rows in devices.items():
         kept = [r for r in rows if r["name"] in ("moa-8K8E128D", "moa-16K32E256D") and r["subject"] == "layer"]
@@ -76,9 +79,9 @@ def clock() -> str:
     return "\n\n".join(parts)
 
 
-def mutants() -> str:
+def mutants(facts: Facts) -> str:
     """What became of the mutants where they were last run."""
-    found = results.mutants()
+    found = facts.stored_json("mutants.json")
     if found is None:
         return "Not run yet: `make mutate`."
     machine = found["machine"]

@@ -1,16 +1,19 @@
 """All candidates of a search and what each costs, from closed forms over whole arrays at once."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+import sympy
 
 from headcount.bench.accounts import Assumptions, NoAccount, kv_bytes
-from headcount.bench.budget.families import Family
 from headcount.bench.case import Case, ledger_of, with_attention
 from headcount.bench.errors import UsageError
+from headcount.bench.variants.variant import Variant
 from headcount.formulas.ledger import Size
+from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError, ModelConfig
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
@@ -53,32 +56,8 @@ class Candidates:
         return {letter: int(sizes[index]) for letter, sizes in self.sizes.items()}
 
 
-class SeveralCases(Exception):
-    """A closed form asked whether a size has some value, which it has at some points and not at others."""
-
-    def __init__(self, mask: np.ndarray) -> None:
-        super().__init__("the points belong to different cases of the closed form")
-        self.mask = mask
-
-
-class Points(np.ndarray):
-    """A letter's sizes at many points, which a closed form may compare with a number as if they were one.
-
-    ``==`` and ``!=`` are true or false where they are so at every point, and raise SeveralCases otherwise.
-    """
-
-    def __eq__(self, other) -> bool:
-        same = np.asarray(self) == other
-        if same.any() and not same.all():
-            raise SeveralCases(same)
-        return bool(same.all())
-
-    def __ne__(self, other) -> bool:
-        return not self == other
-
-
-def candidates(family: Family, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> Candidates:
-    """Every point of ``ranges`` that exists, with the model of ``case``, which has the family's example, around it.
+def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> Candidates:
+    """Every point of ``ranges`` that exists, with the model of ``case``, which has the variant's example, around it.
 
     Counts are exact: UsageError where one could exceed 63 bits, where no point exists, and for more than MOST.
     """
@@ -88,33 +67,70 @@ def candidates(family: Family, ranges: Mapping[str, Sequence[int]], case: Case, 
         raise UsageError("the largest candidate's counts do not fit into 63 bits; give smaller ranges")
     # The points of the letters that depend on one another are one axis, each other letter is an axis of its own:
     # an entry is only as large as the letters that it has.
-    coupled = _existing(family, {letter: ranges[letter] for letter in family.coupled}, config)
+    coupled = _existing(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
     free = [letter for letter in ranges if letter not in coupled]
-    kept = [_buildable(family, letter, ranges[letter], config) for letter in free]
-    shape = (len(coupled[family.coupled[0]]), *map(len, kept))
+    kept = [_buildable(variant, letter, ranges[letter], config) for letter in free]
+    shape = (len(coupled[variant.search.coupled[0]]), *map(len, kept))
     if np.prod(shape, dtype=float) > MOST:
         raise UsageError(f"{np.prod(shape):,} candidates are more than {MOST:,}; give smaller ranges")
     _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in kept))
     parts = []
-    for part in _cases(coupled, dict(zip(free, axes, strict=True)), case, given):
-        parts.append(Candidates(*({key: _flat(v, part) for key, v in named.items()} for named in part)))
+    for kept, fixed in _cases(variant.search.cases, coupled):
+        points = {letter: sizes[kept].reshape(-1, *[1] * len(free)) for letter, sizes in coupled.items()}
+        sizes = {**points, **dict(zip(free, axes, strict=True))}
+        forms = costs(case, given, {letter: fixed.get(letter, symbol(letter)) for letter in sizes})
+        found = {metric: _evaluated(form, sizes, tuple(coupled)) for metric, form in forms.items()}
+        parts.append(Candidates(*({key: _flat(v, sizes) for key, v in named.items()} for named in (sizes, found))))
     return Candidates(
         {letter: np.concatenate([part.sizes[letter] for part in parts]) for letter in ranges},
         {metric: np.concatenate([part.costs[metric] for part in parts]) for metric in parts[0].costs},
     )
 
 
-def _flat(values, part) -> np.ndarray:
-    shape = np.broadcast_shapes(*(np.shape(sizes) for sizes in part[0].values()))
+def _flat(values: Size | np.ndarray, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
+    shape = np.broadcast_shapes(*(np.shape(points) for points in sizes.values()))
     return np.broadcast_to(np.asarray(values), shape).ravel()
 
 
-def _existing(family: Family, ranges: Mapping[str, Sequence[int]], config: ModelConfig) -> dict[str, np.ndarray]:
+def _cases(
+    cases: Mapping[str, tuple[int, ...]], points: Mapping[str, np.ndarray]
+) -> Iterator[tuple[np.ndarray, dict[str, int]]]:
+    """The masks of points at which the closed form is one polynomial, with the letters that have one size there."""
+    every = np.ones(len(next(iter(points.values()))), dtype=bool)
+    for chosen in itertools.product(*((*sizes, None) for sizes in cases.values())):
+        fixed = {letter: size for letter, size in zip(cases, chosen, strict=True) if size is not None}
+        mask = np.logical_and.reduce([every, *(points[letter] == size for letter, size in fixed.items())])
+        for letter in cases.keys() - fixed.keys():
+            mask = mask & ~np.isin(points[letter], cases[letter])
+        if mask.any():
+            yield mask, fixed
+
+
+def _evaluated(form: Size, sizes: Mapping[str, np.ndarray], coupled: Sequence[str]) -> np.ndarray:
+    """A polynomial with whole coefficients at all points, exactly: sums are made before axes are multiplied.
+
+    Raises sympy's CoercionFailed for anything else than such a polynomial.
+    """
+    letters = [*coupled, *(letter for letter in sizes if letter not in coupled)]
+    terms = sympy.Poly(form, *map(symbol, letters), domain=sympy.ZZ).terms()
+    by_free: dict[tuple[int, ...], np.ndarray] = {}
+    for powers, coefficient in terms:
+        own, free = powers[: len(coupled)], powers[len(coupled) :]
+        term = reduce(np.multiply, (sizes[x] ** n for x, n in zip(coupled, own, strict=True) if n), int(coefficient))
+        by_free[free] = by_free.get(free, 0) + term
+    total: Size | np.ndarray = 0
+    for free, coefficient in by_free.items():
+        powers = zip(letters[len(coupled) :], free, strict=True)
+        total = total + reduce(np.multiply, (sizes[x] ** n for x, n in powers if n), coefficient)
+    return total
+
+
+def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig) -> dict[str, np.ndarray]:
     """The points of coupled letters that meet the conditions."""
     if (number := np.prod([len(sizes) for sizes in ranges.values()], dtype=float)) > MOST:
         raise UsageError(f"{int(number):,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
     axes = np.ix_(*(np.array(sizes, dtype=np.int64) for sizes in ranges.values()))
-    conditions = family.conditions(dict(zip(ranges, axes, strict=True)), config.attention)
+    conditions = variant.search.conditions(dict(zip(ranges, axes, strict=True)), config.attention)
     shape = tuple(len(sizes) for sizes in ranges.values())
     at = np.nonzero(np.broadcast_to(reduce(np.logical_and, conditions.values()), shape))
     if not len(at[0]):
@@ -122,12 +138,12 @@ def _existing(family: Family, ranges: Mapping[str, Sequence[int]], config: Model
     return {letter: axis.ravel()[i] for letter, axis, i in zip(ranges, axes, at, strict=True)}
 
 
-def _buildable(family: Family, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
+def _buildable(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
     """The sizes of a letter by itself that the model accepts."""
     kept, reason = [], None
     for size in sizes:
         try:
-            with_attention(config, **family.fields({letter: size}))
+            with_attention(config, **variant.fields({letter: size}))
         except ConfigError as error:
             reason = error
         else:
@@ -135,21 +151,3 @@ def _buildable(family: Family, letter: str, sizes: Sequence[int], config: ModelC
     if not kept:
         raise UsageError(f"no point of the ranges exists: {reason}")
     return kept
-
-
-def _cases(
-    coupled: Mapping[str, np.ndarray],
-    free: Mapping[str, np.ndarray],
-    case: Case,
-    given: Assumptions,
-) -> Iterator[tuple[dict[str, np.ndarray], dict[str, Size]]]:
-    """Sizes and costs, in as many parts as the closed form has cases among the points."""
-    columns = {letter: sizes.reshape(-1, *[1] * len(free)).view(Points) for letter, sizes in coupled.items()}
-    sizes = {**columns, **free}
-    try:
-        found = costs(case, given, sizes)
-    except SeveralCases as several:
-        for mask in (several.mask.ravel(), ~several.mask.ravel()):
-            yield from _cases({letter: points[mask] for letter, points in coupled.items()}, free, case, given)
-    else:
-        yield sizes, found

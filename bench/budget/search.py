@@ -11,12 +11,12 @@ import numpy as np
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import Bound, feasible
 from headcount.bench.budget.candidates import METRICS, Candidates, candidates, costs
-from headcount.bench.budget.families import Family
 from headcount.bench.budget.front import listing
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
-from headcount.bench.latency.times import layer_times
+from headcount.bench.records import layer_times
+from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, spelled
 from headcount.models.configs.registry import MODELS
@@ -29,7 +29,7 @@ class Surroundings:
     """The model around the searched attention: a preset with some fields changed, at some input lengths; ``given``
     is what its cache is counted under."""
 
-    family: Family
+    variant: Variant
     preset: str
     overrides: Mapping[str, Any]
     lengths: Mapping[str, int | None]
@@ -37,8 +37,8 @@ class Surroundings:
 
     @cached_property
     def example(self) -> Case:
-        """The model with the family's example of an attention. ConfigError where it cannot be built."""
-        return Case.of(self.preset, self._changes(self.family.example), self.lengths)
+        """The model with the variant's example of an attention. ConfigError where it cannot be built."""
+        return Case.of(self.preset, self._changes(self.variant.search.example), self.lengths)
 
     def printed(self, sizes: Mapping[str, int]) -> Case:
         """The model with an attention of these sizes, from the texts that a row prints."""
@@ -49,7 +49,7 @@ class Surroundings:
         return spelled(self.preset, self._changes(sizes))
 
     def _changes(self, sizes):
-        return {**self.overrides, **self.family.fields(sizes)}
+        return {**self.overrides, **self.variant.fields(sizes)}
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def search(
 
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
-    every = candidates(around.family, ranges, around.example, around.given)
+    every = candidates(around.variant, ranges, around.example, around.given)
     found = every.select(feasible(every, bounds))
     times = _times(around, found, device, records)
     known = [metric for metric in METRICS if metric in found.costs]

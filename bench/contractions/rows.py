@@ -1,4 +1,4 @@
-"""A measured ledger as table rows: repeated layers folded, paths cut at a depth."""
+"""A ledger as table rows: sizes as text, repeated layers folded, paths cut at a depth."""
 
 import re
 from collections.abc import Iterable
@@ -15,6 +15,12 @@ def folded(path: str) -> str:
 def cut(path: str, depth: int | None) -> str:
     """The first ``depth`` names of a path; all of them for None."""
     return path if depth is None else ".".join(path.split(".")[:depth])
+
+
+def sizes(entry: Entry) -> str:
+    """The named sizes of an entry: ``6 x T=10 i=512 j=512``."""
+    text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
+    return f"{entry.times} x {text}" if entry.times != 1 else text
 
 
 def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:

@@ -1,22 +1,43 @@
-"""fvcore: the graph of a ``torch.jit`` trace. Places are in the fvcore 0.1.5 sources."""
+"""fvcore: the graph of a ``torch.jit`` trace, with the calls that it keeps, as Python made them.
+
+    linear, matmul, mm,     the first operand's elements times the other's columns, no bias:
+      bmm, addmm            jit_handles.py:84-126, 217-227
+    convolutions            batch x weight x positions, no bias: :129-173
+    einsum                  half of the figure that numpy prints with four digits: :176-214
+    layer_norm and others   5 or 4 per element, batch_norm 2 or 1: :230-260
+    interpolation, pooling  4 or 1 per element: flop_count.py:42-45
+    every other call        0: ignored (jit_analysis.py:30-89) or listed as unsupported (:495-502)
+
+Calls inside an autograd.Function are hidden (the Function is prim::PythonOp), and calls that no output depends
+on are removed from the graph. Places are in the fvcore 0.1.5 sources.
+"""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from math import prod
 
+import numpy as np
 from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
-from headcount.bench.counters.reading import Reading, added_by_kind, unknown_kind, whole
+from headcount.bench.counters.base import Reading, whole
+from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.liveness import live_functions
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
 
 NAME = "fvcore"
-DEFAULT_DEVICE = "meta"
+DEVICE = "meta"
 VERIFIED = {"fvcore": "0.1.5.post20221221", "torch": "2.13"}
+HOOKS = True
+ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
+"""aten::layer_norm with a scale, else without (jit_handles.py:230-248); aten::adaptive_avg_pool2d (flop_count.py:42)."""
+
+_HANDLES = "flop_count.py:26-46"
 
 
-def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``uncounted`` are
@@ -42,33 +63,116 @@ def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Read
         )
 
 
-def bills(entry: Entry) -> int:
-    """How many times a reading holds ``entry.size``; ValueError for an unknown kind.
-
-    linear, conv, expert_linear,  1  aten::linear, _convolution, bmm, matmul: jit_handles.py:99-173, 217-227
-      scores, values
-    norm                          5  aten::layer_norm with a scale, else 4: jit_handles.py:230-248
-    pooling                       1  aten::adaptive_avg_pool2d, per element of the input: flop_count.py:42
-    bias                          0  aten::linear and _convolution leave it out: :99-110, 129-173
-    every other kind              0  ignored (aten::relu) or listed as unsupported (add, mul, softmax, gelu,
-                                     silu, rsqrt, embedding): flop_count.py:26-44
-    """
-    if entry.kind in MAC_KINDS:
-        return 1
-    if entry.kind == "norm":
-        return 5 if entry.weight else 4
-    if entry.kind == "pooling":
-        return 1
-    if entry.kind in ("bias", "expert_bias", "elementwise", "rope", "softmax", "activation", "rms_norm", "embedding"):
-        return 0
-    raise unknown_kind(NAME, entry)
+def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
+    """The elements of argument ``first`` times one size of the argument after it."""
+    return lambda event: {PRODUCT: event.args[first].numel * event.args[first + 1].shape[columns_at]}
 
 
-def predict(ledger: Ledger, device: str) -> Size:
-    """The reading that the rules give for a ledger, the same on every device."""
-    return ledger.billed(bills)
+def _linear(event: Event) -> dict[str, int]:
+    x, weight = event.argument(0, "input"), event.argument(1, "weight")
+    return {PRODUCT: x.numel * weight.shape[0]}
 
 
-def additions(ledger: Ledger, device: str) -> dict[str, Size]:
-    """What a reading adds to the multiply-accumulates, by kind, the same on every device."""
-    return added_by_kind(ledger, bills)
+def _cell(event: Event) -> dict[str, int]:
+    """The tracer takes a recurrent cell apart into its two linear layers."""
+    x, state, into, over = event.args[:4]
+    hidden = state[0] if isinstance(state, tuple) else state
+    return {PRODUCT: x.numel * into.shape[0] + hidden.numel * over.shape[0]}
+
+
+def _convolution(event: Event) -> dict[str, int]:
+    x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
+    if isinstance(padding, str):
+        # aten::_convolution_mode has no handle.
+        return {PRODUCT: 0}
+    transposed = event.name.startswith("conv_transpose")
+    window = len(weight.shape) - 2
+    batch = x.shape[0] if len(x.shape) == len(weight.shape) else 1
+    positions = prod((x if transposed else event.out).shape[-window:])
+    return {PRODUCT: batch * weight.numel * positions}
+
+
+def _einsum(event: Event) -> dict[str, int]:
+    equation, operands = event.args[0].replace(" ", ""), event.args[1:]
+    facts = operands[0] if isinstance(operands[0], tuple) else operands
+    shapes = [fact.shape for fact in facts if isinstance(fact, TensorFact)]
+    letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
+    plain = equation.translate({ord(letter): 97 + i for i, letter in enumerate(letters)})
+    if plain == "abc,abd->acd":
+        macs = prod(shapes[0]) * shapes[-1][-1]
+    elif plain == "abc,adc->adb":
+        macs = prod(shapes[0]) * shapes[-1][1]
+    else:
+        # Shapes are all that numpy looks at: no memory for the operands.
+        arrays = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]
+        report = np.einsum_path(plain, *arrays, optimize="optimal")[1]
+        printed = next(line for line in report.split("\n") if "optimized flop" in line.lower())
+        macs = int(np.floor(float(printed.split(":")[-1]) / 2))
+    return {PRODUCT: macs}
+
+
+def _norm(affine_at: int) -> Callable[[Event], dict[str, int]]:
+    def rule(event: Event) -> dict[str, int]:
+        affine = isinstance(event.argument(affine_at, "weight"), TensorFact)
+        return {"norm": event.argument(0, "input").numel * (5 if affine else 4)}
+
+    return rule
+
+
+def _batch_norm(event: Event) -> dict[str, int]:
+    x, weight, training = event.argument(0, "input"), event.argument(1, "weight"), event.argument(5, "training")
+    affine = isinstance(weight, TensorFact)
+    return {"norm": x.numel * ((5 if affine else 4) if training else (2 if affine else 1))}
+
+
+def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dict[str, int]]:
+    return lambda event: {name: of_input * event.args[0].numel + of_output * event.out.numel}
+
+
+_ROUNDED = "numpy prints four digits"
+_BROADCAST = "one operand is broadcast"
+TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, str]] = {
+    "linear": (_linear, "jit_handles.py:99-110", ""),
+    **dict.fromkeys(
+        ("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227", _BROADCAST)
+    ),
+    "bmm": (_columns(0, -1), "jit_handles.py:113-126", ""),
+    "addmm": (_columns(1, -1), "jit_handles.py:82-96", ""),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110", "")),
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        (_convolution, "jit_handles.py:129-173", "a window given as a word"),
+    ),
+    "einsum": (_einsum, "jit_handles.py:176-214", _ROUNDED),
+    "layer_norm": (_norm(2), "jit_handles.py:230-248", ""),
+    "group_norm": (_norm(2), "jit_handles.py:230-248", ""),
+    "instance_norm": (_norm(1), "jit_handles.py:230-248", ""),
+    "batch_norm": (_batch_norm, "jit_handles.py:251-259", ""),
+    "upsample_nearest2d": (_elements("interpolation", 0, 1), "flop_count.py:42", ""),
+    "upsample_bilinear2d": (_elements("interpolation", 0, 4), "flop_count.py:43", ""),
+    "adaptive_avg_pool2d": (_elements("pooling", 1, 0), "flop_count.py:44", ""),
+    "grid_sampler": (_elements("interpolation", 0, 4), "flop_count.py:45", ""),
+}
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a forward pass, in the order of the calls."""
+    out = []
+    for index in sorted(live_functions(trace)):
+        event = trace.events[index]
+        if event.name in TABLE:
+            rule, place, differs = TABLE[event.name]
+            out.append(Bill(index, rule(event), f"aten::{event.name}", place, differs=differs or "its formula"))
+    return out
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in fvcore or torch that is decided."""
+    for outer in trace.around(event):
+        if outer.what == AUTOGRAD:
+            return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"
+    calls = [outer for outer in trace.around(event) if outer.what == FUNCTION]
+    name = calls[-1].name if calls else event.name
+    if name in TABLE:
+        return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"
+    return f"aten::{name} has no handle", _HANDLES

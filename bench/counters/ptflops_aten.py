@@ -1,25 +1,40 @@
-"""ptflops, backend ``aten``: a dispatch mode with six operators. Places are in the ptflops 0.7.5 sources."""
+"""ptflops, backend ``aten``: a dispatch mode with six operators, as they arrive there.
+
+    mm, matmul             m k n: aten_ops.py:23-33
+    addmm                  m k n, and m n for the bias: :36-54
+    bmm                    b m k n: :57-68
+    convolution            positions x window x channels, and the bias: :71-106
+    every other operation  0: the table is :109-116
+
+Composite operations are not taken apart: under inference_mode a linear layer arrives whole, and is 0. Places are in
+the ptflops 0.7.5 sources.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import prod
 
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
-from headcount.bench.counters.reading import Reading, added_by_kind, unknown_kind
+from headcount.bench.counters.base import Reading
+from headcount.bench.counters.bills import PRODUCT, Bill
 from headcount.bench.counters.undisturbed import device_of
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.trace.events import OPERATION, Event, Trace
 
 NAME = "ptflops-aten"
-DEFAULT_DEVICE = "meta"
+DEVICE = "meta"
 VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}
+HOOKS = False
+ADDS = {"bias": 1}
+"""In addmm and convolution (aten_ops.py:51, 93); a nn.Linear reaches addmm where its input is 2-D or contiguous."""
 
 _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.MULTILINE)
 _GLOBAL = re.compile(r"^Module:  Global\n((?:\S+: \d+ Mac\n)*)", re.MULTILINE)
 
 
-def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are the trainable ones (aten_engine.py:113). ``by_operator`` and ``uncounted`` are read from
@@ -41,28 +56,44 @@ def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Read
     )
 
 
-def bills(entry: Entry) -> int:
-    """How many times a reading holds ``entry.size``; ValueError for an unknown kind.
-
-    linear, conv, expert_linear,  1  they arrive as mm, addmm, bmm, convolution: aten_ops.py:109-116
-      scores, values
-    bias                          1  in addmm and convolution, :51 and :93; a nn.Linear reaches addmm where its
-                                     input is 2-D or contiguous
-    every other kind              0  no other operator is in the table
-    """
-    if entry.kind in MAC_KINDS or entry.kind == "bias":
-        return 1
-    free = ("expert_bias", "elementwise", "rope", "softmax", "activation", "embedding", "norm", "rms_norm", "pooling")
-    if entry.kind in free:
-        return 0
-    raise unknown_kind(NAME, entry)
+def _matmul(event: Event) -> dict[str, int]:
+    a, b = event.args[:2]
+    return {PRODUCT: a.numel * b.shape[-1]}
 
 
-def predict(ledger: Ledger, device: str) -> Size:
-    """The reading that the rules give for a ledger, the same on every device."""
-    return ledger.billed(bills)
+def _addmm(event: Event) -> dict[str, int]:
+    (m, k), n = event.args[1].shape, event.args[2].shape[1]
+    return {PRODUCT: m * k * n, "bias": m * n}
 
 
-def additions(ledger: Ledger, device: str) -> dict[str, Size]:
-    """What a reading adds to the multiply-accumulates, by kind, the same on every device."""
-    return added_by_kind(ledger, bills)
+def _convolution(event: Event) -> dict[str, int]:
+    x, weight, bias = event.args[:3]
+    transposed, out = event.args[6], event.out
+    positions = prod((x if transposed else out).shape[2:])
+    return {PRODUCT: x.shape[0] * weight.numel * positions, "bias": out.numel if bias is not None else 0}
+
+
+TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
+    "mm": (_matmul, "aten_ops.py:23-33"),
+    "matmul": (_matmul, "aten_ops.py:23-33"),
+    "addmm": (_addmm, "aten_ops.py:36-54"),
+    "bmm": (_matmul, "aten_ops.py:57-68"),
+    "convolution": (_convolution, "aten_ops.py:71-106"),
+    "_convolution": (_convolution, "aten_ops.py:71-106"),
+}
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a run, in the order of the operations."""
+    out = []
+    for event in trace.events:
+        if event.what == OPERATION and event.name in TABLE and not trace.inside(event, OPERATION):
+            rule, place = TABLE[event.name]
+            out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs="one operand is broadcast"))
+    return out
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in ptflops that is decided."""
+    arrived = [outer for outer in trace.around(event) if outer.what == OPERATION]
+    return f"aten.{(arrived or [event])[-1].name} is not in its table", "aten_ops.py:109-116"

@@ -1,25 +1,44 @@
-"""ptflops, backend ``pytorch``: forward hooks by exact module type, and patched Python functions.
+"""ptflops, backend ``pytorch``: forward hooks by exact module type, and Python functions patched by name.
 
-Adds to multiply-accumulates one per element for biases, norms and some activations. Places are in the
-ptflops 0.7.5 sources.
+    a module call          what the hook of its exact type adds, once for every parent that it is registered
+                           under; a module with a hook hides the hooks of its children
+                           (pytorch_engine.py:96-103, 231-245, 311-314)
+    a call by a patched    what that name's handler adds; not calls of operators (``@``, ``+``), of kept references
+    name                   or of other names (pytorch_engine.py:348-390, 434-474)
+    module sums            are divided by the length of the model's first positional argument, functional ones
+                           are not (pytorch_engine.py:70-71, 199, 267-277)
+
+On meta some of torch's operations are Python that calls patched names (addmm calls torch.mm): such calls are in
+the trace, inside the operation. Places are in the ptflops 0.7.5 sources.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import prod
 
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
-from headcount.bench.counters.reading import Reading, added_by_kind, unknown_kind
+from headcount.bench.counters.base import Reading
+from headcount.bench.counters.bills import PRODUCT, Bill, total
+from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.undisturbed import device_of
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
+from headcount.formulas.ledger import Ledger, Size
 
 NAME = "ptflops-pytorch"
-# On meta it counts biased linear layers twice, see predict.
-DEFAULT_DEVICE = "cpu"
+# On meta it counts biased linear layers twice, see also.
+DEVICE = "cpu"
 VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}
+HOOKS = True
+ADDS = {"bias": 1, "norm": 1, "activation": 1, "pooling": 1}
+"""Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu, F.silu and
+F.adaptive_avg_pool2d patched (pytorch_engine.py:348-390). Not torch.softmax, ``+`` and ``*``, nor nn.Embedding, which has no hook."""
+TWICE = "pytorch_engine.py:96-103"
+
+_PATCHES = "pytorch_engine.py:348-390, 434-474"
 
 
-def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are the trainable ones (pytorch_engine.py:161). ``uncounted`` are the module types that ptflops
@@ -43,48 +62,129 @@ def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Read
     )
 
 
-def bills(entry: Entry) -> int:
-    """How many times a reading on cpu or cuda holds ``entry.size``; ValueError for an unknown kind.
+def also(ledger: Ledger, device: str) -> dict[str, Size]:
+    """On meta, torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py): the product
+    of every biased nn.Linear is billed a second time. ValueError for a bias without a product.
 
-    linear, conv            1  nn.Linear, nn.Conv1d: module hooks, pytorch_ops.py:35-43, 60-92
-    expert_linear, scores,  1  torch.bmm, torch.matmul: patched, pytorch_ops.py:385-387; not ``@`` or einsum
-      values
-    bias                    1  in those module hooks, :41 and :87
-    norm                    1  nn.LayerNorm: :51-57, which look for ``affine``, an attribute that it lacks
-    activation              1  F.relu, F.gelu, F.silu: patched, pytorch_engine.py:348-390
-    pooling                 1  F.adaptive_avg_pool2d, per element of the input: patched, pytorch_engine.py:370
-    expert_bias, rope,      0  ``+`` and ``*``: pytorch_engine.py:434-474 patches torch.add and torch.mul only
-      rms_norm, elementwise
-    softmax                 0  torch.softmax: only F.softmax is patched, :348-390
-    embedding               0  nn.Embedding has no hook: pytorch_ops.py:271-336
+    Modules registered under p parents are billed p times (TWICE), which a ledger cannot say.
     """
-    if entry.kind in MAC_KINDS or entry.kind in ("bias", "norm", "activation", "pooling"):
-        return 1
-    if entry.kind in ("expert_bias", "elementwise", "rope", "rms_norm", "softmax", "embedding"):
-        return 0
-    raise unknown_kind(NAME, entry)
-
-
-def predict(ledger: Ledger, device: str) -> Size:
-    """The reading that the rules give for a ledger: its MACs and :func:`additions`.
-
-    Modules registered under p parents are billed p times (pytorch_engine.py:96-103), which a ledger cannot say.
-    """
-    return ledger.macs + sum(additions(ledger, device).values())
-
-
-def additions(ledger: Ledger, device: str) -> dict[str, Size]:
-    """What a reading adds to the multiply-accumulates, by name.
-
-    On meta, torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py): the
-    product of every biased nn.Linear is billed a second time. ValueError for a bias without a product.
-    """
-    added = added_by_kind(ledger, bills)
     biased = {entry.path for entry in ledger if entry.kind == "bias"}
     products = {entry.path for entry in ledger if entry.kind in ("linear", "conv")}
     if biased - products:
         raise ValueError(f"bias without a product at {', '.join(sorted(biased - products))}")
     again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
-    if device == "meta" and again:
-        added["biased linear again"] = again
-    return added
+    return {"biased linear again": again} if device == "meta" and again else {}
+
+
+def _matmul(event: Event) -> dict[str, int]:
+    a, b = event.argument(0, "input"), event.argument(1, "other")
+    return {PRODUCT: a.numel * b.shape[-1]}
+
+
+def _addmm(event: Event) -> dict[str, int]:
+    added, a, b = event.argument(0, "input"), event.argument(1, "mat1"), event.argument(2, "mat2")
+    return {PRODUCT: a.numel * b.shape[-1], "added matrix": added.numel if event.kwargs.get("beta", 1) != 0 else 0}
+
+
+def _numel(name: str) -> Callable[[Event], dict[str, int]]:
+    return lambda event: {name: event.argument(0, "input").numel}
+
+
+def _elementwise(event: Event) -> dict[str, int]:
+    """Shapes are compared from the left, which is not how torch broadcasts them."""
+    shapes = [x.shape for x in (event.argument(0, "input"), event.argument(1, "other")) if isinstance(x, TensorFact)]
+    rank = max((len(shape) for shape in shapes), default=0)
+    padded = [shape + (1,) * (rank - len(shape)) for shape in shapes]
+    return {"elementwise": prod(max(sizes) for sizes in zip(*padded, strict=True)) if padded else 1}
+
+
+def _interpolate(event: Event) -> dict[str, int]:
+    x, size, scale = event.argument(0, "input"), event.argument(1, "size"), event.argument(2, "scale_factor")
+    window = len(x.shape) - 2
+    if size is not None:
+        return {"interpolation": (prod(size) if isinstance(size, tuple) else int(size) ** window) * prod(x.shape[:2])}
+    if isinstance(scale, tuple) and len(scale) == window:
+        return {"interpolation": x.numel * prod(int(s) for s in scale)}
+    return {"interpolation": int(x.numel * scale**window)}
+
+
+_ACTIVATIONS = ("relu", "prelu", "elu", "relu6", "gelu", "silu")
+_POOLS = tuple(
+    f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)
+)  # fmt: skip
+
+HANDLERS: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
+    **{
+        f"{owner}.{name}": (_matmul, "pytorch_ops.py:385-387")
+        for owner in ("torch", "torch.Tensor")
+        for name in ("matmul", "mm", "bmm")
+    },
+    **dict.fromkeys(("torch.addmm", "torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "pytorch_ops.py:390-394")),
+    **{
+        f"{owner}.{name}": (_elementwise, "pytorch_ops.py:397-419")
+        for owner in ("torch", "torch.Tensor")
+        for name in ("mul", "add")
+    },
+    **{f"torch.nn.functional.{n}": (_numel("activation"), "pytorch_ops.py:347-348") for n in _ACTIVATIONS},
+    **{f"torch.nn.functional.{n}": (_numel("pooling"), "pytorch_ops.py:347-348") for n in _POOLS},
+    "torch.nn.functional.softmax": (_numel("softmax"), "pytorch_ops.py:347-348"),
+    **{
+        f"torch.nn.functional.{n}": (_interpolate, "pytorch_ops.py:351-382")
+        for n in ("upsample", "interpolate")
+    },
+}  # fmt: skip
+NAMES = tuple(HANDLERS)
+"""The names whose calls the trace must hold."""
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a forward pass, in the order of the calls."""
+    reached = _reached(trace)
+    out = []
+    for event in trace.events:
+        if event.what == MODULE and event.module is not None and reached[event.module]:
+            module = trace.modules[event.module]
+            rule, lines = HOOKED[module.kind]
+            parts = rule(module, event)
+            label = f"hook of nn.{module.kind.__name__}"
+            out.append(Bill(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
+        elif event.what == NAMED and event.name in HANDLERS:
+            rule, place = HANDLERS[event.name]
+            short = event.name.replace("torch.nn.functional.", "F.")
+            differs = "one operand is broadcast"
+            out.append(Bill(event.index, rule(event), f"patched {short}", place, differs=differs))
+    return out
+
+
+def _reached(trace: Trace) -> list[int]:
+    """How often the sum over the tree of modules comes by each module with a hook."""
+    times = [0] * len(trace.modules)
+    waiting = [0]
+    while waiting:
+        number = waiting.pop()
+        module = trace.modules[number]
+        if module.kind in HOOKED:
+            times[number] += 1
+        else:
+            waiting += module.children
+    return times
+
+
+def summed(trace: Trace, bills: list[Bill], batch: int = 1) -> int:
+    """The reading; ``batch`` is the length by which module sums are divided, 1 where inputs go by keyword."""
+    hooks = total(bill for bill in bills if trace.events[bill.event].what == MODULE)
+    return int(hooks / batch + (total(bills) - hooks))
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in ptflops that is decided."""
+    for outer in trace.around(event):
+        if outer.what == MODULE and outer.module is not None:
+            kind = trace.modules[outer.module].kind
+            base = next((known for known in HOOKED if kind is not known and issubclass(kind, known)), None)
+            if base is not None:
+                return f"{kind.__name__} is not exactly nn.{base.__name__}: no hook", "pytorch_engine.py:311-314"
+    call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
+    patched = any(name.rsplit(".", 1)[1] == call for name in HANDLERS)
+    how = "called as an operator or by a kept reference: not patched" if patched else "is not patched"
+    return f"{call} {how}", _PATCHES

@@ -11,7 +11,7 @@ import torch._dynamo  # noqa: F401
 from ptflops import get_model_complexity_info
 from torch import Tensor, nn
 
-from headcount.bench.counters.reading import CounterError
+from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.undisturbed import arguments, one_line, undisturbed
 
 VERSION = version("ptflops")

@@ -1,24 +1,31 @@
 """PyTorch's own counter, torch.utils.flop_counter.FlopCounterMode: a dispatch mode that counts FLOPs.
 
-Places are in the torch 2.13 sources.
+Composite operations are taken apart first (torch/utils/flop_counter.py:1050-1055). Its table is :729-751; every
+operation that is not in it is 0 without a warning, fused attention on the CPU and grouped products among them. MACs
+are its FLOPs / 2, forward and backward. Places are in the torch 2.13 sources.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.counters.reading import Reading, added_by_kind, macs_from_flops, unknown_kind
+from headcount.bench.counters.base import Reading, macs_from_flops
+from headcount.bench.counters.bills import PRODUCT, Bill
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
 
 NAME = "torch"
-DEFAULT_DEVICE = "meta"
+DEVICE = "meta"
 VERIFIED = {"torch": "2.13"}
+HOOKS = False
+ADDS = {}
+"""addmm and convolution leave the bias out (torch/utils/flop_counter.py:88-90, 131-178)."""
 
 
-def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     MACs are its FLOPs / 2. It cannot say what it did not count: an operator without a formula is 0 without a
@@ -51,27 +58,90 @@ def _path(name: str, root: str) -> str:
     return "" if name == root else name.removeprefix(f"{root}.")
 
 
-def bills(entry: Entry) -> int:
-    """How many times a reading holds ``entry.size``; ValueError for an unknown kind.
-
-    linear, conv, expert_linear,  1  mm, addmm, bmm, convolution: torch/utils/flop_counter.py:76-180, 729-738
-      scores, values
-    bias                          0  addmm and convolution leave it out: :88-90, 131-178
-    every other kind              0  no other operator that we use is in the table, :729-751
-    """
-    if entry.kind in MAC_KINDS:
-        return 1
-    free = ("bias", "expert_bias", "elementwise", "rope", "softmax", "activation", "pooling", "embedding", "norm")
-    if entry.kind in (*free, "rms_norm"):
-        return 0
-    raise unknown_kind(NAME, entry)
+_FILE = "torch/utils/flop_counter.py"
 
 
-def predict(ledger: Ledger, device: str) -> Size:
-    """The reading that the rules give for a ledger, the same on every device."""
-    return ledger.billed(bills)
+def _product(first: int) -> Callable[[Event], int]:
+    return lambda event: event.args[first].numel * event.args[first + 1].shape[-1]
 
 
-def additions(ledger: Ledger, device: str) -> dict[str, Size]:
-    """What a reading adds to the multiply-accumulates, by kind, the same on every device."""
-    return added_by_kind(ledger, bills)
+def _window(x: tuple, weight: tuple, out: tuple, transposed: bool) -> int:
+    return prod((x if transposed else out)[2:]) * prod(weight) * x[0]
+
+
+def _convolution(event: Event) -> int:
+    x, weight = event.args[:2]
+    return _window(x.shape, weight.shape, event.out.shape, event.args[6])
+
+
+def _convolution_backward(event: Event) -> int:
+    """Both gradients as convolutions; with groups, the weight's is that of the whole channels."""
+    gradient, x, weight = (fact.shape for fact in event.args[:3])
+    transposed, mask, out = event.args[7], event.args[10], event.out
+    macs = 0
+    if mask[0]:
+        macs += _window(gradient, weight, out[0].shape, not transposed)
+    if mask[1]:
+        turned = [(s[1], s[0], *s[2:]) for s in (x, gradient, out[1].shape)]
+        macs += _window(turned[1], turned[0], turned[2], False) if transposed else _window(*turned, False)
+    return macs
+
+
+def _attention(event: Event) -> int:
+    return _forward(*(fact.shape for fact in event.args[:3]))
+
+
+def _forward(q: tuple, k: tuple, v: tuple) -> int:
+    return q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
+
+
+def _attention_backward(event: Event) -> int:
+    """Five products, the scores computed anew."""
+    q, k, v = (fact.shape for fact in event.args[1:4])
+    return q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
+
+
+def _flash(event: Event) -> int | None:
+    """The raw kernel's formula reads (B, T, h, d) as (B, h, T, d)."""
+    if isinstance(event.args[3], TensorFact):
+        return None
+    return _forward(*(fact.shape for fact in event.args[:3]))
+
+
+TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
+    "mm": (_product(0), "76-86"),
+    "addmm": (_product(1), "88-91"),
+    "bmm": (_product(0), "93-105"),
+    "baddbmm": (_product(1), "108-112"),
+    "_scaled_mm": (_product(0), "114-128"),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "cudnn_convolution", "_slow_conv2d_forward", "convolution_overrideable"),
+        (_convolution, "131-177"),
+    ),
+    "convolution_backward": (_convolution_backward, "181-282"),
+    **{
+        f"_scaled_dot_product_{kernel}_attention": (_attention, "285-319") for kernel in ("efficient", "flash", "cudnn")
+    },
+    **{
+        f"_scaled_dot_product_{kernel}_attention_backward": (_attention_backward, "505-546")
+        for kernel in ("efficient", "flash", "cudnn")
+    },
+    "_flash_attention_forward": (_flash, "442-470"),
+}
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a run, in the order of the operations."""
+    out = []
+    for event in trace.operations():
+        if event.what == OPERATION and event.name in TABLE:
+            rule, lines = TABLE[event.name]
+            macs = rule(event)
+            if macs is not None:
+                out.append(Bill(event.index, {PRODUCT: macs}, f"aten.{event.name}", f"{_FILE}:{lines}"))
+    return out
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in torch that is decided."""
+    return f"aten.{event.name} is not in its table", f"{_FILE}:729-751"

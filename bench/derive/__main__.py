@@ -14,22 +14,21 @@ point of the grid.
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
-from headcount.bench.cli import Parser, run
+from headcount.bench.cli import Parser, Work, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
-from headcount.bench.render import FORMATS, Row, Section, emit
-from headcount.bench.table import Column, Table, open_output
+from headcount.bench.render import FORMATS
+from headcount.bench.table import Column, Row, Section, Table
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.derive."""
-    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
     out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
     out.add_argument("--part", choices=PARTS, default="attention", help="what of the preset")
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
@@ -41,13 +40,13 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
-    return run(PROG, lambda: _main(parser().parse_args(argv)))
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command under the name ``prog``; its exit code."""
+    return serve(prog, parser(prog), plan, argv)
 
 
-def _main(args: argparse.Namespace) -> int:
-    started = time.perf_counter()
+def plan(args: argparse.Namespace) -> Work:
+    """The closed form that ``args`` asks for, found before it is printed."""
     if bool(args.preset) == bool(args.module):
         raise UsageError("give --preset or --module")
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
@@ -55,13 +54,7 @@ def _main(args: argparse.Namespace) -> int:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
-    sections = _of_module(args, names) if args.module else _of_preset(args, names)
-    with open_output(args.out) as stream:
-        failures = emit(sections, args.format, stream)
-    for failure in failures:
-        print(f"{PROG}: {failure}", file=sys.stderr)
-    print(f"{time.perf_counter() - started:.1f} s", file=sys.stderr)
-    return 1 if failures else 0
+    return Work(_of_module(args, names) if args.module else _of_preset(args, names))
 
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -13,20 +13,19 @@ usage; 3 no such device.
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, run
+from headcount.bench.cli import Parser, Work, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import arms, workload
 from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
-from headcount.bench.render import Row, Section, emit
-from headcount.bench.table import open_output
+from headcount.bench.table import Row, Section
+from headcount.models.configs import layers
 
 PROG = "python -m bench.latency"
 PASSES = ("forward", "backward", "both", "decode")
@@ -37,14 +36,15 @@ BLOCKS = 20
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency."""
-    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(arms.LAYERS)}, or all: the default")
+    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
+    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)}, or all: the default")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
-    out.add_argument(
-        "--implementation", nargs="+", metavar="NAME", help="reference, fused, dense-all, grouped, gathered, loop, auto"
-    )
+    known = dict.fromkeys(name for names in arms.arms_by_variant().values() for name in names)
+    out.add_argument("--arm", nargs="+", metavar="NAME", help=f"how a layer is run: {', '.join(known)}")
+    # its name in earlier versions
+    out.add_argument("--implementation", nargs="+", dest="arm", help=argparse.SUPPRESS)
     out.add_argument("--seq-len", nargs="+", type=int, metavar="T")
     shape = out.add_mutually_exclusive_group()
     shape.add_argument("--tokens", type=int, metavar="N", help="per call: the batch is N / T, at least 1")
@@ -67,21 +67,20 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command under the name ``prog``; its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["compare"]:
-        from headcount.bench.latency.compare import command
+        from headcount.bench.latency import compare
 
-        return run(f"{PROG} compare", lambda: command(argv[1:]))
-    return run(PROG, lambda: _main(parser().parse_args(argv), argv))
+        return serve(f"{prog} compare", compare.parser(f"{prog} compare"), compare.plan, argv[1:])
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
-def _main(args: argparse.Namespace, argv: list[str]) -> int:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
+    """The cells that ``args`` asks for, measured as they are printed; ``argv`` is stored beside them."""
     if args.list:
-        print(_listing())
-        return 0
-    started = time.perf_counter()
+        return _listing()
     _fill(args)
     check_device(args.device)
     if args.threads:
@@ -95,19 +94,11 @@ def _main(args: argparse.Namespace, argv: list[str]) -> int:
     if args.record:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, commit())
-    done = _stored(path)
     environ = environment(args.device, ["bench.latency", *argv])
     columns = Columns(args.device)
-    statuses: list[str] = []
-    with open_output(args.out) as stream:
-        section = Section(
-            columns.table(environ, args.blocks),
-            _rows(cells, done, path, args.blocks, environ, columns, statuses),
-            columns.below(),
-        )
-        emit([section], args.format, stream)
-    print(f"{time.perf_counter() - started:.1f} s" + (f", records in {path}" if path else ""), file=sys.stderr)
-    return 1 if any(status.startswith("wrong") for status in statuses) else 0
+    rows = _rows(cells, _stored(path), path, args.blocks, environ, columns)
+    section = Section(columns.table(environ, args.blocks), rows, columns.below())
+    return Work([section], remark=lambda: f", records in {path}" if path else "")
 
 
 def _fill(args: argparse.Namespace) -> None:
@@ -136,11 +127,11 @@ def _cells(args: argparse.Namespace) -> Iterator[Any]:
         "batch_size": args.batch_size,
         "dtype": args.dtype,
         "device": args.device,
-        "implementations": tuple(args.implementation) if args.implementation else None,
+        "asked": tuple(args.arm) if args.arm else None,
     }
     found = []
     if args.layer or not args.model:
-        names = list(arms.LAYERS) if args.layer in (None, ["all"]) else args.layer
+        names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer
         found += cells_of_layers(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **shape)
     if args.model:
         names = arms.timed_models() if args.model == ["all"] else args.model
@@ -166,7 +157,7 @@ def _stored(path: Path | None) -> dict[str, list[dict[str, Any]]]:
     return {cell: rows for cell, rows in by_cell.items() if len(rows) == rows[0]["arms_in_cell"]}
 
 
-def _rows(cells, done, path, blocks, environ, columns, statuses) -> Iterator[Row]:
+def _rows(cells, done, path, blocks, environ, columns) -> Iterator[Row]:
     from headcount.bench.latency import clock, roofline
     from headcount.bench.latency.cells import DTYPES as TORCH_DTYPES
     from headcount.bench.latency.telemetry import Telemetry
@@ -186,8 +177,9 @@ def _rows(cells, done, path, blocks, environ, columns, statuses) -> Iterator[Row
             record |= {"arms_in_cell": len(found), "telemetry": telemetry.summary(), "environment": environ}
             if path:
                 records.append(path, record)
-            statuses.append(record["status"])
-            yield Row(columns.values(record), columns.notes(record))
+            wrong = [f"{record['arm']} {record['implementation']}: {record['status']}"]
+            failures = wrong if record["status"].startswith("wrong") else ()
+            yield Row(columns.values(record), columns.notes(record), failures=failures)
 
 
 class _Progress:
@@ -208,12 +200,9 @@ class _Progress:
 def _listing() -> str:
     return "\n".join(
         [
-            "layers           " + ", ".join(arms.LAYERS),
+            "layers           " + ", ".join(layers.LAYERS),
             "models           " + ", ".join(arms.timed_models()),
-            *(
-                f"implementations  {variant}: {', '.join((*how, 'auto'))}"
-                for variant, how in arms.IMPLEMENTATIONS.items()
-            ),
+            *(f"arms             {name}: {', '.join(how)}" for name, how in arms.arms_by_variant().items()),
             "routings         " + ", ".join(workload.ROUTINGS),
             "passes           " + ", ".join(PASSES),
             "dtypes           " + ", ".join(DTYPES),

@@ -7,9 +7,9 @@ import torch
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
+from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
 
-PASSES = ("forward", "backward", "both", "decode")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-2}
 """The largest relative error against the float64 reference, in the 2-norm, at which an arm is timed."""
@@ -20,7 +20,7 @@ ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 
 @dataclass(frozen=True)
 class Cell:
-    """A layer or model at one shape; ``subject`` is ``layer`` or ``model``."""
+    """A layer or model at one shape; ``subject`` is ``layer`` or ``model``; ``asked`` the arms that were asked for."""
 
     subject: str
     name: str
@@ -30,32 +30,32 @@ class Cell:
     which: str
     device: str
     routing: str
-    implementations: tuple[str, ...] | None = None
+    asked: tuple[str, ...] | None = None
 
     @property
     def key(self) -> str:
         """What tells this cell from every other one."""
         parts = (self.subject, self.name, f"T{self.seq_len}", f"B{self.batch_size}", self.dtype, self.which)
-        how = ("+".join(self.implementations),) if self.implementations else ()
+        how = ("+".join(self.asked),) if self.asked else ()
         return " ".join((*parts, self.device, self.routing, *how))
 
     def arms(self) -> list[ArmSpec]:
         """The arms of this cell."""
-        arms = (layer_arms if self.subject == "layer" else model_arms)(self.name, self.implementations)
-        # Decoding is causal, and packed heads have no causal form.
-        return [arm for arm in arms if not (self.which == "decode" and arm.implementation == "ragged")]
+        arms = (layer_arms if self.subject == "layer" else model_arms)(self.name, self.asked)
+        # Decoding is causal, which an arm without masks cannot be.
+        return [arm for arm in arms if arm.masks or self.which != "decode"]
 
 
 def cells_of_layers(
     names: Sequence[str], seq_lens: Sequence[int], passes: Sequence[str], routings: Sequence[str], **shape
 ) -> Iterator[Cell]:
-    """Every combination, the most telling first: shapes outside, layers inside. Routing is swept for routed
-    layers only."""
+    """Every combination, the most telling first: shapes outside, layers inside. Routing is swept for layers that can
+    be told where tokens go."""
     tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
     for which in passes:
         for seq_len in seq_lens:
             for name in names:
-                for routing in routings if name.startswith(("moa", "moh-32")) else routings[:1]:
+                for routing in routings if layer(name).steerable else routings[:1]:
                     batch = batch_size or max(1, tokens // seq_len)
                     yield Cell("layer", name, seq_len, batch, which=which, routing=routing, **shape)
 

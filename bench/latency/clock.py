@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headcount.bench.case import ideal_form, ledger_of
+from headcount.bench.case import ledger_of, with_attention
 from headcount.bench.latency import statistics
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import DTYPES, ROTATED_BYTES, TOLERANCE, Cell
@@ -62,13 +62,13 @@ class _Timed(Arm):
 
 def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
     lengths = _lengths(cell, spec)
-    # What ragged needs is what the ideal form counts, whatever else it does beside.
-    form = ideal_form(spec.config) if spec.implementation == "ragged" else spec.config
-    ledger = ledger_of(form, lengths)
+    # What packed heads need is what the ideal form counts, whatever else they do beside.
+    config = with_attention(spec.config, form=spec.form) if spec.form else spec.config
+    ledger = ledger_of(config, lengths)
     record = {
         "arm": spec.name,
         "role": spec.role,
-        "implementation": spec.implementation,
+        "implementation": spec.arm,
         "implementation_used": None,
         "largest_share": None,
         "error": None,
@@ -86,7 +86,7 @@ def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
             error = run.error()
             # The check is short; whether the whole cell fits shows only at full size.
             run.call(0)
-            record["implementation_used"] = run.implementation_used()
+            record["implementation_used"] = run.arm_used()
             record["largest_share"] = run.largest_share
     except OutOfMemory:
         return record | {"status": "out of memory"}, None
@@ -172,7 +172,7 @@ def _finished(record: dict[str, Any], arm: _Timed | None, cell: Cell, peaks: Pea
     element = torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
     activations = 2 * width * _width(ledger) if cell.subject == "layer" else 0
     floor = floor_s(record["macs"], least_bytes(ledger, cell.which, activations, element), peaks)
-    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "implementations")}
+    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked")}
     return {
         "kind": "latency",
         "cell": cell.key,

@@ -1,5 +1,6 @@
 """``python -m bench.latency compare A B``: two record files joined row by row."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser
+from headcount.bench.cli import Parser, Work
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.render import Row, Section, emit
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 
 PROG = "python -m bench.latency compare"
 
@@ -28,21 +28,25 @@ class Compared:
     verdict: str
 
 
-def command(argv: Sequence[str]) -> int:
-    """Run the comparison; its exit code."""
-    parser = Parser(prog=PROG, description="B over A, row by row: faster, slower or no evidence")
-    parser.add_argument("a", metavar="A", type=Path)
-    parser.add_argument("b", metavar="B", type=Path)
-    parser.add_argument("--force", action="store_true", help="compare different devices all the same")
-    parser.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
-    args = parser.parse_args(argv)
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line of bench.latency compare."""
+    out = Parser(prog=prog, description="B over A, row by row: faster, slower or no evidence")
+    out.add_argument("a", metavar="A", type=Path)
+    out.add_argument("b", metavar="B", type=Path)
+    out.add_argument("--force", action="store_true", help="compare different devices all the same")
+    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
+    return out
+
+
+def plan(args: argparse.Namespace) -> Work:
+    """The rows that both files hold."""
     rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
     table = Table(
         "compare",
         f"{args.b} against {args.a}",
         [
             Column("cell", "cell", width=56),
-            Column("arm", "arm", width=28),
+            Column("arm", "layer and arm", width=28),
             Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9),
             Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9),
             Column("ratio", "B / A", width=18, align="right"),
@@ -51,8 +55,7 @@ def command(argv: Sequence[str]) -> int:
         notes_above=["Medians of separate runs: drift between them is not seen, arms of one run compare better."],
     )
     below = [f"only in A: {only_a} rows; only in B: {only_b} rows."]
-    emit([Section(table, map(_row, rows), below)], args.format, sys.stdout)
-    return 0
+    return Work([Section(table, map(_row, rows), below)])
 
 
 def _row(row: Compared) -> Row:

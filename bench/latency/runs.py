@@ -39,16 +39,16 @@ class Run:
             errors.append(float(difference / torch.linalg.vector_norm(expected.cpu())))
         return max(errors, key=lambda e: (math.isnan(e), e))
 
-    def implementation_used(self) -> str | None:
+    def arm_used(self) -> str | None:
         """The path that the layers took in their last forward pass; None where they do not say."""
         used = {getattr(layer, "arm_used", None) for layer in self.layers} - {None}
         return "+".join(sorted(used)) or None
 
 
-def _build(spec: ArmSpec, device: str, dtype: torch.dtype, implementation: str) -> nn.Module:
+def _build(spec: ArmSpec, device: str, dtype: torch.dtype, arm: str) -> nn.Module:
     from headcount.models.build import build
 
-    return build(spec.config, device=device, dtype=dtype, seed=SEED, arm=implementation)
+    return build(spec.config, device=device, dtype=dtype, seed=SEED, arm=arm)
 
 
 def _attention_layers(module: nn.Module) -> list[nn.Module]:
@@ -58,7 +58,7 @@ def _attention_layers(module: nn.Module) -> list[nn.Module]:
 def layer_run(cell: Cell, spec: ArmSpec) -> Run:
     """A bare attention layer on N(0, 1) features, routed as the cell says."""
     dtype, config = DTYPES[cell.dtype], spec.config
-    layer = _build(spec, cell.device, dtype, spec.implementation)
+    layer = _build(spec, cell.device, dtype, spec.arm)
     workload.steer(layer)
     selected = None
     num_experts = workload.steerable(layer)
@@ -86,7 +86,7 @@ def layer_run(cell: Cell, spec: ArmSpec) -> Run:
     if selected is not None:
         share = float(torch.bincount(selected.flatten(), minlength=num_experts).max() / selected.numel())
     return Run(
-        f"{spec.name} {spec.implementation}",
+        f"{spec.name} {spec.arm}",
         layer,
         call,
         inputs,
@@ -191,7 +191,7 @@ def model_run(cell: Cell, spec: ArmSpec) -> Run:
     from headcount.models.build import example_inputs
 
     dtype = DTYPES[cell.dtype]
-    model = _build(spec, cell.device, dtype, spec.implementation)
+    model = _build(spec, cell.device, dtype, spec.arm)
     _wake(model)
     lengths = {"batch_size": cell.batch_size}
     lengths |= dict.fromkeys((name for name in spec.config.lengths if name != "batch_size"), cell.seq_len)
@@ -217,7 +217,7 @@ def model_run(cell: Cell, spec: ArmSpec) -> Run:
             return [(model(*short), reference(*exact))]
 
     return Run(
-        f"{spec.name} {spec.implementation}",
+        f"{spec.name} {spec.arm}",
         model,
         {"forward": forward, "both": both}[cell.which],
         inputs,

@@ -27,15 +27,15 @@ class Columns:
                 "Floor: the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth, both "
                 "peaks measured in the same process.",
             ],
-            note_column="arm",
+            note_column="layer",
         )
 
     def columns(self) -> list[Column]:
         """The columns, in order."""
         gpu = [Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=3, width=9)] if self.device == "cuda" else []
         return [
-            Column("arm", "arm", width=17),
-            Column("implementation", "run by", width=11),
+            Column("layer", "layer", width=17),
+            Column("arm", "arm", width=11),
             Column("seq_len", "T", kind="int", width=5),
             Column("batch_size", "B", kind="int", width=5),
             Column("pass", "pass", width=8),
@@ -64,8 +64,8 @@ class Columns:
         best = quantile(gpu or wall, 0.5) if wall else None
         rate = record["macs"] / best * 1000 if best else None
         return {
-            "arm": record["arm"],
-            "implementation": record["implementation_used"] or record["implementation"],
+            "layer": record["arm"],
+            "arm": record["implementation_used"] or record["implementation"],
             "seq_len": record["seq_len"],
             "batch_size": record["batch_size"],
             "pass": record["pass"],

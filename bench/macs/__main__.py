@@ -16,20 +16,20 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 
 import argparse
 import math
-import resource
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headcount.bench import accounts
-from headcount.bench.cli import Parser, run
+from headcount.bench.cli import Parser, Work, serve
 from headcount.bench.counters import registry
+from headcount.bench.env import peak_memory_bytes
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import columns
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
-from headcount.bench.render import FORMATS, Section, emit
-from headcount.bench.table import open_output
+from headcount.bench.render import FORMATS
+from headcount.bench.table import Section
+from headcount.bench.variants.variant import having
 from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
@@ -37,9 +37,9 @@ PROG = "python -m bench.macs"
 LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.macs."""
-    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
     out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.names(), help=", ".join(tables.names()))
     out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
@@ -67,33 +67,25 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
-    return run(PROG, lambda: _main(parser().parse_args(argv)))
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command under the name ``prog``; its exit code."""
+    return serve(prog, parser(prog), plan, argv)
 
 
-def _main(args: argparse.Namespace) -> int:
-    started = time.perf_counter()
+def plan(args: argparse.Namespace) -> Work | str:
+    """What ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
     if args.list:
-        print(_listing())
-        return 0
-    sections = plan(args)
-    with open_output(args.out) as stream:
-        failures = emit(sections, args.format, stream)
-    # The module of --module is counted in a process of its own.
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 2**20
-    print(f"{time.perf_counter() - started:.1f} s, peak memory {peak:.2f} GiB", file=sys.stderr)
-    if args.check or args.audit:
-        for failure in failures:
-            print(f"{PROG}: {failure}", file=sys.stderr)
-        verdict = f"{len(failures)} disagree" if failures else "every verdict and every count is as stated"
-        print(f"check: {verdict}", file=sys.stderr)
-        return 1 if failures else 0
-    return 0
+        return _listing()
+    checked = args.check or args.audit
+    return Work(
+        _sections(args),
+        strict=checked,
+        remark=lambda: f", peak memory {peak_memory_bytes() / 2**30:.2f} GiB",
+        verdict="every verdict and every count is as stated" if checked else "",
+    )
 
 
-def plan(args: argparse.Namespace) -> Iterator[Section]:
-    """The sections that ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
+def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.compare or args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset and --grid")
@@ -167,9 +159,7 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
 
     def sections():
         for case in cases:
-            measured = measure(
-                case.config, case.lengths, counters, device=args.device, label=case.name, ledger=case.ledger
-            )
+            measured = measure(case, counters, device=args.device, causes=True)
             yield from entries.sections(case.name, measured, f"{case.name}{changed}: ledger")
         if args.columns:
             heading = f"{', '.join(case.name for case in cases)}{changed}"
@@ -210,6 +200,8 @@ def _grid(text, number, counters, args, given) -> list[Section]:
 
 
 def _listing() -> str:
+    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in having("grid").values())
+    grids = f"{', '.join(others)} or {last}"
     return "\n".join(
         [
             "tables    " + ", ".join(tables.names()),
@@ -218,7 +210,7 @@ def _listing() -> str:
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
             "columns   " + ", ".join(accounts.ACCOUNTS),
-            "grids     K, E, D (MoA), h, d_h, g (MHA) or h, s, r, d_h, g (MoH), with d_m, T, S, B",
+            f"grids     {grids}, with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]
     )

@@ -1,16 +1,17 @@
 """``bench.macs --audit``: every spelling on every device under every counter, and the cause of each difference."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import tee
 from typing import Any
 
 import torch
 
+from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_line, one_thread
-from headcount.bench.readings import LONGEST, Explained, Readings, as_record, read
-from headcount.bench.render import Row, Section
 from headcount.bench.spellings import catalog
 from headcount.bench.spellings.catalog import SPELLINGS, Spelling
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 
 ABOUT = (
     "Each line is one way of writing a layer. Right: our count less the closed form. Counters: reading less the closed "
@@ -18,72 +19,33 @@ ABOUT = (
 )
 
 
+@dataclass(frozen=True)
+class Cells:
+    """A spelling on a device under every counter; where it could not be recorded ``failed`` says why, and ``ours``
+    whether the layer runs without us."""
+
+    spelling: Spelling
+    device: str
+    found: Readings | None = None
+    failed: str | None = None
+    ours: bool = False
+
+
 def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
     """The matrix of spellings and counters, then the causes of all cells that are not 0."""
-    cells: list[tuple[Spelling, str, Explained]] = []
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
-    sizes = f"B={catalog.B} T={catalog.T} S={catalog.S} d_m={catalog.D_MODEL}, h={catalog.HEADS} g={catalog.KV_HEADS}"
-    experts = f"E={catalog.EXPERTS} K={catalog.TOP_K} D={catalog.WIDTH} V={catalog.VOCABULARY}"
-    matrix = Table(
-        "audit",
-        "audit: reading less exact",
-        [
-            Column("spelling", "spelling", width=24),
-            Column("written", "written with", width=44),
-            Column("device", "device", width=6),
-            Column("exact", "MACs\nexact", kind="int", width=9),
-            Column("right", "right", width=6, align="right"),
-            *(Column(name, name.replace("-", "\n"), width=9, align="right") for name in counters),
-        ],
-        notes_above=[f"Sizes: {sizes}, {experts}.", ABOUT],
-        note_column="spelling",
-    )
-    yield Section(matrix, _matrix(counters, devices, cells))
-    yield Section(_causes_table(), _causes(cells))
+    # Either table may be read first: what one has not come to is kept for it.
+    for_matrix, for_causes = tee(_cells(spelling, where, counters) for spelling in SPELLINGS for where in devices)
+    yield Section(_matrix_table(counters), (_row(cells, counters) for cells in for_matrix))
+    yield Section(_causes_table(), _causes(for_causes))
 
 
-def _matrix(counters, devices, cells) -> Iterator[Row]:
-    for spelling in SPELLINGS:
-        for device in devices:
-            yield _row(spelling, device, counters, cells)
-
-
-def _row(spelling: Spelling, device: str, counters: Sequence[str], cells: list) -> Row:
-    exact = spelling.exact.macs
-    values: dict[str, Any] = {"spelling": spelling.name, "written": spelling.written, "device": device, "exact": exact}
+def _cells(spelling: Spelling, device: str, counters: Sequence[str]) -> Cells:
     try:
-        found = _read(spelling, device, counters)
+        return Cells(spelling, device, _read(spelling, device, counters))
     except Exception as error:
         reason = f"failed: {one_line(type(error).__name__, str(error))[:LONGEST]}"
-        record = {"spelling": spelling.name, "device": device, "exact": exact, "failed": reason}
-        columns = dict.fromkeys(("right", *counters), "failed")
-        records = [{**record, "counter": name} for name in ("right", *counters)]
-        # A layer that runs without us is our failure, not the device's.
-        failures = [f"{spelling.name} on {device}: {reason}"] if _runs(spelling, device) else []
-        return Row({**values, **columns}, notes=[reason], records=records, failures=failures)
-    failures, notes, records = [], [], []
-    if found.right.macs != exact:
-        failures.append(f"{spelling.name} on {device}: the right count is {found.right.macs:,}, exact {exact:,}")
-    values["right"] = f"{found.right.macs - exact:+,}" if found.right.macs != exact else "0"
-    records.append(
-        {"spelling": spelling.name, "device": device, "exact": exact, "counter": "right", "macs": found.right.macs}
-    )
-    for cell in found.counters:
-        cells.append((spelling, device, cell))
-        records.append(
-            {"spelling": spelling.name, "device": device, "exact": exact, **as_record(cell)},
-        )
-        if cell.failed:
-            values[cell.counter] = "failed"
-            notes.append(f"{cell.counter} failed: {cell.failed[:LONGEST]}")
-        else:
-            values[cell.counter] = f"{cell.difference:+,}" if cell.difference else "0"
-        if not cell.explained:
-            failures.append(
-                f"{spelling.name} on {device}: {cell.counter} reads {cell.macs:,}, its rules predict "
-                f"{cell.explanation.predicted_macs:,}"
-            )
-    return Row(values, notes=notes, records=records, failures=failures)
+        return Cells(spelling, device, failed=reason, ours=_runs(spelling, device))
 
 
 def _read(spelling: Spelling, device: str, counters: Sequence[str]) -> Readings:
@@ -100,6 +62,53 @@ def _runs(spelling: Spelling, device: str) -> bool:
     except Exception:
         return False
     return True
+
+
+def _matrix_table(counters: Sequence[str]) -> Table:
+    sizes = f"B={catalog.B} T={catalog.T} S={catalog.S} d_m={catalog.D_MODEL}, h={catalog.HEADS} g={catalog.KV_HEADS}"
+    experts = f"E={catalog.EXPERTS} K={catalog.TOP_K} D={catalog.WIDTH} V={catalog.VOCABULARY}"
+    return Table(
+        "audit",
+        "audit: reading less exact",
+        [
+            Column("spelling", "spelling", width=24),
+            Column("written", "written with", width=44),
+            Column("device", "device", width=6),
+            Column("exact", "MACs\nexact", kind="int", width=9),
+            Column("right", "right", width=6, align="right"),
+            *(Column(name, name.replace("-", "\n"), width=9, align="right") for name in counters),
+        ],
+        notes_above=[f"Sizes: {sizes}, {experts}.", ABOUT],
+        note_column="spelling",
+    )
+
+
+def _row(cells: Cells, counters: Sequence[str]) -> Row:
+    spelling, device, found = cells.spelling, cells.device, cells.found
+    exact = spelling.exact.macs
+    place = {"spelling": spelling.name, "device": device, "exact": exact}
+    values: dict[str, Any] = {**place, "written": spelling.written}
+    if found is None:
+        values |= dict.fromkeys(("right", *counters), "failed")
+        records = [{**place, "failed": cells.failed, "counter": name} for name in ("right", *counters)]
+        # A layer that runs without us is our failure, not the device's.
+        failures = [f"{spelling.name} on {device}: {cells.failed}"] if cells.ours else []
+        return Row(values, notes=[cells.failed], records=records, failures=failures)
+    failures, notes = [], []
+    if found.right.macs != exact:
+        failures.append(f"{spelling.name} on {device}: the right count is {found.right.macs:,}, exact {exact:,}")
+    values["right"] = f"{found.right.macs - exact:+,}" if found.right.macs != exact else "0"
+    records = [{**place, "counter": "right", "macs": found.right.macs}]
+    for cell in found.counters:
+        records.append({**place, **as_record(cell)})
+        if cell.reason:
+            values[cell.counter] = "failed"
+            notes.append(f"{cell.counter} failed: {cell.reason[:LONGEST]}")
+        else:
+            values[cell.counter] = f"{cell.difference:+,}" if cell.difference else "0"
+        if not cell.agrees:
+            failures.append(f"{spelling.name} on {device}: {cell.counter} {cell.disagreement}")
+    return Row(values, notes=notes, records=records, failures=failures)
 
 
 def _causes_table() -> Table:
@@ -120,13 +129,13 @@ def _causes_table() -> Table:
     )
 
 
-def _causes(cells: list[tuple[Spelling, str, Explained]]) -> Iterator[Row]:
-    """Read after the matrix, whose rows fill ``cells``."""
+def _causes(cells: Iterable[Cells]) -> Iterator[Row]:
     groups: dict[tuple, list[str]] = {}
-    for spelling, device, cell in cells:
-        if cell.explanation and cell.explanation.causes:
-            key = (cell.counter, cell.difference, cell.explanation)
-            groups.setdefault(key, []).append(f"{spelling.name} {device}")
+    for one in cells:
+        for cell in one.found.counters if one.found else ():
+            if cell.explanation and cell.explanation.causes:
+                key = (cell.counter, cell.difference, cell.explanation)
+                groups.setdefault(key, []).append(f"{one.spelling.name} {one.device}")
     for (counter, difference, explanation), names in groups.items():
         first = True
         for cause in explanation.causes:

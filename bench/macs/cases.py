@@ -55,7 +55,7 @@ class ModuleCase:
 def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
     """The module that ``spec`` builds, counted. Raises UsageError and CounterError as macs.module.count does."""
     answer = module.count(spec, dict(sizes), [])
-    products = [Entry(e["path"], e["kind"], e["dims"], times=e["times"]) for e in answer["ledger"]]
+    products = Ledger.from_records(answer["ledger"])
     # A weight without an operation of its own: whichever product uses it is counted above.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in answer["params"]]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
@@ -83,7 +83,7 @@ def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None
     counters the other side is read by."""
     if isinstance(case, ModuleCase):
         return dict.fromkeys(counters, case.ledger.macs)
-    taken = measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger).counts
+    taken = measure(case, counters, device=device).counts
     return {
         count.counter: count.reason if count.macs is None else count.macs - sum(count.additions.values())
         for count in taken

@@ -7,8 +7,7 @@ from typing import Any
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, statement, values
 from headcount.bench.case import Case, describe_input
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 
 IDEAL = "_ideal"
 """What the key of a column ends in that is of the ideal form."""

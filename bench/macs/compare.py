@@ -9,8 +9,7 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import ModuleCase
 from headcount.bench.macs.turning import Turn, turns
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 from headcount.formulas.published import tables

@@ -1,13 +1,13 @@
 """One model in detail: its ledger per module and kind, and how each counter's reading comes about."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import describe_input
-from headcount.bench.measure import Measurement
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.contractions.rows import sizes
+from headcount.bench.measure import Measurement, as_records
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
 SHARE = Column("share", "share", unit="%", kind="fixed", scale=1, digits=2)
@@ -22,6 +22,9 @@ ABOUT = (
     "MACs: multiply-accumulates of one forward pass. Elements: outputs of an operation without any. A * stands for "
     "the index of a repeated layer, all repetitions together."
 )
+
+
+CAUSES = "the calls that make each difference"
 
 
 def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
@@ -41,7 +44,8 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     failures = measured.disagreements(name)
     total = measured.ledger.macs
     rows = [_entry_row(entry, total) for entry in measured.ledger] + [_total_row(measured.ledger, total, sizes="")]
-    rows[0] = Row(rows[0].values, records=as_records(name, measured), failures=failures)
+    records = as_records(name, measured)
+    rows[0] = Row(rows[0].values, records=records, failures=failures)
     yield Section(entries, rows, below=list(failures))
 
     kinds = dict.fromkeys(entry.kind for entry in measured.ledger)
@@ -49,15 +53,14 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind", width=13), *COSTS]), by_kind)
     if measured.counts:
         yield _counter_section(name, measured)
+    causes = [record for record in records if record.get("causes")]
+    if causes:
+        yield causes_section(f"{name}-causes", f"{name}: {CAUSES}", causes)
 
 
-def _sizes(entry: Entry) -> str:
-    sizes = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
-    return f"{entry.times} x {sizes}" if entry.times != 1 else sizes
-
-
-def _share(macs: int, total: int) -> Fraction:
-    return Fraction(100 * macs, total)
+def share(macs: int, total: int) -> Fraction | None:
+    """A part of all multiply-accumulates in percent; None where there are none."""
+    return Fraction(100 * macs, total) if total else None
 
 
 def _entry_row(entry: Entry, total: int) -> Row:
@@ -66,9 +69,9 @@ def _entry_row(entry: Entry, total: int) -> Row:
         {
             "path": entry.path or "(model)",
             "kind": entry.kind,
-            "sizes": _sizes(entry),
+            "sizes": sizes(entry),
             "macs": entry.macs,
-            "share": _share(entry.macs, total) if contraction else None,
+            "share": share(entry.macs, total) if contraction else None,
             "elements": None if contraction else entry.size,
             "params": entry.params,
             "active_params": entry.active_params,
@@ -83,7 +86,7 @@ def _kind_row(kind: str, ledger: Ledger, total: int) -> Row:
         {
             "path": kind,
             "macs": part.macs,
-            "share": _share(part.macs, total) if contraction else None,
+            "share": share(part.macs, total) if contraction else None,
             "elements": None if contraction else sum(entry.size for entry in part),
             "params": part.params,
             "active_params": part.active_params,
@@ -98,7 +101,7 @@ def _total_row(ledger: Ledger, total: int, **blank: str) -> Row:
             "kind": "",
             **blank,
             "macs": ledger.macs,
-            "share": _share(ledger.macs, total),
+            "share": share(ledger.macs, total),
             "elements": sum(entry.size for entry in ledger if entry.kind not in MAC_KINDS),
             "params": ledger.params,
             "active_params": ledger.active_params,
@@ -137,3 +140,24 @@ def _count_row(count, exact: int) -> Row:
         },
         notes=[text for text in (count.reason, count.why_there) if text],
     )
+
+
+def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]]) -> Section:
+    """The causes of each counter's difference, from the records of its counts."""
+    layout = Table(
+        name,
+        heading,
+        [
+            Column("counter", "counter", width=15),
+            Column("macs", "MACs", kind="int", sign=True, width=18),
+            Column("what", "what", width=12),
+            Column("name", "call", width=60),
+            Column("calls", "calls", kind="int"),
+            Column("place", "place in the tool's source", width=36),
+        ],
+    )
+    rows = []
+    for count in counts:
+        for position, cause in enumerate(count["causes"]):
+            rows.append(Row({**cause, "counter": "" if position else count["counter"]}))
+    return Section(layout, rows)

@@ -2,59 +2,24 @@
 
 import itertools
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.measure import Measurement, measure
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
-from headcount.formulas import conventions, mha, moa
+from headcount.bench.measure import as_records, measure
+from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.variants.variant import Printed, Variant, having
+from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
-from headcount.models.configs.base import AttentionConfig, ConfigError
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.configs.registry import ATTENTIONS
 
-LENGTHS = {"B": "batch_size", "T": "tgt_len", "S": "src_len"}
 DEFAULT_D_MODEL = 512
 
 
-@dataclass(frozen=True)
-class Variant:
-    """An attention that grids know: the letters that choose it, and its printed equation.
-
-    ``equation`` gives the printed cost of one sequence, None where the paper's form does not apply; None for a
-    paper without one. ``may_be_zero`` are letters that may be 0. ``label`` is how a message names the grid.
-    """
-
-    name: str
-    letters: tuple[str, ...]
-    required: tuple[str, ...]
-    label: str
-    equation_name: str = ""
-    equation: Callable[[Any, int, int], int | None] | None = None
-    may_be_zero: tuple[str, ...] = ()
-
-
-def _eq18(config, T: int, S: int) -> int | None:
-    return moa.macs_eq18(T=T, K=config.top_k, D=config.head_dim, d_m=config.d_model) if T == S else None
-
-
-def _eq19(config, T: int, S: int) -> int | None:
-    plain = config.num_heads * config.head_dim == config.d_model and config.num_kv_heads == config.num_heads
-    return mha.macs_eq19(T=T, d_m=config.d_model) if T == S and plain else None
-
-
-VARIANTS = (
-    Variant("moa", ("K", "E", "D"), ("K", "E", "D"), "MoA", "Eq. 18", _eq18),
-    Variant("mha", ("h", "d_h", "g"), ("h",), "MHA", "Eq. 19", _eq19),
-    Variant("moh", ("h", "s", "r", "d_h", "g"), ("h", "s", "r"), "MoH", may_be_zero=("s", "r")),
-)
 COMMON = ("d_m", "T", "S", "B")
 
 
@@ -76,29 +41,30 @@ def parse(text: str) -> Grid:
     Raises UsageError with the valid keys, for a key, a value or a file that cannot be used.
     """
     values = _read_toml(Path(text)) if text.endswith(".toml") else _read_words(text)
-    letters = {letter for variant in VARIANTS for letter in variant.letters} | set(COMMON)
+    variants = list(having("grid").values())
+    letters = {letter for variant in variants for letter in variant.grid.letters} | set(COMMON)
     for key in values:
         if key not in letters:
-            choices = " or ".join(", ".join(variant.letters) for variant in VARIANTS)
+            choices = " or ".join(", ".join(variant.grid.letters) for variant in variants)
             raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}")
     own = set(values) - set(COMMON)
     # the first that has every letter: what s and r are not given for is MHA
-    variant = next((variant for variant in VARIANTS if own and own <= set(variant.letters)), None)
+    variant = next((variant for variant in variants if own and own <= set(variant.grid.letters)), None)
     if variant is None:
-        kinds = " or of ".join(f"{variant.label} ({', '.join(variant.letters)})" for variant in VARIANTS)
+        kinds = " or of ".join(f"{variant.label} ({', '.join(variant.grid.letters)})" for variant in variants)
         raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)} beside them")
     for key, sizes in values.items():
-        least = 0 if key in variant.may_be_zero else 1
+        least = 0 if key in variant.grid.may_be_zero else 1
         if min(sizes) < least:
             raise UsageError(f"grid values must be at least {least}, not {key}={min(sizes)}")
-    missing = [letter for letter in (*variant.required, "T") if letter not in values]
+    missing = [letter for letter in (*variant.grid.required, "T") if letter not in values]
     if missing:
         raise UsageError(f"this grid needs {', '.join(missing)}: '{_example(variant)}'")
     return Grid(variant, values)
 
 
 def _example(variant: Variant) -> str:
-    return " ".join(f"{letter}=8" for letter in variant.required) + " T=10,128"
+    return " ".join(f"{letter}=8" for letter in variant.grid.required) + " T=10,128"
 
 
 def _read_words(text: str) -> dict[str, tuple[int, ...]]:
@@ -113,7 +79,7 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"grid key {key!r} is given twice")
         values[key] = sizes
     if not values:
-        raise UsageError(f"an empty grid; write one as in '{_example(VARIANTS[0])}'")
+        raise UsageError("an empty grid; write one as in 'K=1,2 E=8 D=64 T=10,128'")
     return values
 
 
@@ -135,7 +101,7 @@ def _read_toml(path: Path) -> dict[str, tuple[int, ...]]:
 
 def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
     """The layer at a point; ConfigError where its sizes cannot be built."""
-    fields = ATTENTIONS[variant.name].fields_by_letter
+    fields = variant.config.fields_by_letter
     sizes = {fields[letter]: size for letter, size in point.items() if letter in fields}
     config = make_config({"attention": variant.name, "d_model": DEFAULT_D_MODEL, **sizes})
     lengths = {"batch_size": point.get("B", 1), "tgt_len": point["T"], "src_len": point.get("S", point["T"])}
@@ -156,7 +122,7 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
     return Section(
-        _layout(grid, counters, buildable[0][1].config),
+        _layout(grid, counters, buildable[0][1]),
         (_row(grid.variant, point, case, counters, device) for point, case in buildable),
         below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
         ideal=any(case.ideal for _, case in buildable),
@@ -173,68 +139,77 @@ def omitted(ledger: Ledger) -> dict[str, int]:
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
 
-def _layout(grid: Grid, counters: Sequence[str], config: AttentionConfig) -> Table:
-    routed, printed = grid.variant.name != "mha", grid.variant.equation is not None
+def _layout(grid: Grid, counters: Sequence[str], case: Case) -> Table:
+    printed, routed = grid.variant.printed, bool(grid.variant.config.routing_letters)
+    exact = "= exact" if printed else "MACs\nas released" if case.ideal else "MACs\nexact"
     columns = [
         *(Column(letter, letter, kind="int", width=4) for letter in grid.values),
-        *_equation_columns(grid.variant, routed),
-        Column("macs", "= exact" if printed else "MACs\nas released", kind="int", width=13),
+        *_equation_columns(printed, routed),
+        Column("macs", exact, kind="int", width=13),
         *(Column(name, name.replace("-", "\n"), kind="int", width=13) for name in counters),
-        *([] if printed else [Column("ideal_macs", "MACs\nideal", kind="int", width=13)]),
+        *([Column("ideal_macs", "MACs\nideal", kind="int", width=13)] if case.ideal else []),
         Column("params", "params", kind="int", width=11),
         *([Column("active_params", "params\nactive", kind="int", width=11)] if routed else []),
         Column("eq19", "Eq. 19\nsame d_m", kind="int", width=13),
         Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
         Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
-        *([] if printed else [Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)]),
+        *([Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)] if case.ideal else []),
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
-    biased = "with" if getattr(config, "bias", False) else "without"
+    biased = "with" if getattr(case.config, "bias", False) else "without"
     return Table(
         "grid",
-        f"{ATTENTIONS[grid.variant.name].module}: one layer, {biased} biases",
+        f"{grid.variant.config.module}: one layer, {biased} biases",
         columns,
         notes_above=[
             "; ".join(fixed) + "." if fixed else "Every size is given.",
-            f"B times {grid.variant.equation_name} as printed (S = T), what it leaves out by name, the exact count."
-            if printed
-            else "Exact counts of both forms: every head computed, and no head computed for a token that does not use "
-            "it; the counters read the first, and are checked on both.",
+            _about(printed, case),
         ],
         note_column="to_inner",
     )
 
 
-def _equation_columns(variant: Variant, routed: bool) -> list[Column]:
-    if variant.equation is None:
-        return [Column("router", "of which\nrouters", kind="int", width=11)]
+def _about(printed: Printed | None, case: Case) -> str:
+    if printed:
+        return f"B times {printed.name} as printed (S = T), what it leaves out by name, the exact count."
+    if case.ideal:
+        return (
+            "Exact counts of both forms: every head computed, and no head computed for a token that does not use it; "
+            "the counters read the first, and are checked on both."
+        )
+    return "Exact counts; its paper prints no equation."
+
+
+def _equation_columns(printed: Printed | None, routed: bool) -> list[Column]:
+    if printed is None:
+        return [Column("router", "of which\nrouters", kind="int", width=11)] if routed else []
     return [
-        Column("equation", variant.equation_name, kind="int", width=13),
+        Column("equation", printed.name, kind="int", width=13),
         Column("values", "+ second\nT*S product", kind="int", width=13),
         *([Column("router", "+ router", kind="int", width=11)] if routed else []),
     ]
 
 
 def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence[str], device: str | None) -> Row:
-    config = case.config
-    measured = _measured(case, counters, device)
+    config, dense = case.config, variant.dense(case.config)
+    measured = measure(case, counters, device=device)
     B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
-    printed = variant.equation(config, T, S) if variant.equation else None
+    printed = variant.printed.macs(config, T, S) if variant.printed else None
     equation = None if printed is None else B * printed
     missing = omitted(measured.ledger)
     failures = measured.disagreements(case.name)
     exact = measured.ledger.macs
     if equation is not None and equation + sum(missing.values()) != exact:
-        failures.append(f"{case.name}: {variant.equation_name} and what it leaves out are not the exact count")
+        failures.append(f"{case.name}: {variant.printed.name} and what it leaves out are not the exact count")
     active, ideal, ideal_to_dense = measured.ledger.active_params, None, None
     if case.ideal:
-        ideal = _measured(case.ideal, counters, device)
+        ideal = measure(case.ideal, counters, device=device)
         failures += ideal.disagreements(case.ideal.name)
         active = ideal.ledger.active_params
-        same_heads = {letter: config.letters()[letter] for letter in ("d_m", "h", "d_h", "g")}
-        ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **same_heads).macs)
-    same_width, same_inner = (_dense(config, width, B, T, S) for width in _widths(config))
+        ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **dense.letters()).macs)
+    widths = config.d_model, dense.num_heads * dense.head_dim
+    same_width, same_inner = (mha.layer("", B=B, T=T, S=S, d_m=config.d_model, h=1, d_h=w, g=1).macs for w in widths)
     eq19 = B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None
     values = {
         **point,
@@ -258,16 +233,3 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         facts |= {"form": "ideal"}
         records += as_records(None, ideal, **facts)
     return Row(values, notes=failures, records=records, failures=failures, case=case)
-
-
-def _measured(case: Case, counters: Sequence[str], device: str | None) -> Measurement:
-    return measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger)
-
-
-def _widths(config) -> tuple[int, int]:
-    heads = config.num_heads if hasattr(config, "num_heads") else config.top_k
-    return config.d_model, heads * config.head_dim
-
-
-def _dense(config, inner: int, B: int, T: int, S: int) -> int:
-    return mha.layer("", B=B, T=T, S=S, d_m=config.d_model, h=1, d_h=inner, g=1).macs

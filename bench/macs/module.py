@@ -1,16 +1,14 @@
 """``bench.macs --module``: one module of the user's under every counter. Imports no torch: a child process counts."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Any
 
-from headcount.bench.contractions.rows import cut, folded, merged
-from headcount.bench.counters.reading import CounterError
+from headcount.bench.contractions.rows import cut, folded, merged, sizes
+from headcount.bench.counters.base import CounterError
 from headcount.bench.isolated.ask import ask, settings
-from headcount.bench.macs.entries import SHARE
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
-from headcount.formulas.ledger import Entry, Ledger
+from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
+from headcount.bench.table import Column, Row, Section, Table
+from headcount.formulas.ledger import Ledger
 
 __all__ = ["count", "sections", "settings"]
 
@@ -40,7 +38,7 @@ def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[S
     yield _ledger_section(spec, answer, depth)
     if answer["counters"]:
         yield _counters_section(answer)
-        yield _causes_section(answer)
+        yield causes_section("module-causes", CAUSES, answer["counters"])
     uncounted = [line for line in answer["audit"] if line["state"] == "unknown"]
     if uncounted:
         layout = Table("uncounted", "operations that nobody knows", [Column("text", "operation", width=60)])
@@ -51,7 +49,7 @@ BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "s
 
 
 def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Section:
-    measured = Ledger(tuple(_entry(record) for record in answer["ledger"]))
+    measured = Ledger.from_records(answer["ledger"])
     params: dict[str, int] = {}
     for parameter in answer["params"]:
         path = cut(folded(parameter["path"]), depth)
@@ -67,9 +65,9 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
             {
                 "path": entry.path or "(model)",
                 "kind": entry.kind,
-                "sizes": "" if depth is not None else _sizes(entry),
+                "sizes": "" if depth is not None else sizes(entry),
                 "macs": entry.macs,
-                "share": Fraction(100 * entry.macs, measured.macs) if measured.macs else None,
+                "share": share(entry.macs, measured.macs),
                 "params": params.pop(entry.path, None),
             }
         )
@@ -104,15 +102,6 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
     return Section(layout, out, below=below, facts=facts)
 
 
-def _entry(record: dict[str, Any]) -> Entry:
-    return Entry(record["path"], record["kind"], record["dims"], times=record["times"])
-
-
-def _sizes(entry: Entry) -> str:
-    sizes = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
-    return f"{entry.times} x {sizes}" if entry.times != 1 else sizes
-
-
 def _counters_section(answer: dict[str, Any]) -> Section:
     layout = Table(
         "module-counters",
@@ -140,24 +129,4 @@ def _counters_section(answer: dict[str, Any]) -> Section:
             notes.append(f"its rules are unverified for {', '.join(cell['unverified'])}")
         values = {key: cell[key] for key in ("counter", "macs", "difference")}
         rows.append(Row({**values, "explained": verdict}, notes=notes, records=[cell], failures=failures))
-    return Section(layout, rows)
-
-
-def _causes_section(answer: dict[str, Any]) -> Section:
-    layout = Table(
-        "module-causes",
-        "the calls that make each difference",
-        [
-            Column("counter", "counter", width=15),
-            Column("macs", "MACs", kind="int", sign=True, width=18),
-            Column("what", "what", width=12),
-            Column("name", "call", width=60),
-            Column("calls", "calls", kind="int"),
-            Column("place", "place in the tool's source", width=36),
-        ],
-    )
-    rows = []
-    for cell in answer["counters"]:
-        for position, cause in enumerate(cell["causes"]):
-            rows.append(Row({**cause, "counter": "" if position else cell["counter"]}))
     return Section(layout, rows)

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.as_json import ledger_records
 from headcount.bench.contractions.count import UncountedError
+from headcount.bench.counters.readings import Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_thread
 from headcount.bench.isolated.user_code import build, called, load
-from headcount.bench.readings import Readings, as_record, read
 from headcount.bench.trace.modes import tensors_of
 
 META = "meta"
@@ -59,7 +58,7 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
         "device": device,
         "why_not_meta": why,
         "macs": found.right.macs,
-        "ledger": ledger_records(found.right.ledger),
+        "ledger": found.right.ledger.as_records(),
         "params": _params(module),
         "trainable_params": sum(p.numel() for p in module.parameters() if p.requires_grad),
         "counters": [as_record(cell) for cell in found.counters],

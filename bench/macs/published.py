@@ -1,20 +1,18 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.as_json import as_records
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
-from headcount.bench.measure import Measurement, measure
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.measure import Measurement, as_records, measure
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas import moh
 from headcount.formulas.mha import causal_half
 from headcount.formulas.published import columns, tables
 from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import Verdict, judge
+from headcount.formulas.published.verdicts import judge
 
 
 class Printed:
@@ -76,7 +74,7 @@ class Activated(Printed):
     def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
         # a dense model is its own baseline and has no ideal form
         exact, ideal = case.ledger, case.ideal_ledger
-        dense = _baseline(**row.baseline).ledger if row.baseline else exact
+        dense = Case.of(row.baseline.preset, row.baseline.overrides).ledger if row.baseline else exact
         return {
             "trainable_params": params - exact.frozen_params,
             "activated_printed": self.column.printed(row),
@@ -90,10 +88,6 @@ class Activated(Printed):
             "ideal_causal_half_macs": ideal and causal_half(ideal).macs,
             "ideal_active_params": ideal and ideal.active_params,
         }
-
-
-def _baseline(preset: str, **overrides: Any) -> Case:
-    return Case.of(preset, overrides)
 
 
 class Params(Printed):
@@ -125,104 +119,104 @@ ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: ra
 
 def sections(name: str, counters: Sequence[str], device: str | None) -> list[Section]:
     """The table called ``name``; and the vocabularies that its parameter figures imply, where no rule judges them."""
-    return of_table(tables.load(name), counters, device)
+    again = Regenerated(tables.load(name))
+    rows = (again.row(row, again.measured(row, counters, device)) for row in again.cases)
+    return [again.section(counters, rows), *again.vocabularies()]
 
 
-def of_table(table: PublishedTable, counters: Sequence[str], device: str | None) -> list[Section]:
-    """The same of any table."""
-    cases = {row.name: Case.of(row.preset) for row in table.rows}
-    verdicts, printed = judge(table, cases), _printed(table)
+class Regenerated:
+    """A published table with each row's case and verdict, by row name; without counting anything."""
 
-    def rows() -> Iterator[Row]:
-        for row in table.rows:
-            case = cases[row.name]
-            measured = measure(case.config, case.lengths, counters, device=device, label=case.name, ledger=case.ledger)
-            yield _row(table, row, printed, verdicts[row.name], case, measured)
+    def __init__(self, table: PublishedTable) -> None:
+        self.table = table
+        self.cases = {row.name: Case.of(row.preset) for row in table.rows}
+        self.verdicts = judge(table, self.cases)
+        self._typed = {row.name: row for row in table.rows}
+        found = {column.quantity: column for column in table.columns}
+        self._printed = [kind(found[quantity]) for quantity, kind in QUANTITIES.items() if quantity in found]
 
-    facts = {"source": table.source, "place": table.place, "rule": table.rule}
-    ideal = any(case.ideal for case in cases.values())
-    main = Section(_layout(table, printed, cases, counters), rows(), facts=facts, ideal=ideal)
-    params = table.column("params")
-    if params is None or params.judged:
-        return [main]
-    return [main, vocabulary.section(table, cases, {case.config.vocab_size for case in cases.values()})]
+    def measured(self, row: str, counters: Sequence[str], device: str | None) -> Measurement:
+        """The row's model under each of ``counters``."""
+        return measure(self.cases[row], counters, device=device)
 
+    def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
+        """The table, with ``rows`` made by :meth:`row`."""
+        facts = {"source": self.table.source, "place": self.table.place, "rule": self.table.rule}
+        ideal = any(case.ideal for case in self.cases.values())
+        return Section(self._layout(counters), rows, facts=facts, ideal=ideal)
 
-def _printed(table: PublishedTable) -> list[Printed]:
-    """How each quantity of a table stands in it."""
-    found = {column.quantity: column for column in table.columns}
-    return [kind(found[quantity]) for quantity, kind in QUANTITIES.items() if quantity in found]
+    def vocabularies(self) -> list[Section]:
+        """The vocabularies that parameter figures imply; none where a rule judges these, or there are none."""
+        params = self.table.column("params")
+        if params is None or params.judged:
+            return []
+        sizes = {case.config.vocab_size for case in self.cases.values()}
+        return [vocabulary.section(self.table, self.cases, sizes)]
 
+    def row(self, name: str, measured: Measurement) -> Row:
+        """The row called ``name`` with its verdict; it fails where that is not the typed one, or a count is wrong."""
+        row, case, verdict = self._typed[name], self.cases[name], self.verdicts[name]
+        failures = measured.disagreements(row.preset)
+        reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
+        if verdict.status != row.verdict:
+            failures.append(f"{self.table.name}, {name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
+        params = case.ledger.params if measured.counted_params is None else measured.counted_params
+        facts = {key: value for one in self._printed for key, value in one.facts(row, case, params).items()}
+        return Row(
+            values={
+                "row": name,
+                "params": params,
+                "active_params": case.ledger.active_params,
+                "macs": case.ledger.macs,
+                "macs_printed": row.cells.get("macs"),
+                "macs_under_rule": verdict.under_rule,
+                **{key: value for one in self._printed for key, value in one.values(row).items()},
+                **facts,
+                **{count.counter: count.macs for count in measured.counts},
+                "verdict": verdict.status,
+            },
+            notes=[text for text in dict.fromkeys((verdict.because, *reasons, *failures)) if text],
+            records=as_records(
+                row.preset,
+                measured,
+                row=name,
+                macs_printed=row.cells.get("macs"),
+                params_printed=dict(row.cells.get("params", {})),
+                macs_under_rule=verdict.under_rule,
+                # JSON has integers, and exact fractions as text
+                **{key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()},
+                verdict=verdict.status,
+                because=verdict.because,
+                expected_verdict=row.verdict,
+            ),
+            failures=failures,
+            case=case,
+        )
 
-def _layout(table: PublishedTable, printed: Sequence[Printed], cases, counters: Sequence[str]) -> Table:
-    width = max(13, len(f"{max(case.ledger.macs for case in cases.values()):,}"))
-    inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases.values()}))
-    how = "counted" if counters else "exact"
-    sizes = [
-        Column("params", f"params\n{how}", kind="int", width=11),
-        Column("active_params", "params\nactive", kind="int", width=11),
-    ]
-    return Table(
-        table.name,
-        f"{table.name}: {table.title}",
-        [
-            Column("row", "row", width=31),
-            *(column for one in printed for column in one.before()),
-            *next((own for one in printed if (own := one.sizes(how))), sizes),
-            *(column for one in printed for column in one.behind(width)),
-            *(Column(name, name.replace("-", "\n"), kind="int", width=width) for name in counters),
-            Column("verdict", "verdict", width=19),
-        ],
-        notes_above=[
-            f"Source: {table.source}, {table.place}. Input: {inputs}.",
-            f"Rule: {table.rule}",
-            next((one.about for one in printed if one.about), ABOUT),
-        ],
-        note_column="verdict",
-    )
-
-
-def _row(
-    table: PublishedTable,
-    row: columns.Row,
-    printed: Sequence[Printed],
-    verdict: Verdict,
-    case: Case,
-    measured: Measurement,
-) -> Row:
-    failures = measured.disagreements(row.preset)
-    reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
-    if verdict.status != row.verdict:
-        failures.append(f"{table.name}, {row.name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
-    params = case.ledger.params if measured.counted_params is None else measured.counted_params
-    facts = {key: value for one in printed for key, value in one.facts(row, case, params).items()}
-    return Row(
-        values={
-            "row": row.name,
-            "params": params,
-            "active_params": case.ledger.active_params,
-            "macs": case.ledger.macs,
-            "macs_printed": row.cells.get("macs"),
-            "macs_under_rule": verdict.under_rule,
-            **{key: value for one in printed for key, value in one.values(row).items()},
-            **facts,
-            **{count.counter: count.macs for count in measured.counts},
-            "verdict": verdict.status,
-        },
-        notes=[text for text in dict.fromkeys((verdict.because, *reasons, *failures)) if text],
-        records=as_records(
-            row.preset,
-            measured,
-            row=row.name,
-            macs_printed=row.cells.get("macs"),
-            params_printed=dict(row.cells.get("params", {})),
-            macs_under_rule=verdict.under_rule,
-            # JSON has integers, and exact fractions as text
-            **{key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()},
-            verdict=verdict.status,
-            because=verdict.because,
-            expected_verdict=row.verdict,
-        ),
-        failures=failures,
-        case=case,
-    )
+    def _layout(self, counters: Sequence[str]) -> Table:
+        table, printed, cases = self.table, self._printed, self.cases.values()
+        width = max(13, len(f"{max(case.ledger.macs for case in cases):,}"))
+        inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
+        how = "counted" if counters else "exact"
+        sizes = [
+            Column("params", f"params\n{how}", kind="int", width=11),
+            Column("active_params", "params\nactive", kind="int", width=11),
+        ]
+        return Table(
+            table.name,
+            f"{table.name}: {table.title}",
+            [
+                Column("row", "row", width=31),
+                *(column for one in printed for column in one.before()),
+                *next((own for one in printed if (own := one.sizes(how))), sizes),
+                *(column for one in printed for column in one.behind(width)),
+                *(Column(name, name.replace("-", "\n"), kind="int", width=width) for name in counters),
+                Column("verdict", "verdict", width=19),
+            ],
+            notes_above=[
+                f"Source: {table.source}, {table.place}. Input: {inputs}.",
+                f"Rule: {table.rule}",
+                next((one.about for one in printed if one.about), ABOUT),
+            ],
+            note_column="verdict",
+        )

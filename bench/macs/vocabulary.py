@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from headcount.bench.render import Row, Section
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.published.columns import Case
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import common_vocabulary, implied_vocabulary

@@ -15,21 +15,20 @@ match, tokens that cannot be used.
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 
-from headcount.bench.cli import Parser, run
+from headcount.bench.cli import Parser, Work, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.render import FORMATS, Section, emit
-from headcount.bench.table import open_output
+from headcount.bench.render import FORMATS
+from headcount.bench.table import Section
 from headcount.models.configs import presets
 
 PROG = "python -m bench.routing"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.routing."""
-    out = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
     out.add_argument("--checkpoint", metavar="FILE", help="a state dict, as torch.save(model.state_dict(), FILE)")
     out.add_argument("--preset", metavar="NAME", help="the model that the checkpoint is of")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the preset")
@@ -51,13 +50,13 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
-    return run(PROG, lambda: _main(parser().parse_args(argv)))
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command under the name ``prog``; its exit code."""
+    return serve(prog, parser(prog), plan, argv)
 
 
-def _main(args: argparse.Namespace) -> int:
-    started = time.perf_counter()
+def plan(args: argparse.Namespace) -> Work:
+    """What ``args`` asks for, recorded, and drawn where a plot is asked for, before it is printed."""
     for name in ("top", "least"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} must be at least 1, not {getattr(args, name)}")
@@ -66,10 +65,7 @@ def _main(args: argparse.Namespace) -> int:
         from headcount.bench.routing import plot as routing_plot
 
         routing_plot.save(layers, args.plot)
-    with open_output(args.out) as stream:
-        emit(sections, args.format, stream)
-    print(f"{time.perf_counter() - started:.1f} s", file=sys.stderr)
-    return 0
+    return Work(sections)
 
 
 def _given(args) -> tuple[list[Section], dict]:

@@ -18,7 +18,7 @@ def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
     for name, layer in layers.items():
         percent = sorted((float(100 * value) for value in layer.shares), reverse=True)
         axes.plot(range(1, len(percent) + 1), percent, marker=".", label=name)
-    units = {"expert": "experts", "head": "routed heads"}[next(iter(layers.values())).unit]
+    units = next(iter(layers.values())).routed.units
     axes.set_xlabel(f"{units}, the most used first")
     axes.set_ylabel("share of all choices in %")
     axes.set_ylim(bottom=0)

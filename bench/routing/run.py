@@ -10,10 +10,10 @@ from torch import nn
 from headcount.bench.case import attention_form, ideal_form
 from headcount.bench.errors import UsageError
 from headcount.bench.routing.stats import LayerRouting
+from headcount.bench.variants.variant import having, variant
 from headcount.models import losses
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError, ModelConfig
-from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.configs.presets import PRESETS
 
 SEPARATOR = "|"
@@ -83,9 +83,8 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
 
 def _taking_tokens() -> list[str]:
     """The presets that route tokens of a vocabulary."""
-    return [
-        name for name, fields in PRESETS.items() if fields["attention"] in ("moa", "moh") and "vocab_size" in fields
-    ]
+    routed = having("routed")
+    return [name for name, fields in PRESETS.items() if fields["attention"] in routed and "vocab_size" in fields]
 
 
 def _example(where: str, line: str, config: ModelConfig) -> Example:
@@ -136,18 +135,16 @@ def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
 
 
 def _empty(path: str, module: nn.Module) -> LayerRouting:
-    sizes = path, module.router.num_experts, module.config.top_k
-    if isinstance(module.config, MixtureOfHeadAttentionConfig):
-        return LayerRouting(*sizes, num_shared=module.config.num_shared_heads, unit="head")
-    return LayerRouting(*sizes)
+    config, routed = module.config, variant(module.config.variant).routed
+    return LayerRouting(path, routed, module.router.num_experts, config.top_k, num_shared=routed.shared(config))
 
 
 def row_macs(config, tgt_len: int, src_len: int) -> Fraction:
-    """MACs that one expert spends on one token: the ledger's entries that are done for each of the K.
+    """MACs that one expert, or head, spends on one token: the ledger's entries that are done for each that is used.
 
-    For MoH a head's, of the k that a token uses, in the form that skips the others.
+    In the form that skips the others, where there is one.
     """
     form = attention_form(ideal_form(config) or config)("", B=1, T=tgt_len, S=src_len)
-    # the letter of those that a token uses, and how many they are
-    used = ("k", config.num_active_heads) if isinstance(config, MixtureOfHeadAttentionConfig) else ("K", config.top_k)
-    return Fraction(sum(entry.macs for entry in form if used[0] in entry.dims), tgt_len * used[1])
+    routed = variant(config.variant).routed
+    done = sum(entry.macs for entry in form if routed.used in entry.dims)
+    return Fraction(done, tgt_len * routed.active(config))

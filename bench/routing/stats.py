@@ -5,22 +5,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from headcount.bench.variants.variant import Routed
+
 
 @dataclass
 class LayerRouting:
     """One routed layer: how often each expert took each token, and the MACs that it executed.
 
-    ``chosen[e][token]``: times that expert e was among the K of a token; ``tokens``: positions routed. A MoH
-    layer's experts are its routed heads; ``num_shared`` heads before them take every token, and ``unit`` is
-    ``head``.
+    ``chosen[e][token]``: times that expert e was among the K of a token; ``tokens``: positions routed. ``routed``
+    says what an expert is; ``num_shared`` of the kind stand before them and take every token.
     """
 
     path: str
+    routed: Routed
     num_experts: int
     top_k: int
     chosen: list[Counter] = field(default_factory=list)
     num_shared: int = 0
-    unit: str = "expert"
     tokens: int = 0
     every_token_macs: Fraction = Fraction(0)
     """Multiply-accumulates of an expert that takes every token."""
@@ -39,6 +40,11 @@ class LayerRouting:
             for expert in selected:
                 self.chosen[expert][token] += 1
                 self.expert_macs[expert] += row_macs
+
+    @property
+    def unit(self) -> str:
+        """What a token chooses, in one word."""
+        return self.routed.unit
 
     @property
     def counts(self) -> list[int]:

@@ -3,44 +3,31 @@
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from headcount.bench.render import Row, Section
-from headcount.bench.routing import task as task
+from headcount.bench.routing import task
 from headcount.bench.routing.example import EXAMPLES, label, statement
 from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
 from headcount.bench.routing.task import Outcome
-from headcount.bench.table import Column, Table
+from headcount.bench.table import Column, Row, Section, Table
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
-SHARE = {
-    "expert": "A share is an expert's part of all choices of its layer; every token makes K of them. Balanced is "
-    "100 / E.",
-    "head": "A share is a routed head's part of all choices of its layer; every token makes r of them, and uses the s "
-    "shared heads besides. Balanced is 100 / (h - s).",
-}
-EXECUTED = {
-    "expert": "MACs: the query and output projection and the core of the tokens that chose the expert.",
-    "head": "MACs: the query and output projection and the core of the tokens that use the head, as where the others "
-    "are skipped; the released code does those of every token. Queries that a query_norm router needs of every head "
-    "are left out. Heads are numbered from 0, the shared ones first.",
-}
 
 
 def layer_section(layers: Sequence[LayerRouting]) -> Section:
     """One row for each routed layer: its experts' shares, sorted (Figures 3-4)."""
-    unit = layers[0].unit
-    heads = [Column("heads", "routed\nheads", kind="int"), Column("shared", "shared\nheads", kind="int")]
+    routed = layers[0].routed
+    shared = [Column("heads", "routed\nheads", kind="int"), Column("shared", "shared\nheads", kind="int")]
     table = Table(
         "routing",
-        f"Shares of tokens per {unit}",
+        f"Shares of tokens per {routed.unit}",
         [
             Column("layer", "layer", width=32),
             Column("tokens", "tokens", kind="int", width=8),
-            *(heads if unit == "head" else []),
+            *(shared if "s" in routed.sizes else []),
             Column("largest", "largest\nshare", **PERCENT),
             Column("smallest", "smallest\nshare", **PERCENT),
             Column("sorted", "shares in %, sorted", width=40),
         ],
-        notes_above=[SHARE[unit]],
+        notes_above=[routed.shares],
     )
     return Section(table, [_layer_row(layer) for layer in layers])
 
@@ -57,7 +44,7 @@ def _layer_row(layer: LayerRouting) -> Row:
         "sorted": " ".join(f"{float(value):.1f}" for value in percent),
     }
     record = {"layer": layer.path, "tokens": layer.tokens, "top_k": layer.top_k, "tokens_per_expert": layer.counts}
-    if layer.unit == "head":
+    if "s" in layer.routed.sizes:
         record["num_shared_heads"] = layer.num_shared
     return Row(values, records=[record])
 
@@ -73,7 +60,7 @@ def expert_section(
 
     With ``class_of`` also the class of tokens that it is for, by PMI.
     """
-    unit = layers[0].unit
+    routed, unit = layers[0].routed, layers[0].unit
     classes = [
         Column("class", "class of\nhighest PMI"),
         Column("class_pmi", "PMI of\nthe class", kind="fixed", digits=2),
@@ -87,13 +74,13 @@ def expert_section(
             Column(unit, unit, kind="int"),
             Column("count", "tokens", kind="int", width=8),
             Column("share", "share", **PERCENT),
-            Column("macs", "executed\nMACs" if unit == "expert" else "MACs\nideal", kind="int", width=13),
-            *(released if unit == "head" else []),
+            Column("macs", "MACs\nideal" if routed.released else "executed\nMACs", kind="int", width=13),
+            *(released if routed.released else []),
             *(classes if class_of else []),
             Column("tokens", f"tokens of highest PMI, of those with at least {least} choices", width=40),
         ],
         notes_above=[
-            f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144. {EXECUTED[unit]}"
+            f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144. {routed.executed}"
         ],
     )
     rows = [row for layer in layers for row in _expert_rows(layer, top, least, name_of, class_of)]
@@ -124,7 +111,7 @@ def _expert_rows(layer, top, least, name_of, class_of) -> Iterator[Row]:
         }
         record = {key: values[key] for key in ("layer", layer.unit, "count", "macs", "class")}
         record["top_tokens"] = [[token, float(value)] for token, value in best[expert]]
-        if layer.unit == "head":
+        if "s" in layer.routed.sizes:
             record["shared"] = False
         yield Row(values, records=[record])
 
@@ -149,7 +136,7 @@ def _specialists(layer: LayerRouting, class_of) -> str:
     for expert, (name, value) in enumerate(_classes(layer, class_of), layer.num_shared):
         if value is not None and value >= SPECIALISED:
             found.setdefault(name, []).append(expert)
-    number, units = sum(map(len, found.values())), {"expert": "experts", "head": "routed heads"}[layer.unit]
+    number, units = sum(map(len, found.values())), layer.routed.units
     named = "; ".join(f"{name}: {', '.join(map(str, experts))}" for name, experts in sorted(found.items()))
     return (
         f"{number} of {layer.num_experts} {units} specialise: they take a class of tokens at least {SPECIALISED} times "
@@ -205,9 +192,9 @@ def runs_section(name: str, outcomes: Sequence[Outcome]) -> Section:
 
 
 def _sizes(layer: LayerRouting) -> str:
-    if layer.unit == "expert":
-        return f"K = {layer.top_k}, E = {layer.num_experts}"
-    return f"h = {layer.num_shared + layer.num_experts}, s = {layer.num_shared}, r = {layer.top_k}"
+    sizes = {"K": layer.top_k, "E": layer.num_experts, "s": layer.num_shared, "r": layer.top_k}
+    sizes["h"] = layer.num_shared + layer.num_experts
+    return ", ".join(f"{letter} = {sizes[letter]}" for letter in layer.routed.sizes)
 
 
 def _run_row(outcome: Outcome) -> Row:

@@ -91,7 +91,6 @@ class Trace:
     args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     out: Any = None
-    versions: Mapping[str, str] = field(default_factory=dict)
 
     def around(self, event: Event) -> Iterator[Event]:
         """The events that contain ``event``, innermost first."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.names import training_flags_kept
 from headcount.bench.trace.recorder import Recorder
-
-TOOLS = ("torch", "ptflops", "fvcore")
 
 
 def record(
@@ -38,7 +36,10 @@ def record(
     """
     kwargs = dict(kwargs or {})
     recorder = Recorder(model)
-    with _mode(model, training), _hooks(model, hooked), torch.random.fork_rng(), torch.set_grad_enabled(backward):
+    flags, hooks = training_flags_kept(model), _hooks(model, hooked)
+    with flags, hooks, torch.random.fork_rng(), torch.set_grad_enabled(backward):
+        if not training:
+            model.eval()
         torch.random.default_generator.manual_seed(seed)
         if backward:
             args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
@@ -49,31 +50,7 @@ def record(
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(tensors_of(out)))
-    trace.versions = versions()
     return trace
-
-
-def versions() -> dict[str, str]:
-    """The installed version of each tool whose behaviour the rules describe."""
-    found = {}
-    for name in TOOLS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-@contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    before = {module: module.training for module in model.modules()}
-    try:
-        if not training:
-            model.eval()
-        yield
-    finally:
-        for module, flag in before.items():
-            module.training = flag
 
 
 @contextmanager

@@ -42,11 +42,16 @@ class Adjustment:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One printed row; ``cells`` holds its texts as printed, by quantity: absent where nothing is printed.
+class Baseline:
+    """The dense model that a routed row is compared with: a preset, and fields of it."""
 
-    ``baseline``: the dense model that a routed row is compared with, as a preset and fields of it.
-    """
+    preset: str
+    overrides: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One printed row; ``cells`` holds its texts as printed, by quantity: absent where nothing is printed."""
 
     name: str
     preset: str
@@ -54,7 +59,7 @@ class Row:
     cells: Mapping[str, Any] = field(default_factory=dict)
     adjust: tuple[Adjustment, ...] = ()
     note: str | None = None
-    baseline: Mapping[str, Any] | None = None
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

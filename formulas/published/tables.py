@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from headcount.formulas.published import columns
-from headcount.formulas.published.columns import Adjustment, Column, Row
+from headcount.formulas.published.columns import Adjustment, Baseline, Column, Row
 
 VERDICTS = ("reproduced", "explained", "no rule", "unexplained", "nothing printed")
 FOLDER = files("headcount.formulas.published")
@@ -78,4 +78,7 @@ def _table(data: Mapping[str, Any]) -> PublishedTable:
 
 
 def _row(*, name, preset, verdict, adjust=(), note=None, baseline=None, **cells) -> Row:
+    if baseline:
+        fields = {field: value for field, value in baseline.items() if field != "preset"}
+        baseline = Baseline(baseline["preset"], fields)
     return Row(name, preset, verdict, cells, tuple(Adjustment(**terms) for terms in adjust), note, baseline)

@@ -34,7 +34,7 @@ def readings(config, point, device="meta"):
     inputs = example_inputs(
         config, {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}, device=device
     )
-    counted = {name: registry.counter(name).count(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
+    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
     return counted, sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.module_tracker import ModuleTracker
 
 from headcount.bench.case import ledger_of, resolve_lengths
-from headcount.bench.counters import registry
+from headcount.bench.counters import base, registry
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 
@@ -69,10 +69,9 @@ def made(case):
 def test_a_reading_is_what_its_rules_predict(name, case, device):
     config, lengths = made(case)
     adapter = registry.counter(name)
-    reading = adapter.count(build(config, device=device), example_inputs(config, lengths, device=device), label=case)
+    reading = adapter.read(build(config, device=device), example_inputs(config, lengths, device=device), label=case)
     ledger = ledger_of(config, lengths)
-    assert reading.macs == adapter.predict(ledger, device)
-    assert reading.macs == ledger.macs + sum(adapter.additions(ledger, device).values())
+    assert reading.macs == base.predict(adapter, ledger, device)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -120,7 +119,7 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case):
 def test_a_module_does_the_contractions_of_its_ledger_entries(case):
     config, lengths = made(case)
     model = build(config, device="meta")
-    cumulative = registry.counter("torch").count(model, example_inputs(config, lengths, device="meta"), label=case)
+    cumulative = registry.counter("torch").read(model, example_inputs(config, lengths, device="meta"), label=case)
     paths = {name for name, _ in model.named_modules()}
     own = dict(cumulative.by_module)
     for path, macs in cumulative.by_module.items():
@@ -184,7 +183,7 @@ def test_doubling_the_length_of_a_counted_model_doubles_or_quadruples_its_terms(
     counted = []
     for length in lengths:
         inputs = example_inputs(config, {"batch_size": 1, field: length}, device="meta")
-        counted.append(registry.counter("torch").count(build(config, device="meta"), inputs, label="moa").macs)
+        counted.append(registry.counter("torch").read(build(config, device="meta"), inputs, label="moa").macs)
     form = ledger_of(config, {"batch_size": 1, field: lengths[0]})
     quadratic = sum(entry.macs for entry in form if entry.kind in ("scores", "values"))
     assert counted[0] == form.macs

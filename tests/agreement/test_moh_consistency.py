@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from headcount.bench.case import ledger_of
-from headcount.bench.counters import registry
+from headcount.bench.counters import base, registry
 from headcount.formulas import moh
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
-from headcount.models.cache import KeyValueCache
 from headcount.models.configs.make import make_config
 
 # (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
@@ -39,7 +38,7 @@ def config_at(point, moh_form, **more):
 def readings(config, point, device="meta"):
     lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
     model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
-    counted = {name: registry.counter(name).count(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
+    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
     return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
 
 
@@ -92,7 +91,7 @@ def test_counted_with_the_parameter_free_router_is_exact(point, moh_form):
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 @pytest.mark.parametrize("point", [p for p in GRID if p["r"] and p["h"] - p["s"] > 1][::23], ids=point_id)
 def test_counted_on_cpu_in_chunks_is_exact(point, router, moh_form, monkeypatch):
-    monkeypatch.setattr("headcount.models.moh.GATHERED_BYTES", 40_000)
+    monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", 40_000)
     counted, _, form = readings(config_at(point, moh_form, router=router), point, "cpu")
     assert counted == dict.fromkeys(registry.NAMES, sum(terms(point, moh_form, router).values()))
     assert form.macs == counted["torch"]
@@ -107,8 +106,8 @@ def test_biased_readings_are_what_the_rules_predict(name, device, router, moh_fo
     config = config_at(point, moh_form, router=router, bias=True)
     lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
     adapter = registry.counter(name)
-    reading = adapter.count(build(config, device=device), example_inputs(config, lengths, device=device), label="moh")
-    assert reading.macs == adapter.predict(ledger_of(config, lengths), device)
+    reading = adapter.read(build(config, device=device), example_inputs(config, lengths, device=device), label="moh")
+    assert reading.macs == base.predict(adapter, ledger_of(config, lengths), device)
 
 
 @pytest.mark.parametrize("moh_form", FORMS)
@@ -129,9 +128,7 @@ class Decoding(torch.nn.Module):
         self.layer, self.batch_size, self.past = layer, batch_size, past
 
     def forward(self, query):
-        config = self.layer.config
-        sizes = (self.batch_size, self.past + 1, config.num_kv_heads, config.head_dim)
-        cache = KeyValueCache(*sizes, device=query.device)
+        cache = self.layer.make_cache(self.batch_size, self.past + 1)
         cache.length = self.past
         return self.layer(query, cache=cache)
 
@@ -146,7 +143,7 @@ def test_a_counted_decode_step_is_exact(name, router, moh_form):
         | dict(router=router, form=moh_form)
     )
     step = Decoding(build(config, device="meta"), B, n)
-    reading = registry.counter(name).count(step, {"query": torch.zeros(B, 1, dm, device="meta")}, label="decode")
+    reading = registry.counter(name).read(step, {"query": torch.zeros(B, 1, dm, device="meta")}, label="decode")
     heads = s + r if moh_form == "ideal" else h
     routers, query = (0, h) if router == "query_norm" else (h - s + s + 2, heads)
     exact = B * (dm * (routers + D * (query + 2 * g + heads)) + 2 * heads * (n + 1) * D)

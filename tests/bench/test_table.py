@@ -11,7 +11,8 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench.errors import EnvironmentMissing, UsageError
-from headcount.bench.table import RENDERERS, Column, Table, open_output, renderer, write_json
+from headcount.bench.render import RENDERERS, open_output, renderer, write_json
+from headcount.bench.table import Column, Table
 
 TABLE = Table(
     "moa-layers",

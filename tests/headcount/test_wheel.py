@@ -172,10 +172,10 @@ def test_stored_measurements_come_with_it(installed, tmp_path):
     assert done.stdout == f"{len(list((ROOT / 'reports').rglob('*.jsonl')))} 0\n"
 
 
-def test_what_writes_the_files_of_a_checkout_says_that_this_is_none(installed, tmp_path):
+def test_there_are_no_generated_files_to_check(installed, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-B", "-m", "headcount", "report"]
+    command = [sys.executable, "-B", "-m", "headcount", "report", "--check"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 3
-    assert done.stderr.startswith("headcount: error: report writes the files of a checkout of the repository")
-    assert done.stderr.count("\n") == 1
+    assert done.returncode == 2
+    assert "--check compares the files of a checkout" in done.stderr and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

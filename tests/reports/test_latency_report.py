@@ -3,7 +3,8 @@
 import pytest
 
 from headcount.bench import records
-from headcount.reports import break_even, latency, results
+from headcount.reports import break_even, latency
+from headcount.reports.facts import Facts
 
 
 def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8K8E128D", kind="cpu", **facts):
@@ -69,61 +70,61 @@ CELL = [
 
 
 @pytest.fixture
-def stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "RECORDS", tmp_path)
-    path = tmp_path / "device" / "r.jsonl"
+def stored(tmp_path):
+    """Stores records, and gives the facts that hold no others."""
 
     def store(*found):
         for one in found:
-            records.append(path, one)
-        return path
+            records.append(tmp_path / "device" / "r.jsonl", one)
+        return Facts(stored=tmp_path)
 
     return store
 
 
 def test_without_records_everything_says_not_measured(stored):
-    for text in (latency.tables("layer"), latency.tables("model"), latency.sentence()):
+    facts = stored()
+    for text in (latency.tables(facts, "layer"), latency.tables(facts, "model"), latency.sentence(facts)):
         assert text.count("not measured: no record of a") == 2
-    assert latency.environments() == "No record is stored."
+    assert latency.environments(facts) == "No record is stored."
 
 
-def test_deleting_a_record_turns_its_section_into_not_measured(stored):
-    path = stored(*CELL)
-    assert "**CPU**: made-up" in latency.tables("layer")
-    assert "**CUDA**: not measured" in latency.tables("layer")
-    path.unlink()
-    assert "**CPU**: not measured" in latency.tables("layer")
+def test_deleting_a_record_turns_its_section_into_not_measured(stored, tmp_path):
+    facts = stored(*CELL)
+    assert "**CPU**: made-up" in latency.tables(facts, "layer")
+    assert "**CUDA**: not measured" in latency.tables(facts, "layer")
+    (tmp_path / "device" / "r.jsonl").unlink()
+    assert "**CPU**: not measured" in latency.tables(facts, "layer")
 
 
 def test_a_cpu_time_never_stands_under_cuda(stored):
-    stored(*CELL)
-    cuda, cpu = latency.tables("layer").split("**CPU**")
+    facts = stored(*CELL)
+    cuda, cpu = latency.tables(facts, "layer").split("**CPU**")
     assert "moa-8K8E128D" not in cuda and "moa-8K8E128D" in cpu
     assert "GPU" not in cpu
 
 
 def test_a_cuda_record_fills_the_cuda_section(stored):
-    stored(*(one | {"environment": record(kind="cuda")["environment"], "gpu_ms": [0.5, 0.5]} for one in CELL))
-    cuda, cpu = latency.tables("layer").split("**CPU**")
+    facts = stored(*(one | {"environment": record(kind="cuda")["environment"], "gpu_ms": [0.5, 0.5]} for one in CELL))
+    cuda, cpu = latency.tables(facts, "layer").split("**CPU**")
     assert "moa-8K8E128D" in cuda and "GPU" in cuda
     assert "not measured" in cpu
 
 
 def test_a_smoke_test_enters_no_document(stored):
-    stored(*(one | {"smoke": True} for one in CELL))
-    assert "**CPU**: not measured" in latency.tables("layer")
+    facts = stored(*(one | {"smoke": True} for one in CELL))
+    assert "**CPU**: not measured" in latency.tables(facts, "layer")
 
 
 def test_the_newest_record_of_a_row_counts(stored):
     later = {**record()["environment"], "time": "2026-02-02T03:04:05+00:00"}
-    stored(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
-    (rows,) = latency.by_device().values()
+    facts = stored(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
+    (rows,) = latency.by_device(facts).values()
     assert [r["wall_ms"] for r in rows] == [[7.0, 7.0]]
 
 
 def test_the_sentence_is_judged_by_the_fastest_arm(stored):
-    stored(*CELL)
-    text = latency.sentence()
+    facts = stored(*CELL)
+    text = latency.sentence(facts)
     assert "| grouped   | 0.25 [0.25, 0.25]" in text
     assert "at most half of `loop`: 1 holds; as fast as MHA: 1 fails." in text
 
@@ -132,18 +133,18 @@ def test_the_sentence_is_judged_by_the_fastest_arm(stored):
     "loop, half", [((4.0, 4.0), "holds"), ((1.5, 1.5), "fails"), ((1.0, 8.0), "no evidence")], ids=str
 )
 def test_half_is_held_failed_or_without_evidence(loop, half, stored):
-    stored(CELL[0], record(implementation="loop", wall=loop), CELL[3])
-    assert f"at most half of `loop`: 1 {half}" in latency.sentence()
+    facts = stored(CELL[0], record(implementation="loop", wall=loop), CELL[3])
+    assert f"at most half of `loop`: 1 {half}" in latency.sentence(facts)
 
 
 def test_a_row_that_was_not_timed_says_why(stored):
-    stored(record(status="out of memory", wall_ms=None, error=None), *CELL[1:])
-    assert "not timed: out of memory" in latency.tables("layer")
+    facts = stored(record(status="out of memory", wall_ms=None, error=None), *CELL[1:])
+    assert "not timed: out of memory" in latency.tables(facts, "layer")
 
 
 def test_environments_name_device_commit_and_command(stored):
-    stored(*CELL)
-    text = latency.environments()
+    facts = stored(*CELL)
+    text = latency.environments(facts)
     assert "made-up" in text and "0123456789" in text and "`python -m bench.latency --record`" in text
 
 
@@ -153,8 +154,8 @@ def ragged(share, ratio):
 
 
 def test_the_break_even_share_lies_between_the_measured_ones(stored):
-    stored(ragged(100, 1.2), ragged(75, 0.9), ragged(50, 0.7))
-    text = break_even.tables()
+    facts = stored(ragged(100, 1.2), ragged(75, 0.9), ragged(50, 0.7))
+    text = break_even.tables(facts)
     assert "1.20 [1.20, 1.20]" in text and "moh-32x64" in text
     assert "83%" in text
 
@@ -174,4 +175,4 @@ def test_where_a_ratio_crosses_1(ratios, expected):
 
 
 def test_without_records_the_break_even_is_not_measured(stored):
-    assert break_even.tables().count("not measured") == 2
+    assert break_even.tables(stored()).count("not measured") == 2

@@ -1,58 +1,60 @@
-"""The report's memory section: values of the command, and sentences that follow them."""
+"""The report's memory section: values of the accounts, and sentences that follow them."""
 
-import json
+from fractions import Fraction
 
-import pytest
+from headcount.reports import memory
+from headcount.reports.facts import Facts
 
-from headcount.reports import memory, results
+NAMES = (*memory.DECODING, *memory.TRAINING)
 
 
 def test_the_reading_follows_the_rows():
-    row = {"layer": "x", "kv_token_bytes": 7, "decode_intensity": 0.5}
-    rows = [row, row | {"layer": "y", "kv_token_bytes": 3, "decode_intensity": 0.25}]
+    row = {"layer": "x", "kv_token_bytes": 7, "decode_intensity": Fraction(1, 2)}
+    rows = [row, row | {"layer": "y", "kv_token_bytes": 3, "decode_intensity": Fraction(1, 4)}]
     text = memory._reading(rows)
     assert "more than 0.50 MACs per byte" in text and "7 bytes of cache in x and 3 in y" in text
+    assert "more than 0.51 MACs" in memory._reading([row | {"decode_intensity": Fraction(501, 1000)}])
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """What the command is asked for; it answers 13 for every value, and 11 for those of ideal forms."""
-    argvs = []
+class Small(Facts):
+    """13 for every account of every layer at 17 and 19 tokens; MoH has an ideal form, of which one is not known."""
 
-    def command(*argv):
-        argvs.append(argv)
-        values = dict.fromkeys(memory.HEADS, 13) | {"decode_intensity": 0.25, "missing": {}}
-        if "--preset" in argv:
-            rows = [{"preset": "p", "form": form, **values} for form in (None, "ideal")]
-            return json.dumps({"tables": [{"name": "p", "rows": []}, {"name": "memory", "rows": rows}]})
-        if "s=2" in " ".join(argv):
-            values |= {"decode_macs_ideal": 11, "peak_training_bytes_ideal": None}
-            values["missing"] = {"peak_training_bytes_ideal": "nobody knows"}
-        rows = [{"point": {"T": t}, "preset": "p", **values} for t in (17, 19)]
-        ideal = [row | {"form": "ideal"} for row in rows if "decode_macs_ideal" in row]
-        return json.dumps({"tables": [{"name": "grid", "rows": rows + ideal}]})
-
-    monkeypatch.setattr(results, "command", command)
-    memory._asked.cache_clear()
-    yield argvs
-    memory._asked.cache_clear()
+    def layer_accounts(self, spec, names):
+        values = dict.fromkeys(names, 13) | {"missing": {}}
+        unknown = {"decode_macs": 11, "peak_training_bytes": None, "missing": {"peak_training_bytes": "nobody knows"}}
+        forms = {"": {}} if "s=2" not in spec else {", as released": {}, ", ideal": unknown}
+        return [{"T": t, "form": form, **values, **own} for t in (17, 19) for form, own in forms.items()]
 
 
-def test_layers_come_from_the_command_routed_heads_in_both_forms(asked):
-    text = memory.layers()
-    forms = len(memory.LAYERS) + sum("s=2" in sizes for sizes in memory.LAYERS.values())
-    assert text.count(" 17 |") == text.count(" 19 |") == forms
-    assert "K=8 E=8 D=128 d_m=512 T=128,1024" in asked[3]
-    rows = {row.split("|")[1].strip(): row for row in text.splitlines() if row.startswith("| MoH")}
-    assert {name: (row.count(" 11 |"), row.count(" – |")) for name, row in rows.items()} == {
-        name: (1, 1) if name.endswith(", ideal") else (0, 0) for name in rows
-    }
-    names = "; ".join(f"{name}, ideal" for name, sizes in memory.LAYERS.items() if "s=2" in sizes)
-    assert f"Dashes, training step, peak bytes of {names}: nobody knows." in text
+def test_layers_stand_by_length_routed_heads_in_both_forms():
+    text = memory.layers(Small())
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " 13 |" in line]
+    routed = [name for name, sizes in memory.LAYERS.items() if "s=2" in sizes]
+    assert [row[1] for row in rows] == ["17"] * (len(rows) // 2) + ["19"] * (len(rows) // 2)
+    assert len(rows) == 2 * (len(memory.LAYERS) + len(routed))
+    ideal = [row for row in rows if row[0].endswith(", ideal")]
+    assert [row[0] for row in ideal] == 2 * [f"{name}, ideal" for name in routed]
+    assert all((row.count("11"), row.count("–")) == (1, 1) for row in ideal)
+    names = "; ".join(f"{name}, ideal" for name in routed)
+    assert f"Dashes, training peak bytes of {names}: nobody knows." in text
 
 
-def test_models_come_from_the_command_by_what_they_generate(asked):
-    text = memory.models()
-    assert text.count("| p, ideal") == 2
-    assert "moa-16K32E256D" in asked[0] and "moh-llama3-8b" in asked[1]
-    assert text.index("128 source tokens") < text.index("2,048 tokens generated")
+def test_a_layer_has_a_row_for_each_form_that_it_has():
+    facts = Facts()
+    dense = facts.layer_accounts("h=5 d_h=3 d_m=15 T=7,11", NAMES)
+    assert [(row["T"], row["form"]) for row in dense] == [(7, ""), (11, "")]
+    assert [row["kv_token_bytes"] for row in dense] == 2 * [2 * 5 * 3 * facts.element_bytes]
+    released, ideal = facts.layer_accounts("h=5 s=1 r=2 d_h=3 d_m=15 T=7", NAMES)
+    assert (released["form"], ideal["form"]) == (", as released", ", ideal")
+    assert released["kv_bytes"] == ideal["kv_bytes"] == 7 * 2 * 5 * 3 * facts.element_bytes
+    # of queries, outputs, scores and values two heads of five are skipped
+    assert released["decode_macs"] - ideal["decode_macs"] == 2 * (2 * 15 * 3 + 2 * 7 * 3)
+
+
+def test_models_are_named_by_form_and_by_what_they_generate():
+    text = memory.models(Facts())
+    heads = [line for line in text.splitlines() if line.startswith("| preset")]
+    assert len(heads) == 2
+    for name in (*memory.TRANSLATION, *memory.LANGUAGE, "moh-llm-s-75, ideal", "moh-llama3-8b, ideal"):
+        assert f"| {name} " in text
+    assert text.index("128 source tokens") < text.index("transformer-big") < text.index("2,048 tokens generated")

@@ -1,13 +1,19 @@
-"""Generated blocks are made from results, and a stale one is found."""
+"""Generated files are made from facts, a stale one is found, and a report that is stopped leaves nothing behind."""
 
+import argparse
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import headcount
+from headcount.bench.errors import UsageError
 from headcount.reports import __main__ as command
-from headcount.reports import blocks, document, readme, results
+from headcount.reports import blocks, document
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,41 +38,100 @@ def test_a_block_that_cannot_be_filled_is_an_error(text, message):
 
 
 @pytest.fixture
-def readme_in(tmp_path, monkeypatch):
-    path = tmp_path / "README.md"
-    path.write_text("<!-- generated: x -->\nold\n<!-- end: x -->\n")
-    (tmp_path / "CONTRIBUTING.md").write_text("no block")
-    monkeypatch.setattr(command, "ROOT", tmp_path)
-    monkeypatch.setattr(command, "GENERATED", tmp_path / "generated")
-    monkeypatch.setattr(document, "text", lambda: "a report")
-    monkeypatch.setattr(readme, "blocks", lambda: {"x": lambda: "new"})
-    return path
+def files(tmp_path):
+    """One file that is as it must be, one that is not, and one that is not there."""
+    texts = {tmp_path / "fresh.md": "a", tmp_path / "stale.md": "b", tmp_path / "generated" / "new.md": "c"}
+    (tmp_path / "fresh.md").write_text("a")
+    (tmp_path / "stale.md").write_text("old")
+    return texts
 
 
-def test_check_names_a_stale_file_and_writes_nothing(readme_in, capsys):
-    before = readme_in.read_text()
-    assert command.main(["--check"]) == 1
+def test_check_names_the_stale_files_and_writes_nothing(files, tmp_path, capsys):
+    assert command.finish(files, check=True, root=tmp_path) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"python -m reports: stale: {name}" for name in ("stale.md", "generated/new.md")
+    ]
+    assert (tmp_path / "stale.md").read_text() == "old" and not (tmp_path / "generated").exists()
+
+
+def test_writing_makes_the_check_pass(files, tmp_path, capsys):
+    assert command.finish(files, check=False, root=tmp_path) == 0
+    assert {path: path.read_text() for path in files} == files
+    assert "fresh" not in capsys.readouterr().err
+    assert command.finish(files, check=True, root=tmp_path) == 0
+
+
+def test_what_cannot_be_written_is_wrong_usage(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="^cannot write .*file/report.md: File exists$"):
+        command.finish({tmp_path / "file" / "report.md": "a"}, check=False, root=tmp_path)
+
+
+def arguments(**given):
+    return argparse.Namespace(**{"check": False, "out": None, **given})
+
+
+def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(document, "begin", lambda facts: None)
+    monkeypatch.setattr(document, "text", lambda facts: "a report")
+    assert command._main(arguments(), None) == 0
+    assert (tmp_path / "headcount-report" / "report.md").read_text() == "a report"
+    assert capsys.readouterr().err == "wrote headcount-report/report.md\n"
+    assert command._main(arguments(out=Path("mine")), None) == 0
+    assert [path.name for path in tmp_path.rglob("*.md")] == ["report.md", "report.md"]
+
+
+@pytest.mark.parametrize("checkout, out", [(None, None), (Path("."), Path("mine"))], ids=["installed", "with --out"])
+def test_only_the_files_of_a_checkout_are_checked(checkout, out, monkeypatch, capsys):
+    monkeypatch.setattr(headcount, "CHECKOUT", checkout)
+    assert command.main(["--check", *(["--out", str(out)] if out else [])]) == 2
     err = capsys.readouterr().err
-    assert "stale: README.md" in err and "stale: generated/report.md" in err
-    assert readme_in.read_text() == before and not (readme_in.parent / "generated").exists()
+    assert err.count("\n") == 1 and "--check compares the files of a checkout" in err
 
 
-def test_writing_makes_the_check_pass(readme_in, capsys):
-    assert command.main([]) == 0
-    assert "new" in readme_in.read_text()
-    assert command.main(["--check"]) == 0
+def running():
+    """The parents of all processes that have not ended."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if state != "Z":
+            parents[int(stat.parent.name)] = int(parent)
+    return parents
 
 
-def test_a_failing_command_is_one_line(capsys, monkeypatch):
-    def fail():
-        results.command("bench.macs", "--preset", "nothing")
+def below(pid):
+    """Every running process below another."""
+    children = {child for child, parent in running().items() if parent == pid}
+    return children.union(*map(below, children))
 
-    monkeypatch.setattr(command, "files", fail)
-    assert command.main([]) == 1
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "exited 2" in err and "unknown preset 'nothing'" in err
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+@pytest.mark.parametrize("group", [True, False], ids=["as from a terminal", "to the one process"])
+@pytest.mark.parametrize("after", [0.7, 4], ids=lambda seconds: f"after {seconds} s")
+def test_an_interrupted_report_ends_with_one_line_and_leaves_no_process(group, after):
+    command = [sys.executable, "-m", "reports", "--check"]
+    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while len(below(started.pid)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers = below(started.pid)
+    assert workers
+    time.sleep(after)
+    (os.killpg if group else os.kill)(started.pid, signal.SIGINT)
+    sent = time.monotonic()
+    # far less than what is left to count takes
+    _, err = started.communicate(timeout=8)
+    assert started.returncode == 130
+    assert err.strip() == "python -m reports: interrupted"
+    while workers & running().keys() and time.monotonic() < sent + 2:
+        time.sleep(0.05)
+    assert not workers & running().keys()
 
 
 def test_every_generated_file_is_fresh():
     done = subprocess.run([sys.executable, "-m", "reports", "--check"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.__main__ import main
 from headcount.bench.budget.candidates import METRICS, costs
-from headcount.bench.budget.families import FAMILIES
 from headcount.bench.budget.front import front, listing
 from headcount.bench.budget.search import Surroundings
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.macs import __main__ as macs
 from headcount.bench.records import append, slug
+from headcount.bench.variants.variant import having
 from headcount.models.configs.presets import PRESETS
 
+FAMILIES = having("search")
 ROOT = Path(__file__).parents[3]
 ALL = ["--apart", "0", "--limit", "0"]
 
@@ -146,7 +147,7 @@ def test_sizes_are_hardware_friendly_unless_any_are_asked_for(capsys):
 
 @pytest.mark.parametrize("variant", ["moa", "mha"])
 def test_any_integers_hold_the_hardware_friendly_sizes(variant):
-    for letter in FAMILIES[variant].letters.values():
+    for letter in FAMILIES[variant].search.letters.values():
         assert set(letter.friendly) <= set(letter.any_size)
 
 

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from headcount.bench.budget import bounds
 from headcount.bench.budget.__main__ import main
 from headcount.bench.budget.candidates import METRICS, candidates
-from headcount.bench.budget.families import FAMILIES
 from headcount.bench.budget.search import Surroundings, search
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import __main__ as macs
+from headcount.bench.variants.variant import having
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
 
+FAMILIES = having("search")
 ROOT = Path(__file__).parents[3]
 SMALL = {"d_model": 13, "d_ff": 5, "vocab_size": 11, "num_layers": 2, "bias": False}
 
@@ -78,7 +79,7 @@ BASES["moh"] = ["moh-llm-s-75", "moh-llama3-8b", "moh-dit-s2-75"]
 @pytest.mark.parametrize("variant, name", [(v, name) for v, names in BASES.items() for name in names])
 def test_candidates_are_exactly_what_can_be_built(variant, name):
     family = FAMILIES[variant]
-    ranges = {letter: range(known.least, 5) for letter, known in family.letters.items()}
+    ranges = {letter: range(known.least, 5) for letter, known in family.search.letters.items()}
     around = Surroundings(family, name, {}, dict(preset(name).lengths))
     found = candidates(family, ranges, around.example, around.given)
     points = {tuple(found.at(i).values()) for i in range(len(found))}

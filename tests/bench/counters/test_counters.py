@@ -1,8 +1,12 @@
 """Each counter's reading is the product that its rules give, on prime sizes."""
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
+from importlib.metadata import version
 from itertools import permutations
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -11,12 +15,14 @@ import torch.nn.functional as F
 from ptflops import get_model_complexity_info
 from torch import nn
 
-from headcount.bench.counters import registry
-from headcount.bench.counters.reading import CounterError
-from headcount.formulas.ledger import Entry, ledger
+from headcount.bench.counters import base, readings, registry
+from headcount.bench.counters.base import CounterError
+from headcount.bench.counters.bills import Bill
+from headcount.formulas.ledger import KINDS, Entry, ledger
 
 B, T, IN, OUT, V = 3, 5, 7, 11, 13
 DEVICES = ("cpu", "meta")
+TOOLS = ("ptflops-pytorch", "ptflops-aten", "fvcore", "torch")
 
 
 class Call(nn.Module):
@@ -103,7 +109,7 @@ CASES = {
 
 def count(name, model, x, label="model"):
     key = "input" if not isinstance(model, Call) else "x"
-    return registry.counter(name).count(model, {key: x}, label=label)
+    return registry.counter(name).read(model, {key: x}, label=label)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -111,7 +117,7 @@ def count(name, model, x, label="model"):
 def test_reading_is_the_product(case, device):
     expected = CASES[case]
     model, x = (part.to(device) for part in expected.make())
-    readings = {name: count(name, model, x) for name in registry.NAMES}
+    readings = {name: count(name, model, x) for name in TOOLS}
     assert {name: reading.macs for name, reading in readings.items()} == {
         "ptflops-pytorch": expected.pytorch + (expected.surplus if device == "meta" else 0),
         "ptflops-aten": expected.aten,
@@ -141,7 +147,7 @@ def test_convolution_in_two_groups(name, expected, device):
     else:
         assert count(name, model, x).macs == expected
         entries = ledger(Entry("", "conv", {"macs": CONV}), Entry("", "bias", {"outputs": CONV_BIAS}))
-        assert registry.counter(name).predict(entries, device) == expected
+        assert base.predict(registry.counter(name), entries, device) == expected
 
 
 def block():
@@ -175,27 +181,58 @@ BLOCK_MACS = 2 * LINEAR + 2 * B * T * T * OUT
 def test_predict_is_the_reading(name, device):
     adapter = registry.counter(name)
     reading = count(name, block().to(device), torch.ones(B, T, IN, device=device))
-    assert adapter.predict(BLOCK_LEDGER, device) == reading.macs
-    if device == adapter.DEFAULT_DEVICE:
-        assert BLOCK_LEDGER.billed(adapter.bills) == reading.macs
+    assert base.predict(adapter, BLOCK_LEDGER, device) == reading.macs
 
 
-@pytest.mark.parametrize("name", registry.NAMES)
-def test_a_kind_without_a_rule_is_an_error(name):
-    with pytest.raises(ValueError, match="^no rule of .* for 'guess' at 'here'$"):
-        registry.counter(name).bills(Entry("here", "guess", {"B": B}))
+def test_a_counter_is_a_file_and_a_line(monkeypatch):
+    """A toy: it bills every product once too often, and each element of a norm seven times."""
+
+    def read(model, inputs, *, label):
+        torch_reads = registry.counter("torch").read(model, inputs, label=label)
+        return replace(torch_reads, counter="toy", macs=2 * torch_reads.macs + 7 * ELEMENTS)
+
+    def bills(trace):
+        products = [
+            Bill(bill.event, {**bill.parts, "again": sum(bill.parts.values())}, "toy", "toy.py:1")
+            for bill in registry.counter("torch").bills(trace)
+        ]
+        norms = [event for event in trace.operations() if event.name == "native_layer_norm"]
+        return products + [Bill(event.index, {"norm": 7 * event.args[0].numel}, "toy", "toy.py:2") for event in norms]
+
+    toy = ModuleType("headcount.bench.counters.toy")
+    vars(toy).update(
+        NAME="toy", DEVICE="meta", VERIFIED={"torch": "0.1"}, HOOKS=False, read=read, bills=bills, missed=None,
+        ADDS={"norm": 7} | dict.fromkeys(("linear", "scores", "values"), 1),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, toy.__name__, toy)
+    monkeypatch.setitem(registry.COUNTERS, "toy", "toy")
+    (count,) = readings.read(block(), (torch.ones(B, T, IN),), counters=["toy"], label="block").counters
+    assert count.macs == 2 * BLOCK_MACS + 7 * ELEMENTS == base.predict(toy, BLOCK_LEDGER, "meta")
+    assert base.additions(toy, BLOCK_LEDGER, "meta")["norm"] == 7 * ELEMENTS
+    assert count.explained and {cause.place for cause in count.explanation.causes} == {"toy.py:1", "toy.py:2"}
+    assert count.explanation.unverified == (f"torch {version('torch')}",)
+
+
+@pytest.mark.parametrize("name", (*registry.NAMES, "right"))
+def test_what_a_counter_adds_are_kinds_of_the_ledger(name):
+    assert set(registry.counter(name).ADDS) <= KINDS
+
+
+def test_a_kind_that_nobody_declared_cannot_be_made():
+    with pytest.raises(ValueError, match="^unknown kind 'guess' at 'here'$"):
+        Entry("here", "guess", {"B": B})
 
 
 def test_a_bias_without_a_product_is_an_error():
     alone = ledger(Entry("here", "bias", {"B": B}))
     with pytest.raises(ValueError, match="^bias without a product at here$"):
-        registry.counter("ptflops-pytorch").predict(alone, "cpu")
+        base.predict(registry.counter("ptflops-pytorch"), alone, "cpu")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_readings_do_not_depend_on_the_order_of_counters(device):
     model, x = block().to(device), torch.ones(B, T, IN, device=device)
-    orders = [{name: count(name, model, x) for name in order} for order in permutations(registry.NAMES)]
+    orders = [{name: count(name, model, x) for name in order} for order in permutations(TOOLS)]
     assert all(readings == orders[0] for readings in orders)
 
 
@@ -216,7 +253,7 @@ def test_reading_is_what_ptflops_gives_when_called_directly(backend):
 
 def test_parts_of_a_reading():
     x = torch.ones(B, T, IN)
-    pytorch, aten, fvcore, dispatch = (count(name, block(), x) for name in registry.NAMES)
+    pytorch, aten, fvcore, dispatch = (count(name, block(), x) for name in TOOLS)
     params = 2 * IN + 2 * IN * OUT + OUT
     assert [r.params for r in (pytorch, aten, fvcore, dispatch)] == [params, params, params, None]
     assert [r.tool for r in (pytorch, aten, fvcore, dispatch)] == ["ptflops", "ptflops", "fvcore", "torch"]
@@ -234,5 +271,5 @@ def test_parts_of_a_reading():
 
 def test_frozen_parameters_are_left_out_by_ptflops_only():
     model = Call(lambda m, x: m.f(x), f=nn.Linear(IN, OUT, bias=False).requires_grad_(False))
-    params = [count(name, model, torch.ones(B, T, IN)).params for name in registry.NAMES]
+    params = [count(name, model, torch.ones(B, T, IN)).params for name in TOOLS]
     assert params == [0, 0, IN * OUT, None]

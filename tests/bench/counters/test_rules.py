@@ -5,11 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.readings import read
-from headcount.bench.rules import ptflops_pytorch
-from headcount.bench.rules.bills import unverified
-from headcount.bench.rules.explain import ADDED, DIFFERS, MISSED, TWICE
-from headcount.bench.rules.tools import NAMES
+from headcount.bench.counters import ptflops_pytorch
+from headcount.bench.counters.bills import unverified
+from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
+from headcount.bench.counters.readings import read
 from headcount.bench.trace.record import record
 
 
@@ -181,17 +180,17 @@ def test_module_sums_are_divided_by_the_batch_where_the_tool_knows_one():
     macs, _ = get_model_complexity_info(
         model, (5, 6), as_strings=False, print_per_layer_stat=False, input_constructor=lambda _: x, backend="pytorch"
     )
-    trace = record(model, (x,), names=NAMES)
+    trace = record(model, (x,), names=ptflops_pytorch.NAMES)
     bills = ptflops_pytorch.bills(trace)
-    assert ptflops_pytorch.reading(trace, bills, batch=3) == macs == 5 * 6 * 7 + 5 * 7 + 5 * 7 + 3 * 5 * 7
+    assert ptflops_pytorch.summed(trace, bills, batch=3) == macs == 5 * 6 * 7 + 5 * 7 + 5 * 7 + 3 * 5 * 7
 
 
 def test_a_tool_that_fails_is_a_cell_with_a_reason():
     # fvcore's handle for matmul refuses a vector (jit_handles.py:224), ptflops' hook a call by keyword.
     module = Calls(lambda m, x: torch.matmul(m.a(input=x), x[0]), a=nn.Linear(6, 6, bias=False))
     cells = {c.counter: c for c in read(module, [torch.ones(X)], label="by keyword").counters}
-    assert cells["fvcore"].failed.startswith("IndexError") and cells["fvcore"].macs is None
-    assert cells["ptflops-pytorch"].failed.startswith("IndexError")
+    assert cells["fvcore"].reason.startswith("IndexError") and cells["fvcore"].macs is None
+    assert cells["ptflops-pytorch"].reason.startswith("IndexError")
     assert (cells["torch"].macs, cells["torch"].exact) == (5 * 6 * 6, 5 * 6 * 6 + 5 * 6)
     assert all(cell.explained for cell in cells.values())
 

@@ -5,14 +5,31 @@ import json
 import pytest
 
 from headcount.bench.contractions import no_contraction
-from headcount.bench.counters import registry
+from headcount.bench.counters import ptflops_aten, registry
+from headcount.bench.macs import audit
 from headcount.bench.macs.__main__ import main
-from headcount.bench.rules import ptflops_aten
 from headcount.bench.spellings.catalog import SPELLINGS
 
 B, T, S, D, H, BIASES = 2, 7, 11, 48, 6, 2 * (7 + 11 + 11 + 7) * 48
 PROJECTIONS, ATTENTION = 2 * (7 + 11 + 11 + 7) * 48 * 48, 2 * 2 * 7 * 11 * 48
 """By hand: four projections with biases, and scores with values, of the audit's MHA."""
+
+
+FAILING = {
+    **{(f"{layer}-flex", "meta", None): "ValueError: FlexAttention" for layer in ("mha", "moa")},
+    ("moa-mask-loop", "meta", None): "NotImplementedError: The register_meta function",
+    **{
+        (f"{layer}-flex", "cpu", counter): reason
+        for layer in ("mha", "moa")
+        for counter, reason in {
+            "ptflops-aten": "NotImplementedError: There was no rule registered for Higher",
+            "fvcore": "RuntimeError: Unsupported value kind: Tensor",
+            "torch": "TypeError: no implementation found for",
+        }.items()
+    },
+    ("mha-conv", "meta", "fvcore"): "TypeError: cond must be a bool",
+}
+"""The cells without a reading, and why. None is every counter, our own too: the layer itself cannot run there."""
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +44,27 @@ def cells():
     return {(row["spelling"], row["device"], row["counter"]): row for row in rows}
 
 
-def test_every_cell_is_explained_or_has_the_reason_why_there_is_none(cells, figure):
+def test_every_cell_is_right_or_explained_and_only_those_that_cannot_run_have_none(cells, figure):
     devices = {device for _, device, _ in cells}
     assert {"cpu", "meta"} <= devices
     assert len(SPELLINGS) >= 15
     assert len(cells) == len(SPELLINGS) * len(devices) * (1 + len(registry.NAMES))
     differing = 0
-    for row in cells.values():
-        if row["counter"] == "right":
-            assert row.get("failed") or row["macs"] == row["exact"]
-        elif not row.get("failed"):
-            assert row["explained"] and not row["unverified"]
-            assert sum(cause["macs"] for cause in row["causes"]) == row["difference"] == row["macs"] - row["exact"]
-            assert all(cause["place"] and cause["calls"] for cause in row["causes"])
-            differing += bool(row["difference"])
+    for (spelling, device, counter), row in cells.items():
+        why = FAILING.get((spelling, device, None)) or FAILING.get((spelling, device, counter))
+        if device != "cuda" and why:
+            assert why in row["failed"]
+            continue
+        if counter == "right":
+            assert row["macs"] == row["exact"]
+            continue
+        if device == "cuda" and row["failed"]:
+            continue
+        assert row["macs"] is not None and not row["failed"]
+        assert row["explained"] and not row["unverified"]
+        assert sum(cause["macs"] for cause in row["causes"]) == row["difference"] == row["macs"] - row["exact"]
+        assert all(cause["place"] and cause["calls"] for cause in row["causes"])
+        differing += bool(row["difference"])
     figure(f"audit: {len(cells)} cells, {differing} readings differ from the exact count, all explained")
 
 
@@ -63,9 +87,12 @@ def test_known_causes(cells, spelling, device, counter, causes):
     assert [(cause["what"], cause["macs"]) for cause in found] == causes
 
 
-def test_a_cell_that_cannot_run_says_why(cells):
-    assert "nonzero" in cells["moa-mask-loop", "meta", "torch"]["failed"]
-    assert cells["mha-flex", "cpu", "fvcore"]["failed"].startswith("RuntimeError")
+def test_either_table_may_be_read_first(monkeypatch):
+    monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in ("mha-matmul", "mha-operator")])
+    one, two = list(audit.sections(["ptflops-aten"], "meta")), list(audit.sections(["ptflops-aten"], "meta"))
+    causes_first = [list(two[1].rows), list(two[0].rows)]
+    assert [list(section.rows) for section in one] == causes_first[::-1]
+    assert [row.values["amount"] for row in causes_first[0]] == [BIASES]
 
 
 def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.counters import registry
-from headcount.bench.macs import published as regenerate
+from headcount.bench import measure
+from headcount.bench.counters import base, registry
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published import tables
 
@@ -65,8 +65,8 @@ def test_a_row_without_a_module_says_so(capsys):
 
 def test_check_fails_where_a_verdict_is_not_the_typed_one(capsys, monkeypatch):
     table = tables.load("moa-table3")
-    rows = tuple(replace(row, macs="629M") if row.name.startswith("Base") else row for row in table.rows)
-    monkeypatch.setattr(regenerate, "load", lambda name: replace(table, rows=rows))
+    rows = tuple(replace(row, cells={"macs": "629M"}) if row.name.startswith("Base") else row for row in table.rows)
+    monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=rows))
     code, out, err = run(capsys, *CLOSED, "--table", "moa-table3", "--check")
     assert code == 1
     assert "moa-table3, Base: 8K8E128D: the verdict is 'unexplained', typed as 'reproduced'" in err
@@ -75,8 +75,7 @@ def test_check_fails_where_a_verdict_is_not_the_typed_one(capsys, monkeypatch):
 
 
 def test_check_fails_where_a_count_is_not_its_prediction(capsys, monkeypatch):
-    adapter = registry.counter("torch")
-    monkeypatch.setattr(adapter, "predict", lambda ledger, device: 7)
+    monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
     argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "torch"]
     code, out, err = run(capsys, *argv, "--check")
     assert code == 1
@@ -121,43 +120,6 @@ def test_seq_len_stands_for_both_lengths_of_a_translation_model(capsys):
     assert both == apart
 
 
-def test_a_grid_lists_points_that_cannot_be_built_as_left_out(capsys):
-    code, out, _ = run(capsys, "--grid", "K=2,3 E=2,5 D=7 d_m=11 T=13", "--counter", "torch", "--check")
-    assert code == 0
-    assert "left out K=3 E=2 D=7 d_m=11 T=13: top_k must lie in 1..num_experts = 1..2, not 3" in out
-    assert "3 points, 1 left out." in out
-
-
-def test_a_grid_row_adds_up_from_the_printed_equation_to_the_exact_count(capsys):
-    data = json_of(capsys, "--grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)
-    for row in data["tables"][0]["rows"]:
-        assert row["printed_equation_macs"] + sum(row["omitted_macs"].values()) == row["macs"]
-        t = row["point"]["T"]
-        assert row["eq19_macs"] == 2 * (t * t * 11 + 4 * t * 11 * 11)
-        assert row["mha_same_d_model_macs"] == 2 * (2 * t * t * 11 + 4 * t * 11 * 11)
-        assert row["mha_same_inner_width_macs"] == 2 * (2 * t * t * 21 + 4 * t * 11 * 21)
-
-
-def test_a_grid_where_lengths_differ_has_no_printed_equation(capsys):
-    data = json_of(capsys, "--grid", "K=3 E=5 D=7 T=13 S=17", *CLOSED)
-    assert data["tables"][0]["rows"][0]["printed_equation_macs"] is None
-    row = run(capsys, "--grid", "h=2 T=13 S=17", *CLOSED)[1].splitlines()[-2]
-    assert row.strip()
-
-
-def test_a_grid_of_mha_prints_equation_19(capsys):
-    rows = json_of(capsys, "--grid", "h=2,3 d_m=30 T=13", *CLOSED)["tables"][0]["rows"]
-    assert [row["printed_equation_macs"] for row in rows] == [13 * 13 * 30 + 4 * 13 * 900] * 2
-    assert [row["macs"] for row in rows] == [2 * 13 * 13 * 30 + 4 * 13 * 900] * 2
-
-
-def test_a_grid_comes_from_a_toml_file_too(capsys, tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text("K = [1, 2]\nE = 2\nD = 7\nT = [13]\n")
-    from_file = json_of(capsys, "--grid", str(path), *CLOSED)
-    assert from_file == json_of(capsys, "--grid", "K=1,2 E=2 D=7 T=13", *CLOSED)
-
-
 def test_formats(capsys):
     _, markdown, _ = run(capsys, *CLOSED, "--table", "moa-table2", "--format", "md")
     assert markdown.startswith("## moa-table2") and "| Transformer " in markdown
@@ -189,7 +151,8 @@ def test_nothing_is_half_written_when_a_count_fails(capsys, tmp_path, monkeypatc
     def fail(model, inputs, *, label):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(adapter, "count", fail)
+    measure.forget()
+    monkeypatch.setattr(adapter, "read", fail)
     code, _, err = run(capsys, *argv)
     assert code == 130 and "interrupted" in err
     assert path.read_text() == "old"
@@ -221,10 +184,10 @@ WRONG = {
     "set without preset": (["--set", "top_k=2"], "--set go with --preset or --compare"),
     "out": (["--out", "/nonexistent/x.md", *CLOSED], "cannot write /nonexistent/x.md: No such file or directory"),
     "grid word": (["--grid", "K=1,x E=8"], "malformed grid word 'K=1,x'"),
-    "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from K, E, D or h, d_h, g"),
+    "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from h, d_h, g or K, E, D or h, s"),
     "grid twice": (["--grid", "K=1 K=2"], "grid key 'K' is given twice"),
     "grid value": (["--grid", "K=0 E=8 D=4 T=1"], "grid values must be at least 1, not K=0"),
-    "grid mixed": (["--grid", "K=1 h=8 T=3"], "a grid is of MoA (K, E, D) or of MHA (h, d_h, g)"),
+    "grid mixed": (["--grid", "K=1 h=8 T=3"], "a grid is of MHA (h, d_h, g) or of MoA (K, E, D) or of MoH"),
     "grid missing": (["--grid", "K=1 T=3"], "this grid needs E, D: "),
     "grid empty": (["--grid", " "], "an empty grid"),
     "grid unbuildable": (["--grid", "K=9 E=8 D=4 T=1"], "no point of the grid can be built; left out K=9"),
@@ -240,16 +203,6 @@ def test_wrong_usage_is_one_line_that_names_the_choices_and_exit_code_2(case, ca
     assert out == ""
     assert err.count("\n") == 1 and message in err
     assert err.startswith("python -m bench.macs: error: ")
-
-
-@pytest.mark.parametrize(
-    "text, message", [("K = 1.5", "K takes a whole number or a list of them"), ("K 1", "not TOML")]
-)
-def test_a_grid_file_that_cannot_be_used(text, message, capsys, tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text(text)
-    code, _, err = run(capsys, "--grid", str(path))
-    assert code == 2 and message in err and err.count("\n") == 1
 
 
 def test_cuda_without_a_device_exits_3(capsys, monkeypatch):

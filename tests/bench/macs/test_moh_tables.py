@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench import measure
-from headcount.bench.case import ideal_form, ledger_of, resolve_lengths
+from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.macs.__main__ import main
 from headcount.formulas import conventions
 from headcount.formulas.moh import activated_percent
@@ -113,7 +113,7 @@ def test_no_finer_step_than_5_percent_prints_all_activated_heads():
 
 def test_large_models_are_counted_on_meta_unless_a_device_is_asked_for():
     class Adapter:
-        NAME, DEFAULT_DEVICE = "counter", "cpu"
+        NAME, DEVICE = "counter", "cpu"
 
     small = dict(attention="mha", model="llama", d_ff=7, num_layers=1, vocab_size=11, d_model=8, num_heads=2)
     config = make_config(small)
@@ -131,9 +131,9 @@ def test_large_models_are_counted_on_meta_unless_a_device_is_asked_for():
 
 @pytest.mark.parametrize("name", ["moh-dit-l2-90", "moh-dit-xl2-75", "llm-b", "moh-llm-b-50"])
 def test_full_size_models_read_as_predicted_on_meta(name):
-    for config in filter(None, (preset(name), ideal_form(preset(name)))):
-        lengths = resolve_lengths(config, {})
-        measured = measure.measure(config, lengths, ["ptflops-pytorch", "torch"], device="meta", label=name)
+    case = Case.of(name)
+    for form in filter(None, (case, case.ideal)):
+        measured = measure.measure(form, ["ptflops-pytorch", "torch"], device="meta")
         assert measured.disagreements(name) == []
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from fractions import Fraction
 
 from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
+from headcount.bench.variants.variant import variant
 
 CHOSEN = [Counter(a=3, b=1), Counter(b=4), Counter()]
 
@@ -32,7 +33,7 @@ def test_groups_hold_the_same_choices():
 
 
 def test_a_layer_counts_tokens_choices_and_macs():
-    layer = LayerRouting("x", 3, 2)
+    layer = LayerRouting("x", variant("moa").routed, 3, 2)
     layer.add([7, 7], [[0, 2], [0, 1]], Fraction(13))
     layer.add([5], [[2, 1]], Fraction(1, 2))
     assert layer.counts == [2, 2, 2] and layer.tokens == 3

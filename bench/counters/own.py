@@ -1,4 +1,4 @@
-"""Our own count: every dispatched contraction once, the same for every spelling and device (bench/right)."""
+"""Our own count: every dispatched contraction once, the same for every spelling and device (bench.contractions)."""
 
 from collections.abc import Mapping
 
@@ -6,17 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.contractions.count import right_count
-from headcount.bench.counters.reading import Reading, added_by_kind
+from headcount.bench.counters.base import Reading
+from headcount.bench.counters.bills import PRODUCT, Bill
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.trace.events import Event, Trace
 from headcount.bench.trace.record import record
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
 
 NAME = "right"
-DEFAULT_DEVICE = "meta"
+DEVICE = "meta"
 VERIFIED = {"torch": "2.13"}
+HOOKS = False
+ADDS = {}
+
+_PRODUCTS = "bench/contractions/products.py"
 
 
-def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``by_module`` holds each module's own products, without its submodules'; ``by_operator`` is by kind.
@@ -38,16 +43,15 @@ def count(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Read
     )
 
 
-def bills(entry: Entry) -> int:
-    """1 for every kind with multiply-accumulates, 0 for the others."""
-    return 1 if entry.kind in MAC_KINDS else 0
+def bills(trace: Trace) -> list[Bill]:
+    """Every contraction once."""
+    by_event = right_count(trace, allow_uncounted=True).by_event
+    return [
+        Bill(index, {PRODUCT: sum(product.macs for _, product in parts)}, f"aten.{trace.events[index].name}", _PRODUCTS)
+        for index, parts in by_event.items()
+    ]
 
 
-def predict(ledger: Ledger, device: str) -> Size:
-    """The ledger's multiply-accumulates."""
-    return ledger.billed(bills)
-
-
-def additions(ledger: Ledger, device: str) -> dict[str, Size]:
-    """Nothing."""
-    return added_by_kind(ledger, bills)
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Never asked: what holds a contraction has a bill."""
+    return f"aten.{event.name} is not in its table", _PRODUCTS

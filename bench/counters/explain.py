@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from headcount.bench.contractions.count import RightCount
-from headcount.bench.rules.bills import PRODUCT, Bill, unverified
+from headcount.bench.counters.bills import PRODUCT, Bill, total, unverified, versions
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
@@ -38,21 +38,22 @@ class Explanation:
         return reading == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
-def explain(rules: ModuleType, trace: Trace, right: RightCount) -> Explanation:
-    """The causes for which the tool that ``rules`` describe differs from ``right`` on ``trace``."""
-    bills = rules.bills(trace)
-    predicted = rules.reading(trace, bills)
-    found = _Causes(trace, right)
+def explain(tool: ModuleType, trace: Trace, right: RightCount) -> Explanation:
+    """The causes for which the counter ``tool`` differs from ``right`` on ``trace``."""
+    bills = tool.bills(trace)
+    predicted = tool.summed(trace, bills) if hasattr(tool, "summed") else total(bills)
+    found = _Causes(tool, trace, right)
     for bill in bills:
         found.of_bill(bill)
-    found.of_missing(rules)
-    return Explanation(predicted, tuple(found.merged()), tuple(unverified(rules.VERIFIED, trace.versions)))
+    found.of_missing()
+    return Explanation(predicted, tuple(found.merged()), tuple(unverified(tool.VERIFIED, versions(tool.VERIFIED))))
 
 
 class _Causes:
     """Bills against contractions: each contraction is covered by the outermost bill around it."""
 
-    def __init__(self, trace: Trace, right: RightCount) -> None:
+    def __init__(self, tool: ModuleType, trace: Trace, right: RightCount) -> None:
+        self._tool = tool
         self._trace = trace
         self._macs = {index: sum(p.macs for _, p in parts) for index, parts in right.by_event.items()}
         self._within: dict[int, list[int]] = {}
@@ -74,9 +75,7 @@ class _Causes:
                 self.add(ADDED, f"{part} by {bill.rule}", bill.place, amount, bill.event)
         if bill.times != 1:
             again = bill.amount - sum(bill.parts.values())
-            self.add(
-                TWICE, f"{bill.rule}, registered {bill.times} times", "pytorch_engine.py:96-103", again, bill.event
-            )
+            self.add(TWICE, f"{bill.rule}, registered {bill.times} times", self._tool.TWICE, again, bill.event)
         product = bill.parts.get(PRODUCT)
         if product is None:
             return
@@ -91,12 +90,12 @@ class _Causes:
         else:
             self.add(ADDED, f"{bill.rule}, which sums over nothing", bill.place, product, bill.event)
 
-    def of_missing(self, rules: ModuleType) -> None:
+    def of_missing(self) -> None:
         """What no bill stands for."""
         for index, macs in self._macs.items():
             if index not in self._covered:
                 event = self._trace.events[index]
-                name, place = rules.missed(self._trace, event)
+                name, place = self._tool.missed(self._trace, event)
                 # A call may hold several products: fused attention on meta is two.
                 call = next((outer.index for outer in self._trace.around(event) if outer.what == FUNCTION), index)
                 self.add(MISSED, name, place, -macs, call)

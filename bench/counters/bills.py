@@ -1,7 +1,9 @@
 """What a tool's rules make of a trace: bills, each on one call."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 PRODUCT = "product"
 """The part of a bill that stands for multiply-accumulates; the others are additions by name."""
@@ -26,6 +28,15 @@ class Bill:
     def amount(self) -> int:
         """What reaches the total."""
         return self.times * sum(self.parts.values())
+
+
+def versions(tools: Iterable[str]) -> dict[str, str]:
+    """The installed version of each of these distributions; those that are not installed are left out."""
+    found = {}
+    for name in tools:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def unverified(verified: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-from headcount.bench.rules.bills import PRODUCT
+from headcount.bench.counters.bills import PRODUCT
 from headcount.bench.trace.events import Event, ModuleFact
 
 Parts = Mapping[str, int]
@@ -111,7 +111,7 @@ _NORMS = (
     nn.LayerNorm,
 )
 
-HOOKS: Mapping[type, tuple[Callable[[ModuleFact, Event], Parts], str]] = {
+HOOKED: Mapping[type, tuple[Callable[[ModuleFact, Event], Parts], str]] = {
     nn.Linear: (_linear, "35-43"),
     **dict.fromkeys((nn.ReLU, nn.PReLU, nn.ELU, nn.LeakyReLU, nn.ReLU6, nn.GELU), (_of_output("activation"), "30-32")),
     **dict.fromkeys(_POOLS, (_of_input("pooling"), "46-48")),

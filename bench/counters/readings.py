@@ -1,0 +1,166 @@
+"""Counters on one call of a module: each reading, what is known of it beforehand, and the calls that make it differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.bench.contractions.count import Formula, RightCount, right_count
+from headcount.bench.counters import base, registry
+from headcount.bench.counters.base import Count, CounterError, Reading
+from headcount.bench.counters.explain import Explanation, explain
+from headcount.bench.trace.events import Trace
+from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.record import record
+
+LONGEST = 160
+"""Characters of a tool's message that a table shows; JSON has it all."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The right count of a module and every counter's reading."""
+
+    right: RightCount
+    counters: tuple[Count, ...]
+
+
+class Recorded:
+    """A call of a module, recorded when that is asked for, and what counters make of its trace.
+
+    Raises what the module raises when it is recorded, and UncountedError for operations that nobody knows.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        tools: Sequence[ModuleType],
+        *,
+        allow_uncounted: bool = False,
+        formulas: Mapping[str, Formula] | None = None,
+    ) -> None:
+        self._module, self._args, self._kwargs = module, args, kwargs
+        self._names = base.names(tools)
+        self._allow_uncounted, self._formulas = allow_uncounted, formulas
+
+    def _record(self, hooked: bool) -> Trace:
+        return record(self._module, self._args, self._kwargs, names=self._names, hooked=hooked)
+
+    @cached_property
+    def _plain(self) -> Trace:
+        return self._record(hooked=False)
+
+    @cached_property
+    def right(self) -> RightCount:
+        """Every contraction once."""
+        return right_count(self._plain, allow_uncounted=self._allow_uncounted, formulas=self._formulas)
+
+    @cached_property
+    def _hooked(self) -> tuple[Trace, RightCount]:
+        """As tools see the call that set hooks: only torch's encoder layer asks whether modules have some."""
+        if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
+            return self._plain, self.right
+        trace = self._record(hooked=True)
+        return trace, right_count(trace, allow_uncounted=True, formulas=self._formulas)
+
+    def explain(self, tool: ModuleType) -> Explanation:
+        """Why the reading of ``tool`` is not the right count."""
+        return explain(tool, *(self._hooked if tool.HOOKS else (self._plain, self.right)))
+
+
+def read(
+    module: nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    counters: Sequence[str] = registry.NAMES,
+    label: str,
+    exact: int | None = None,
+    allow_uncounted: bool = False,
+    formulas: Mapping[str, Formula] | None = None,
+) -> Readings:
+    """Record ``module`` once and run each counter on the same call.
+
+    ``exact`` is what readings are compared with, the right count where it is None. Raises UncountedError, and
+    whatever the module raises when it is recorded; a counter that fails has a reason instead of a reading.
+    """
+    kwargs = dict(kwargs or {})
+    tools = [registry.counter(name) for name in counters]
+    call = Recorded(module, args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas)
+    exact = call.right.macs if exact is None else exact
+    positional = Positional(module, args, kwargs)
+    out = []
+    for tool in tools:
+        reading, failed = _reading(tool, positional, label)
+        explanation = call.explain(tool) if reading else None
+        out.append(Count(tool.NAME, exact, reading, failed, explanation=explanation))
+    return Readings(call.right, tuple(out))
+
+
+def as_record(cell: Count) -> dict[str, Any]:
+    """One counter's reading as JSON: raw integers, and its causes."""
+    return {
+        "counter": cell.counter,
+        "macs": cell.macs,
+        "difference": cell.difference,
+        "failed": cell.reason,
+        "predicted_macs": cell.explanation and cell.explanation.predicted_macs,
+        **explanation_record(cell),
+    }
+
+
+def explanation_record(cell: Count) -> dict[str, Any]:
+    """Why a reading differs, as JSON."""
+    explanation = cell.explanation
+    return {
+        "explained": cell.explained,
+        "unverified": list(explanation.unverified) if explanation else [],
+        "causes": [
+            {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}
+            for c in (explanation.causes if explanation else ())
+        ],
+    }
+
+
+def _reading(tool: ModuleType, positional: "Positional", label: str) -> tuple[Reading | None, str | None]:
+    try:
+        with torch.random.fork_rng():
+            torch.random.default_generator.manual_seed(0)
+            return tool.read(positional, positional.tensors, label=label), None
+    except CounterError as error:
+        return None, str(error).removeprefix(f"{tool.NAME} did not count {label}: ")
+
+
+class Positional(nn.Module):
+    """A call of ``module`` as a module of tensors alone, by position: fvcore traces nothing else.
+
+    ``tensors`` are the tensors among the call's arguments, by names that keep their order; the result is the
+    tuple of all tensors that the module returns.
+    """
+
+    def __init__(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.module = module
+        self._call = (tuple(args), dict(kwargs))
+        self.tensors = {f"tensor_{i}": tensor for i, tensor in enumerate(tensors_of(self._call))}
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        args, kwargs = _refilled(self._call, iter(tensors))
+        return tuple(tensors_of(self.module(*args, **kwargs)))
+
+
+def _refilled(value: Any, tensors) -> Any:
+    """``value`` with its tensors replaced, in the order in which tensors_of finds them."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, tuple | list):
+        return type(value)(_refilled(part, tensors) for part in value)
+    if isinstance(value, dict):
+        return {key: _refilled(part, tensors) for key, part in value.items()}
+    return value

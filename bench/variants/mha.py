@@ -1,0 +1,35 @@
+"""Multi-head, grouped-query and multi-query attention in grids and searches. Importable without torch."""
+
+from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Printed, Search, Variant
+from headcount.formulas import mha
+from headcount.formulas.activations import mha as schedule
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+
+
+def dense(d_model: int, num_heads: int, head_dim: int, num_kv_heads: int | None = None) -> MultiHeadAttentionConfig:
+    """An MHA without biases, to compare others with."""
+    return MultiHeadAttentionConfig(
+        d_model=d_model, num_heads=num_heads, head_dim=head_dim, num_kv_heads=num_kv_heads, bias=False
+    )
+
+
+def _macs_eq19(config, T: int, S: int) -> int | None:
+    plain = config.num_heads * config.head_dim == config.d_model and config.num_kv_heads == config.num_heads
+    return mha.macs_eq19(T=T, d_m=config.d_model) if T == S and plain else None
+
+
+VARIANT = Variant(
+    name="mha",
+    label="MHA",
+    grid=Grid(("h", "d_h", "g"), ("h",)),
+    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim, config.num_kv_heads),
+    printed=Printed("Eq. 19", _macs_eq19),
+    search=Search(
+        "transformer-base",
+        {"h": 1, "g": 1, "d_h": 2},
+        {"h": HEADS, "g": HEADS, "d_h": WIDTH},
+        ("h", "g"),
+        lambda sizes, _: {"g divides h": sizes["h"] % sizes["g"] == 0},
+    ),
+    schedule=schedule,
+)

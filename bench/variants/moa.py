@@ -1,0 +1,54 @@
+"""Mixture of attention heads in grids, searches, tables of routing and on the clock. Importable without torch."""
+
+from headcount.bench.variants.mha import dense
+from headcount.bench.variants.variant import FEW, WIDTH, Beside, Grid, Letter, Printed, Routed, Search, Variant
+from headcount.formulas import moa
+from headcount.formulas.activations import moa as schedule
+
+HEAD_DIM = 64
+"""Of the MHA of the same model width: that of its paper's models."""
+
+
+def _macs_eq18(config, T: int, S: int) -> int | None:
+    return moa.macs_eq18(T=T, K=config.top_k, D=config.head_dim, d_m=config.d_model) if T == S else None
+
+
+def _beside(config) -> list[Beside]:
+    d_model, K, D = config.d_model, config.top_k, config.head_dim
+    return [
+        Beside("mqa", dense(d_model, K, D, 1)),
+        Beside("mha", dense(d_model, d_model // HEAD_DIM, HEAD_DIM)),
+        Beside("mha-inner", VARIANT.dense(config)),
+    ]
+
+
+VARIANT = Variant(
+    name="moa",
+    label="MoA",
+    grid=Grid(("K", "E", "D"), ("K", "E", "D")),
+    dense=lambda config: dense(config.d_model, config.top_k, config.head_dim),
+    printed=Printed("Eq. 18", _macs_eq18),
+    search=Search(
+        "moa-8K8E128D",
+        {"K": 1, "E": 1, "D": 1},
+        {
+            "K": Letter(tuple(k for k in FEW if k <= 32), range(1, 33), "1, 2 or a multiple of 4"),
+            "E": Letter(tuple(range(8, 129, 8)), range(1, 129), "a multiple of 8"),
+            "D": WIDTH,
+        },
+        ("K", "E"),
+        lambda sizes, _: {"K <= E": sizes["K"] <= sizes["E"]},
+    ),
+    beside=_beside,
+    routed=Routed(
+        "expert",
+        "experts",
+        "A share is an expert's part of all choices of its layer; every token makes K of them. Balanced is 100 / E.",
+        "MACs: the query and output projection and the core of the tokens that chose the expert.",
+        used="K",
+        active=lambda config: config.top_k,
+        sizes=("K", "E"),
+    ),
+    schedule=schedule,
+    switches=("renormalise",),
+)

@@ -1,0 +1,142 @@
+"""What bench knows of an attention variant beside its configuration: a type, and the variants by name.
+
+``bench/variants/<name>.py`` holds the ``VARIANT`` of each name of the registry. Whoever wants something of a variant
+asks for the part that says it; a part that is None or empty is something that the variant does not have.
+Importable without torch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
+from headcount.models.configs.registry import ATTENTIONS, VARIANTS
+
+Sizes = Mapping[str, Any]
+"""Integers, or arrays that broadcast against one another, by letter."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The letters that choose a layer of a grid, those that must be given, and those that may be 0."""
+
+    letters: tuple[str, ...]
+    required: tuple[str, ...]
+    may_be_zero: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A paper's equation of a layer: its name, and its MACs of one sequence, None where it does not apply."""
+
+    name: str
+    macs: Callable[[Any, int, int], int | None]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A letter's range in a search: ``friendly`` sizes by default, which ``statement`` tells, every integer of
+    ``any_size`` on request."""
+
+    friendly: tuple[int, ...]
+    any_size: range
+    statement: str
+    least: int = 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """How sizes are searched: the preset to change, the letters in the order of the search, which points exist.
+
+    ``example`` is a point that exists whatever the model around it. ``conditions`` holds what must be true of the
+    ``coupled`` letters together, by its name, in an attention like the given one. ``cases`` are the sizes of coupled
+    letters at which the closed form is another polynomial than elsewhere. ``defaults`` are fields that a search sets
+    unless it is told otherwise, and ``remark`` says what is to be known about its answers.
+    """
+
+    preset: str
+    example: Mapping[str, int]
+    letters: Mapping[str, Letter]
+    coupled: tuple[str, ...]
+    conditions: Callable[[Sizes, AttentionConfig], dict[str, Any]]
+    cases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    remark: Callable[[AttentionConfig], str] = lambda attention: ""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A dense layer that one is timed beside, and what it stands for there."""
+
+    role: str
+    config: MultiHeadAttentionConfig
+
+
+@dataclass(frozen=True)
+class Routed:
+    """How routing tables speak of what tokens choose: an expert, or a head.
+
+    ``used`` is the letter of entries that are done once for each that a token uses, ``active`` how many those are,
+    ``shared`` how many every token uses beside its choice, ``sizes`` the sizes to print. ``released``: whether the
+    released code computes the others too.
+    """
+
+    unit: str
+    units: str
+    shares: str
+    executed: str
+    used: str
+    active: Callable[[Any], int]
+    sizes: tuple[str, ...]
+    shared: Callable[[Any], int] = lambda config: 0
+    released: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One attention: ``label`` is its short name in print.
+
+    ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``schedule`` is the
+    module with what is live in the reference layer, moment after moment, ``switches`` are fields without a letter that
+    change it.
+    """
+
+    name: str
+    label: str
+    grid: Grid | None = None
+    dense: Callable[[Any], MultiHeadAttentionConfig] | None = None
+    printed: Printed | None = None
+    search: Search | None = None
+    beside: Callable[[Any], list[Beside]] = lambda config: []
+    routed: Routed | None = None
+    schedule: ModuleType | None = None
+    switches: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> type[AttentionConfig]:
+        """The class of its configurations."""
+        return ATTENTIONS[self.name]
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes by the names of the configuration's fields."""
+        return {self.config.fields_by_letter[letter]: size for letter, size in sizes.items()}
+
+
+@cache
+def variant(name: str) -> Variant:
+    """The variant called ``name``, one of the registry."""
+    return import_module(f"headcount.bench.variants.{name}").VARIANT
+
+
+def having(part: str) -> dict[str, Variant]:
+    """The variants that have a ``part``, by name."""
+    return {name: variant(name) for name in VARIANTS if getattr(variant(name), part)}
+
+
+FEW = (1, 2, *range(4, 65, 4))
+HEADS = Letter(FEW, range(1, 65), "1, 2 or a multiple of 4")
+WIDTH = Letter(tuple(range(16, 513, 16)), range(1, 513), "a multiple of 16")

@@ -1,0 +1,191 @@
+"""What the pages ask for: every fact of the report once, from bench's functions and from stored records."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headcount.bench import accounts, records
+from headcount.bench.budget import __main__ as budget
+from headcount.bench.case import Case
+from headcount.bench.macs import columns, grid, published
+from headcount.bench.measure import parse_counters
+from headcount.bench.table import Column, Row, Section
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.published import claims, proofs, tables
+from headcount.formulas.published.claims import Claim, Claims
+from headcount.formulas.published.expressions import Expression
+from headcount.formulas.published.proofs import Search
+from headcount.formulas.published.tables import PublishedTable
+from headcount.formulas.published.verdicts import Verdict
+from headcount.reports import counting
+from headcount.reports.counting import done
+from headcount.reports.workers import Here
+
+COUNTED = "moa"
+"""The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
+
+ASSUMED = accounts.Assumptions()
+
+
+class Facts:
+    """Facts as numbers and as sections whose rows are made. What needs torch runs in ``executor``, each call once.
+
+    ``stored``: the folder of stored measurements; ``largest_sum``: how far the claims are searched. Whatever is asked
+    for raises Disagreement where a count or a verdict is not as stated.
+    """
+
+    def __init__(
+        self, executor: Executor | None = None, stored: Path | None = None, largest_sum: int = proofs.LARGEST_SUM
+    ) -> None:
+        self.largest_sum = largest_sum
+        self._executor, self._folder = executor or Here(), stored or records.shipped()
+        self._begun: dict[tuple, Future] = {}
+
+    def begin(self, call: Callable[..., Any], *args: Any) -> Future:
+        """Begin a call of headcount.reports.counting, whose result a page asks for later."""
+        if (call, args) not in self._begun:
+            self._begun[call, args] = self._executor.submit(call, *args)
+        return self._begun[call, args]
+
+    @cached_property
+    def tables(self) -> Mapping[str, PublishedTable]:
+        """The published tables by name, in their order."""
+        return tables.typed()
+
+    def of_paper(self, paper: str) -> list[str]:
+        """The tables of one paper."""
+        return [name for name, table in self.tables.items() if table.paper == paper]
+
+    @cached_property
+    def _regenerated(self) -> Mapping[str, published.Regenerated]:
+        return {name: published.Regenerated(table) for name, table in self.tables.items()}
+
+    @cached_property
+    def same_models(self) -> Sequence[tuple[tuple[str, str], ...]]:
+        """The counted rows, as (table, row), those of one model together; what takes longest to count first."""
+        groups: dict[Any, list[tuple[str, str]]] = {}
+        work: dict[Any, int] = {}
+        for name in self.of_paper(COUNTED):
+            for row, case in self._regenerated[name].cases.items():
+                groups.setdefault(case.config, []).append((name, row))
+                work[case.config] = case.ledger.macs
+        return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
+
+    def counted(self, name: str) -> Section:
+        """A table of that paper, each row counted now by every counter."""
+        found: dict[tuple[str, str], Row] = {}
+        for places in self.same_models:
+            if name in (table for table, _ in places):
+                found |= zip(places, self.begin(counting.rows, places).result(), strict=True)
+        again = self._regenerated[name]
+        return again.section(parse_counters(None), [found[name, row] for row in again.cases])
+
+    def verdicts(self, name: str) -> Mapping[str, Verdict]:
+        """The verdict on each row of a table."""
+        return self._regenerated[name].verdicts
+
+    def closed(self, name: str) -> list[Section]:
+        """A table in closed form."""
+        again = self._regenerated[name]
+        rows = [again.row(row, again.measured(row, (), None)) for row in again.cases]
+        return done([again.section((), rows), *again.vocabularies()])
+
+    def vocabularies(self, name: str) -> Section:
+        """The vocabularies that a table's parameter figures imply."""
+        (found,) = self._regenerated[name].vocabularies()
+        return found
+
+    def ledger(self, preset: str) -> Ledger:
+        """The exact ledger of a preset at its paper's lengths."""
+        return Case.of(preset).ledger
+
+    def grid(self, spec: str) -> Section:
+        """A grid counted now by every counter."""
+        return self.begin(counting.grid_section, spec).result()
+
+    def audit(self) -> list[Section]:
+        """Every spelling under every counter, and the calls that make the differences."""
+        return self.begin(counting.audit).result()
+
+    def comparison(self, a: str, b: str) -> Mapping[str, Section]:
+        """Two models side by side: the sections of ``--compare`` by name."""
+        return {section.table.name: section for section in self.begin(counting.comparison, a, b).result()}
+
+    def derivation(self, argv: str) -> Section:
+        """What ``python -m bench.derive`` finds for these arguments."""
+        return self.begin(counting.derivation, argv).result()
+
+    def budget(self, argv: str) -> Section:
+        """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
+        found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
+        return done(found.sections)[0]
+
+    @property
+    def element_bytes(self) -> int:
+        """How many bytes of a number the accounts take."""
+        return ASSUMED.element_bytes
+
+    def account_columns(self, names: Sequence[str]) -> list[Column]:
+        """The columns of accounts of bench/accounts.py."""
+        return [accounts.ACCOUNTS[name].column(ASSUMED) for name in names]
+
+    def layer_accounts(self, spec: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and under
+        ``missing`` why values are None. A layer that has an ideal form has a row of each."""
+        found, rows = grid.parse(spec), []
+        for point in found.points():
+            case = grid.case_at(found.variant, point)
+            forms = {", as released": case, ", ideal": case.ideal} if case.ideal else {"": case}
+            for form, one in forms.items():
+                values, missing = accounts.values(names, one, ASSUMED)
+                rows.append({"T": point["T"], "form": form, **values, "missing": missing})
+        return rows
+
+    def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
+        """Presets at one length with accounts as columns."""
+        cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
+        return done([columns.section_of(cases, ", ".join(presets), names, ASSUMED)])[0]
+
+    @cached_property
+    def claims(self) -> Claims:
+        """The papers' sentences about cost."""
+        return claims.load()
+
+    @cached_property
+    def searches(self) -> Mapping[str, tuple[Search, Search]]:
+        """By the claim's name, the searches of its relation as printed and as executed."""
+        return {claim.name: self.search(claim) for claim in self.claims.claims}
+
+    def search(self, claim: Claim) -> tuple[Search, Search]:
+        """The searches of one claim's relations."""
+        printed, executed = (
+            proofs.search(claim, relation, self.largest_sum) for relation in (claim.as_printed, claim.as_executed)
+        )
+        return printed, executed
+
+    def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
+        """One side of a relation, counted on built layers."""
+        return self.begin_cost(side, letters).result()
+
+    def begin_cost(self, side: Expression, letters: Mapping[str, int]) -> Future:
+        """Begin to count that."""
+        return self.begin(counting.cost, side.text, tuple(letters.items()))
+
+    def stored(self, kind: str) -> list[dict[str, Any]]:
+        """Every stored record of a kind; a line that is none is named on stderr."""
+        found = []
+        for path in sorted(self._folder.glob("*/*.jsonl")):
+            rows, problems = records.read(path)
+            found += [row for row in rows if row.get("kind") == kind]
+            for problem in problems:
+                print(problem, file=sys.stderr)
+        return found
+
+    def stored_json(self, name: str) -> dict[str, Any] | None:
+        """A stored file beside the records: ``commands.json`` of make benchmark, ``mutants.json`` of make mutate."""
+        path = self._folder / name
+        return json.loads(path.read_text("utf-8")) if path.exists() else None

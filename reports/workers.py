@@ -1,0 +1,76 @@
+"""Worker processes with torch, which count for a report while this process writes it."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from tqdm import tqdm
+
+from headcount.bench.errors import EnvironmentMissing
+
+WORKERS = 2
+
+
+class Here(Executor):
+    """Runs each call at once, in this process."""
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
+        future: Future = Future()
+        future.set_result(call(*args, **named))
+        return future
+
+
+class Workers(Executor):
+    """WORKERS processes of this interpreter, with a progress bar on stderr where that is a terminal.
+
+    As a context it leaves no process behind: it ends them where the block ends with an error, Ctrl-C included.
+    Raises EnvironmentMissing where something else ended one.
+    """
+
+    def __init__(self) -> None:
+        # a fork of a process with threads may hang, and none is to see a GPU: all machines must agree
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(WORKERS, context, initializer=_without_gpu)
+        self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None)
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
+        with _interrupts_held():
+            future = self._pool.submit(call, *args, **named)
+        self._bar.total += 1
+        future.add_done_callback(lambda _: self._bar.update())
+        return future
+
+    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
+        if error:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.kill()
+                process.join()
+        else:
+            self._pool.shutdown()
+        self._bar.close()
+        if error is BrokenProcessPool:
+            raise EnvironmentMissing("a process that counts was ended from outside, perhaps for want of memory")
+
+
+def _without_gpu() -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@contextmanager
+def _held() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _interrupts_held():
+    """Ctrl-C waits, and a process that is started here never hears it: it belongs to the one that ends them."""
+    return _held() if hasattr(signal, "pthread_sigmask") else nullcontext()

@@ -1,0 +1,96 @@
+"""serve(): the one way from a command's arguments to printed tables, an exit code and a last line."""
+
+import argparse
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.cli import Parser, Value, Work, serve
+from headcount.bench.errors import UsageError
+from headcount.bench.table import Column, Row, Section, Table
+
+TABLE = Table("numbers", "Numbers", [Column("n", "n", kind="int")])
+
+
+def command(plan, *argv):
+    parser = Parser(prog="a command")
+    parser.add_argument("--format", default="csv")
+    parser.add_argument("--out")
+    parser.add_argument("--share", type=Value("share below 1", Fraction, lambda share: 0 <= share < 1))
+    return serve("a command", parser, plan, argv)
+
+
+def rows(*failures):
+    return (Row({"n": number}, failures=[failure] if failure else ()) for number, failure in enumerate(failures))
+
+
+@pytest.mark.parametrize("strict, code", [(True, 1), (False, 0)])
+def test_what_is_wrong_with_a_row_ends_a_strict_command_with_1_and_is_named(strict, code, capsys):
+    section = Section(TABLE, rows("", "1 is wrong", "2 too"))
+    assert command(lambda args: Work([section], strict=strict)) == code
+    out, err = capsys.readouterr()
+    assert out == "n\n0\n1\n2\n"
+    assert err.splitlines()[:-1] == (["a command: 1 is wrong", "a command: 2 too"] if strict else [])
+
+
+def test_the_remark_is_read_after_the_last_row_and_the_verdict_comes_last(capsys):
+    seen = []
+
+    def counted():
+        for row in rows("", ""):
+            seen.append(row)
+            yield row
+
+    work = Work([Section(TABLE, counted())], remark=lambda: f", {len(seen)} rows", verdict="all is well")
+    assert command(lambda args: work) == 0
+    time, verdict = capsys.readouterr().err.splitlines()
+    assert time.endswith(" s, 2 rows") and verdict == "check: all is well"
+    assert command(lambda args: Work([Section(TABLE, rows("no"))], verdict="all is well")) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "check: 1 disagree"
+
+
+def test_a_text_is_printed_alone(capsys):
+    assert command(lambda args: "what there is") == 0
+    assert capsys.readouterr() == ("what there is\n", "")
+
+
+def wrong_plan(args):
+    raise UsageError("no such thing")
+
+
+def interrupted():
+    yield Row({"n": 1})
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "plan, argv, code, said",
+    [
+        (wrong_plan, [], 2, "a command: error: no such thing"),
+        (wrong_plan, ["--share", "1"], 2, "a command: error: argument --share: invalid share below 1 value: '1'"),
+        (wrong_plan, ["--share", "1/0"], 2, "a command: error: argument --share: invalid share below 1 value: '1/0'"),
+        (wrong_plan, ["--share", "x"], 2, "a command: error: argument --share: invalid share below 1 value: 'x'"),
+        (lambda args: Work([Section(TABLE, interrupted())]), [], 130, "\na command: interrupted"),
+    ],
+)
+def test_what_ends_a_command_is_one_line(plan, argv, code, said, capsys, tmp_path):
+    out = tmp_path / "out.csv"
+    assert command(plan, *argv, "--out", str(out)) == code
+    assert capsys.readouterr() == ("", f"{said}\n") and list(tmp_path.iterdir()) == []
+
+
+def test_a_file_holds_what_stdout_would(capsys, tmp_path):
+    out = tmp_path / "out.csv"
+    assert command(lambda args: Work([Section(TABLE, rows(""))]), "--out", str(out)) == 0
+    assert out.read_text() == "n\n0\n" and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("text, value", [("0", 0), ("1/3", Fraction(1, 3)), ("0.999", Fraction(999, 1000))])
+def test_a_value_that_holds_is_read(text, value, capsys):
+    assert command(lambda args: str(args.share == value), "--share", text) == 0
+    assert capsys.readouterr().out == "True\n"
+
+
+def test_descriptions_keep_their_lines():
+    assert "a\n    b" in Parser(prog="x", description="a\n    b").format_help()
+    assert isinstance(Parser(), argparse.ArgumentParser)

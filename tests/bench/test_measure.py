@@ -1,0 +1,100 @@
+"""One pipeline for presets: what a counter's file says of a ledger and of the calls are both its reading."""
+
+import json
+
+import pytest
+
+from headcount.bench import measure
+from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
+from headcount.bench.counters import registry
+from headcount.bench.macs.__main__ import main
+from headcount.formulas.ledger import Ledger
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import PRESETS, preset
+
+B, T, S = 3, 17, 13
+TRANSLATION = dict(
+    model="encoder_decoder", d_model=22, d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41
+)
+MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5, bias=True)
+MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
+DIT = dict(model="dit", d_model=28, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
+CASES = {
+    "translation-moa": TRANSLATION | MOA,
+    "translation-mha": TRANSLATION | dict(attention="mha", num_heads=2),
+    "llama-moh": dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41) | MOH,
+    "masked-moh-ideal": dict(model="masked_lm", d_model=22, d_ff=29, num_layers=3, vocab_size=41, max_positions=19)
+    | MOH | dict(form="ideal"),
+    "dit": DIT | dict(attention="mha", num_heads=2),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    measure.forget()
+    yield
+    measure.forget()
+
+
+def measured(case, device, **options):
+    config = make_config(CASES[case])
+    wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
+    lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
+    return measure.measure(Case(case, config, lengths), (*registry.NAMES, "right"), device=device, **options)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("case", CASES)
+def test_ledger_and_calls_both_predict_the_reading(case, device):
+    found = measured(case, device, causes=True)
+    assert found.disagreements(case) == []
+    for count in found.counts:
+        assert count.macs == count.predicted_macs == count.explanation.predicted_macs
+        assert sum(cause.amount for cause in count.explanation.causes) == count.difference
+        assert all(cause.place for cause in count.explanation.causes)
+
+
+def test_calls_are_recorded_only_where_causes_are_asked_for():
+    assert all(count.explanation is None and count.agrees for count in measured("translation-moa", "meta").counts)
+
+
+def test_a_rule_that_is_wrong_about_calls_is_a_disagreement(monkeypatch):
+    aten = registry.counter("ptflops-aten")
+    monkeypatch.setitem(aten.TABLE, "bmm", (lambda event: {"product": 7}, "nowhere"))
+    lines = measured("translation-moa", "meta", causes=True).disagreements("moa")
+    assert len(lines) == 1 and lines[0].startswith("moa: ptflops-aten on meta reads ")
+
+
+def test_a_reading_is_taken_once(monkeypatch):
+    torch = registry.counter("torch")
+    calls = []
+    original = torch.read
+    monkeypatch.setattr(torch, "read", lambda *args, **named: calls.append(args) or original(*args, **named))
+    first, again = measured("translation-moa", "meta"), measured("translation-moa", "meta")
+    assert len(calls) == 1 and first == again
+    assert measured("translation-moa", "cpu").counts[0].device == "cpu" and len(calls) == 2
+    measured("translation-mha", "meta")
+    assert len(calls) == 3
+    measure.forget()
+    measured("translation-moa", "meta")
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_ledger_survives_json(name):
+    for config in filter(None, (preset(name), ideal_form(preset(name)))):
+        form = ledger_of(config, resolve_lengths(config, {}))
+        assert Ledger.from_records(json.loads(json.dumps(form.as_records()))) == form
+
+
+def test_a_preset_is_told_the_calls_and_their_places(capsys):
+    argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "ptflops-aten", "torch", "--check"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "mlm-transformer: the calls that make each difference" in out
+    assert "aten_ops.py:36-54" in out
+    assert main([*argv, "--format", "json"]) == 0
+    row = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    aten, torch = ({r["counter"]: r for r in row}[name] for name in ("ptflops-aten", "torch"))
+    assert aten["explained"] and torch["explained"] and torch["causes"] == []
+    assert [cause["macs"] for cause in aten["causes"]] == [sum(aten["additions"].values())]

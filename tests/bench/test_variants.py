@@ -1,0 +1,82 @@
+"""Every variant of the registry has a face in bench; what it says of its configurations is true of them."""
+
+import pytest
+
+from headcount.bench.case import Case, ideal_form
+from headcount.bench.latency.arms import arms_by_variant
+from headcount.bench.variants.variant import having, variant
+from headcount.models.configs.layers import LAYERS, layer
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.registry import ATTENTIONS, VARIANTS
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_found_under_its_name(name):
+    assert variant(name).name == name and variant(name).config is ATTENTIONS[name]
+
+
+@pytest.mark.parametrize("name", having("grid"))
+def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
+    one = variant(name)
+    known = one.config.fields_by_letter
+    assert set(one.grid.letters) <= known.keys() and set(one.grid.required) <= set(one.grid.letters)
+    assert set(one.grid.may_be_zero) <= set(one.grid.required)
+    assert set(one.search.letters) == set(one.search.example) <= known.keys()
+    assert set(one.search.cases) <= set(one.search.coupled) <= one.search.letters.keys()
+    # 0 where it may be, so that what is selected is no more than there is
+    point = {letter: int(letter not in one.grid.may_be_zero[1:]) for letter in one.grid.required}
+    layer = make_config({"attention": name, "d_model": 12, **one.fields(point)})
+    assert one.dense(layer).d_model == 12
+
+
+@pytest.mark.parametrize("name", having("search"))
+def test_a_searched_preset_has_the_attention_and_takes_the_example(name):
+    search = variant(name).search
+    assert PRESETS[search.preset]["attention"] == name
+    config = preset(search.preset, {**search.defaults, **variant(name).fields(search.example)}).attention
+    assert {letter: config.letters()[letter] for letter in search.example} == dict(search.example)
+    assert all(search.conditions(search.example, config).values())
+
+
+@pytest.mark.parametrize("router", ["linear", "query_norm"])
+@pytest.mark.parametrize("form", ["released", "ideal"])
+def test_within_a_case_a_closed_form_is_one_polynomial_and_between_cases_another(form, router):
+    """By third differences in h, s and r alone: a polynomial of degree 2 in each has none."""
+    base = {"attention": "moh", "d_model": 7, "head_dim": 3, "num_kv_heads": 1, "form": form, "router": router}
+
+    def macs(h, s, r):
+        sizes = {"num_heads": h, "num_shared_heads": s, "top_k": r}
+        return Case("x", make_config({**base, **sizes}), {"batch_size": 1, "tgt_len": 2, "src_len": 2}).ledger.macs
+
+    def curvature(values):
+        for _ in range(2):
+            values = [b - a for a, b in zip(values, values[1:], strict=False)]
+        return set(values)
+
+    cases = variant("moh").search.cases
+    inside = range(max(cases["s"]) + 1, max(cases["s"]) + 7)
+    assert curvature([macs(20, s, 3) for s in inside]) == {0}
+    inside = range(max(cases["r"]) + 1, max(cases["r"]) + 7)
+    assert curvature([macs(20, 3, r) for r in inside]) == {0}
+    if router == "linear":
+        assert curvature([macs(20, s, 3) for s in range(1, 7)]) != {0}
+        assert curvature([macs(20, 3, r) for r in range(7)]) != {0}
+
+
+@pytest.mark.parametrize("name", having("routed"))
+def test_what_a_token_uses_is_what_the_closed_form_repeats(name):
+    routed = variant(name).routed
+    config = next(layer(name_) for name_ in LAYERS if layer(name_).variant == name)
+    form = Case("x", ideal_form(config) or config, {"batch_size": 1, "tgt_len": 3, "src_len": 5}).ledger
+    used = {entry.dims[routed.used] for entry in form if routed.used in entry.dims}
+    assert used == {routed.active(config)}
+    assert routed.active(config) == routed.shared(config) + config.top_k
+
+
+def test_every_timed_arm_has_the_layer_beside_it_that_its_paper_compares_with():
+    for name in LAYERS:
+        config = layer(name)
+        roles = [other.role for other in variant(config.variant).beside(config)]
+        assert len(roles) == len(set(roles)) and ("mha" in roles) == bool(config.routing_letters)
+    assert set(arms_by_variant()) == {name for name, config in ATTENTIONS.items() if config.module}

@@ -1,0 +1,90 @@
+"""Facts: each is made once, and nothing is written from a count that disagrees."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from headcount.bench.table import Row, Section
+from headcount.formulas.published.expressions import expression
+from headcount.reports import counting
+from headcount.reports.counting import Disagreement
+from headcount.reports.facts import Facts
+from headcount.reports.workers import Here
+
+
+class Listed(Here):
+    """Runs nothing of what it is asked for: answers with a table row for each place, and keeps a list."""
+
+    def __init__(self):
+        self.calls = []
+
+    def submit(self, call, /, *args):
+        self.calls.append((call, args))
+        return super().submit(lambda: [Row({"row": row, "table": table}) for table, row in args[0]])
+
+
+def test_every_counted_row_is_counted_once_and_equal_models_together():
+    executor = Listed()
+    facts = Facts(executor)
+    for name in (*facts.of_paper("moa"), *facts.of_paper("moa")):
+        section = facts.counted(name)
+        typed = [row.name for row in facts.tables[name].rows]
+        assert [(row.values["table"], row.values["row"]) for row in section.rows] == [(name, row) for row in typed]
+    places = [place for _, (group,) in executor.calls for place in group]
+    assert Counter(places) == {(n, row.name): 1 for n in facts.of_paper("moa") for row in facts.tables[n].rows}
+    presets = {(name, row.name): row.preset for name, table in facts.tables.items() for row in table.rows}
+    for preset in ("moa-8K8E128D", "transformer-big"):
+        holding = [group for _, (group,) in executor.calls if preset in {presets[place] for place in group}]
+        assert len(holding) == 1 and len(holding[0]) == 2
+    work = [facts.ledger(presets[group[0]]).macs for _, (group,) in executor.calls]
+    assert len(work) == len(executor.calls)
+    assert [facts.ledger(presets[group[0]]).macs for group in facts.same_models] == sorted(work, reverse=True)
+
+
+def test_one_count_gives_the_rows_of_every_table():
+    places = (("moa-table1", "MoA Base 8K8E128D"), ("moa-table3", "Base: 8K8E128D"))
+    one, other = counting.rows(places)
+    assert (one.values["verdict"], other.values["verdict"]) == ("explained", "reproduced")
+    assert one.values["macs_under_rule"] != other.values["macs_under_rule"]
+    assert one.values["torch"] == other.values["torch"] == one.values["macs"]
+
+
+def test_closed_forms_ask_no_worker():
+    facts = Facts(Listed())
+    for name in facts.of_paper("moh"):
+        assert facts.closed(name)
+    facts.layer_accounts("K=2 E=3 D=5 d_m=7 T=11", ("kv_bytes",))
+    facts.budget("--like transformer-big --attention moa --params 250M --limit 2")
+    assert facts._executor.calls == []
+
+
+def test_a_row_that_fails_is_an_error_with_its_first_line():
+    rows = [Row({}), Row({}, failures=["x is not y", "z"])]
+    with pytest.raises(Disagreement, match="^x is not y$") as raised:
+        counting.done([Section(None, iter(rows))])
+    assert raised.value.exit_code == 1
+
+
+def test_a_verdict_that_is_not_as_typed_ends_the_report():
+    facts = Facts()
+    table = facts.tables["moh-llm"]
+    rows = (replace(table.rows[0], cells={**table.rows[0].cells, "params": {"params": "1M"}}), *table.rows[1:])
+    facts.tables = {**facts.tables, "moh-llm": replace(table, rows=rows)}
+    with pytest.raises(Disagreement, match="^moh-llm, LLM-S: the verdict is 'unexplained', typed as 'reproduced'$"):
+        facts.closed("moh-llm")
+
+
+@pytest.mark.parametrize(
+    "text, letters, count",
+    [
+        ("moa_macs(E=E + 1) - moa_macs()", {"T": 7, "K": 2, "E": 3, "D": 5, "d_m": 11}, 7 * 11),
+        ("moa_router_macs()", {"T": 7, "K": 2, "E": 3, "D": 5, "d_m": 11}, 7 * 11 * 3),
+        ("moa_projection_macs()", {"T": 7, "K": 2, "E": 3, "D": 5, "d_m": 11}, 2 * (2 + 1) * 7 * 5 * 11),
+        ("mha_params()", {"T": 7, "d_m": 11}, 4 * 11 * 11),
+        ("moh_macs() - moh_ideal_macs()", {"T": 7, "h": 5, "s": 1, "r": 2, "d_h": 3, "g": 5, "d_m": 11},
+         2 * (2 * 7 * 11 * 3 + 2 * 7 * 7 * 3)),
+    ],
+)  # fmt: skip
+def test_costs_are_counted_on_built_layers(text, letters, count):
+    assert Facts().cost(expression(text), letters) == count
