@@ -98,9 +98,11 @@ class Case:
         return sizes.get("T")
 
     def letters(self) -> tuple[str, ...]:
-        """The letters whose turning points are sought: T, and those of the routing that are alike in all layers."""
-        routing = layers_of(self.config)[0].routing_letters
-        return ("T", *(letter for letter in routing if letter not in self.uneven()))
+        """The letters whose turning points are sought: T, unless layers have T's of their own, and those of the routing
+        that are alike in all layers."""
+        layer = layers_of(self.config)[0]
+        length = () if "T" in layer.fields_by_letter else ("T",)
+        return (*length, *(letter for letter in layer.routing_letters if letter not in self.uneven()))
 
     def uneven(self) -> tuple[str, ...]:
         """The letters of the routing that differ from layer to layer."""

@@ -26,7 +26,8 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
     rows, width, inner, window = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"w": WINDOW}
     return ledger(
         linear(at(path, "fc1"), rows, width, {"2": 2, **inner}, True),
-        Entry(at(path, "conv"), "conv", {**rows, **inner, **window}, weight={**inner, **window}),
+        # as products of unfolded windows
+        Entry(at(path, "conv"), "linear", {**rows, **inner, **window}, weight={**inner, **window}),
         Entry(at(path, "conv"), "elementwise", {**rows, **inner}, weight=inner),
         Entry(path, "activation", {**rows, **inner}),
         Entry(path, "elementwise", {**rows, **inner}),

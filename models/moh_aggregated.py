@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from headcount.models.aggregated import AggregatedAttention, Grid, every_head, one_softmax
 from headcount.models.configs.moh import Form
 from headcount.models.configs.moh_aggregated import MixtureOfHeadAggregatedConfig
+from headcount.models.experts import gathered_product
 from headcount.models.head_router import HeadRouter
-from headcount.models.moh import MixtureOfHeadAttention, SelectedOutputs, SelectedQueries, gathered_product
+from headcount.models.moh import MixtureOfHeadAttention
+from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries
 
 
 def released(

@@ -79,6 +79,11 @@ class TransNeXtConfig(Layered):
         return tuple(self.layers[last - 1] for last in accumulate(self.depths))
 
     @property
+    def num_tokens(self) -> int:
+        """T: tokens of the image before any stage makes fewer."""
+        return self.tokens[0]
+
+    @property
     def tokens(self) -> tuple[int, ...]:
         """Tokens of each stage."""
         return tuple(stage.num_tokens for stage in self.stages)
