@@ -26,6 +26,12 @@ def exact(entry: Entry) -> int:
 
 
 @convention
+def fvcore(entry: Entry) -> int:
+    """fvcore's own rule: every product and convolution once, 5 for each element of a norm, 1 for each averaged one."""
+    return exact(entry) + 5 * int(entry.kind == "norm") + int(entry.kind == "pooling")
+
+
+@convention
 def projections(entry: Entry) -> int:
     """Every linear layer, the router and the vocabulary projection included; neither of attention's two T*S
     products, no convolution, no bias, no norm, no activation."""

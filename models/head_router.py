@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.configs.moh import Gates, MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import Gates, HeadSelection
 from headcount.models.configs.moh import Router as Scoring
 from headcount.models.router import Router, Routing
 
@@ -34,7 +34,7 @@ class HeadRouter(Router):
     What is recorded is the routing of the routed heads, numbered from 0.
     """
 
-    def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
+    def __init__(self, config: HeadSelection) -> None:
         super().__init__(config.num_routed_heads, config.top_k)
         self.config = config
         s, d_model = config.num_shared_heads, config.d_model

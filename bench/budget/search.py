@@ -78,7 +78,7 @@ def base_for(variant: str, name: str, like: ModelConfig) -> tuple[str, dict[str,
     if names:
         return names[0], outer
     # Whether there are biases is no part of the search: they stay.
-    return name, {"attention": variant, **outer, "bias": like.attention.bias}
+    return name, {"attention": variant, **outer, "bias": getattr(like.attention, "bias", True)}
 
 
 def layer_fields(name: str, layers: int) -> dict[str, int]:

@@ -31,8 +31,9 @@ NAME = "fvcore"
 DEVICE = "meta"
 VERIFIED = {"fvcore": "0.1.5.post20221221", "torch": "2.13"}
 HOOKS = True
-ADDS = {"norm": lambda entry: 5 if entry.weight else 4}
-"""aten::layer_norm with a scale, else without (jit_handles.py:230-248)."""
+ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
+"""aten::layer_norm with a scale, else without (jit_handles.py:230-248); aten::adaptive_avg_pool2d
+(flop_count.py:42)."""
 
 _HANDLES = "flop_count.py:26-46"
 

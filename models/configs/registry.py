@@ -6,19 +6,22 @@ A variant's file of that name holds its ``CONFIG``; the other rooms have a file 
 from importlib import import_module
 
 from headcount.models.configs.base import AttentionConfig, ModelConfig
+from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.configs.models import (
-    ConvolutionConfig,
     DiffusionTransformerConfig,
     EncoderDecoderConfig,
     LlamaConfig,
     MaskedLanguageModelConfig,
 )
+from headcount.models.configs.transnext import TransNeXtConfig
 
 VARIANTS = (
     "mha",
     "moa",
     "mae",
     "moh",
+    "aggregated",
+    "moh_aggregated",
 )
 
 ATTENTIONS: dict[str, type[AttentionConfig]] = {
@@ -32,5 +35,6 @@ MODELS: dict[str, type[ModelConfig]] = {
         ConvolutionConfig,
         LlamaConfig,
         DiffusionTransformerConfig,
+        TransNeXtConfig,
     )
 }

@@ -9,13 +9,16 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.configs.layer import as_model
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.configs.models import ConvolutionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
+from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, preset
+from headcount.models.configs.registry import ATTENTIONS, MODELS
+from headcount.models.configs.transnext import TransNeXtConfig
 
 MHA = {"attention": "mha", "d_model": 15, "num_heads": 3}
 MOA = {"attention": "moa", "d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}
@@ -135,7 +138,8 @@ def test_masked_lm_refuses_inputs_longer_than_its_positions():
 @pytest.mark.parametrize("name", PRESETS)
 def test_preset_is_valid(name):
     config = preset(name)
-    assert config.attention.d_model == config.d_model
+    widths = config.widths if isinstance(config, TransNeXtConfig) else (config.d_model,)
+    assert config.attention.d_model == widths[0]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +203,7 @@ def test_another_attention_keeps_what_it_knows_of_the_model():
     assert (config.attention.variant, config.attention.num_heads, config.d_ff) == ("moh", 16, 4096)
     config = preset("moh-dit-l2-75", {"attention": "mha"})
     assert [layer.num_heads for layer in config.layers] == [8] * 8 + [16] * 8 + [24] * 8
-    message = "attention must be one of mha, moa, mae, moh, not 'x'"
+    message = f"attention must be one of {', '.join(ATTENTIONS)}, not 'x'"
     for ask in (parse_overrides, lambda name, _: preset(name, {"attention": "x"})):
         with pytest.raises(ConfigError, match=exactly(message)):
             ask("llm-s", ["attention=x"])
@@ -218,11 +222,11 @@ LIGHT = PRESETS["lightconv"]
 @pytest.mark.parametrize(
     "values, message",
     [
-        (dict(d_model=12), "attention must be one of mha, moa, mae, moh, not None"),
-        (MOA | dict(attention="mqa"), "attention must be one of mha, moa, mae, moh, not 'mqa'"),
+        (dict(d_model=12), f"attention must be one of {', '.join(ATTENTIONS)}, not None"),
+        (MOA | dict(attention="mqa"), f"attention must be one of {', '.join(ATTENTIONS)}, not 'mqa'"),
         (
             MOA | dict(model="gpt"),
-            "model must be one of encoder_decoder, masked_lm, convolution, llama, dit, not 'gpt'",
+            f"model must be one of {', '.join(MODELS)}, not 'gpt'",
         ),
         (MOA | dict(top_k=2.5), "top_k must be a whole number, not 2.5"),
         (MOA | dict(top_k=True), "top_k must be a whole number, not True"),
