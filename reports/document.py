@@ -89,7 +89,7 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
         ("Formula consistency", 2, [_consistency]),
         ("What each counter misses and adds", 2, [audit.matrix]),
         ("The calls that make each difference", 3, [audit.causes]),
-        ("The papers' claims about cost", 2, [claims.page, printed.ratios]),
+        ("The papers' claims about cost", 2, [claims.page]),
         ("Which rows meet the premise k d_h = d_m", 3, [printed.premises]),
         ("Rows that their table's rule does not print", 3, [printed.rows_without_rule]),
         ("The convolutions of the footnote", 3, [printed.convolutions]),
