@@ -20,7 +20,7 @@ def page(facts: Facts) -> str:
     """A summary and a paragraph for each sentence."""
     found, searches = facts.claims, facts.searches
     begin_counts(facts)
-    rows = [_row(sentence, facts) for sentence in found.all]
+    rows = [_row(sentence, facts) for sentence in (*found.claims, *found.sentences)]
     about = (
         f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence is *verbatim* where the "
         "paper has these words, and *read as* where it says this in others. Three verdicts each. *Own sizes*: what the "
@@ -56,7 +56,8 @@ def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
     }
 
 
-def _quoted(sentence: Sentence) -> str:
+def quoted(sentence: Sentence) -> str:
+    """A sentence with its name, its place, its marking, and what is judged of it."""
     words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
     return f"**{sentence.name}** ({sentence.place}), {words}" + (
         f" Judged as: {sentence.read_as}." if sentence.read_as else ""
@@ -69,7 +70,7 @@ def of_rows(sentence: Sentence, facts: Facts) -> str:
     failing = any(not found.holds for check in sentence.checks for found in facts.findings(check))
     lines = [*own_sizes.checked(sentence, facts), *([sentence.because] if failing or three.smallest else [])]
     own = f" *At its own sizes: {three.own or 'nothing printed'}.*"
-    return "\n".join([f"{_quoted(sentence)}{own}", "", *(f"- {line}" for line in lines if line)])
+    return "\n".join([f"{quoted(sentence)}{own}", "", *(f"- {line}" for line in lines if line)])
 
 
 def begin_counts(facts: Facts) -> None:
@@ -103,7 +104,7 @@ def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> 
     bounds = [_bound(text) for text in claim.assume]
     shown = [f"{letter} = {text}" for letter, text in claim.shown.items()]
     lines = [
-        f"{_quoted(claim)} *{proofs.verdict(printed, executed).capitalize()}.*"
+        f"{quoted(claim)} *{proofs.verdict(printed, executed).capitalize()}.*"
         + (f" Premise: {_listed(given)}." if given else "")
         + (f" Assuming {_listed(bounds)}." if bounds else "")
         + (f" Written with {_listed(shown)}." if shown else ""),

@@ -147,12 +147,13 @@ class Claims:
     papers: Mapping[str, Paper]
     claims: tuple[Claim, ...]
     sentences: tuple[Sentence, ...]
+    timed: tuple[Sentence, ...]
     named_models: tuple[NamedModel, ...]
 
     @property
     def all(self) -> tuple[Sentence, ...]:
         """Every sentence, those with relations first."""
-        return (*self.claims, *self.sentences)
+        return (*self.claims, *self.sentences, *self.timed)
 
 
 def load() -> Claims:
@@ -161,7 +162,7 @@ def load() -> Claims:
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
         tuple(_claim(**claim) for claim in data["claim"]),
-        tuple(Sentence(**_checked(**sentence)) for sentence in data["sentence"]),
+        *(tuple(Sentence(**_checked(**one)) for one in data[kind]) for kind in ("sentence", "timed")),
         tuple(NamedModel(**model) for model in data["named_model"]),
     )
 
