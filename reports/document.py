@@ -10,12 +10,15 @@ from headcount.reports import (
     choosing,
     claims,
     counting,
+    departures,
     equations,
     latency,
     markdown,
     memory,
     printed,
     printed_moh,
+    quality,
+    routing,
     tables,
 )
 from headcount.reports.facts import COUNTED, Facts
@@ -78,6 +81,8 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
             (f"{table.place}: {table.title}", 3, [partial(page, name=table.name) for page in pages])
             for table in counted
         ),
+        ("Cost against quality", 2, [quality.page]),
+        ("Sizes and training", 3, [quality.sizes, quality.training]),
         ("MoH: where its MACs come from", 2, [partial(tables.closed, paper="moh")]),
         *(
             (f"Tables of {paper}", 2, [partial(tables.closed, paper=paper)])
@@ -98,6 +103,8 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
         ("Where MoA Big saves", 3, [printed.savings]),
         ("MoH's released code against its ideal", 3, [printed_moh.released_against_ideal]),
         ("MoH's frozen position table", 3, [printed_moh.frozen_positions]),
+        ("Where the load goes, and what experts are for", 2, [routing.page]),
+        ("Where this departs from the authors' code", 2, [departures.page]),
         ("Memory and decoding", 2, [memory.layers, memory.models]),
         ("Time per layer", 2, [partial(latency.tables, subject="layer")]),
         ("Time per model", 2, [partial(latency.tables, subject="model")]),

@@ -112,6 +112,19 @@ class Facts:
         """The exact ledger of a preset at its paper's lengths."""
         return Case.of(preset).ledger
 
+    def changed(self, preset: str, **fields: Any) -> Ledger:
+        """The exact ledger of a preset with some fields replaced."""
+        return Case.of(preset, fields).ledger
+
+    def config(self, preset: str) -> Any:
+        """A preset's fields."""
+        return Case.of(preset).config
+
+    def target_length(self, preset: str) -> int:
+        """The tokens that a preset answers at its paper's lengths."""
+        case = Case.of(preset)
+        return case.config.length_letters(case.lengths)["T"]
+
     def grid(self, spec: str) -> Section:
         """A grid counted now by every counter."""
         return self.begin(counting.grid_section, spec).result()
