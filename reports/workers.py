@@ -5,10 +5,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tqdm import tqdm
+
+from headcount.bench.errors import EnvironmentMissing
 
 WORKERS = 2
 
@@ -26,6 +29,7 @@ class Workers(Executor):
     """WORKERS processes of this interpreter, with a progress bar on stderr where that is a terminal.
 
     As a context it leaves no process behind: it ends them where the block ends with an error, Ctrl-C included.
+    Raises EnvironmentMissing where something else ended one.
     """
 
     def __init__(self) -> None:
@@ -50,6 +54,8 @@ class Workers(Executor):
         else:
             self._pool.shutdown()
         self._bar.close()
+        if error is BrokenProcessPool:
+            raise EnvironmentMissing("a process that counts was ended from outside, perhaps for want of memory")
 
 
 def _without_gpu() -> None:

@@ -10,7 +10,6 @@ from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
 
-PASSES = ("forward", "backward", "both", "decode")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-2}
 """The largest relative error against the float64 reference, in the 2-norm, at which an arm is timed."""

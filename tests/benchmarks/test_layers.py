@@ -25,7 +25,7 @@ CASES = [
 
 def case_id(case: tuple[ArmSpec, int, str]) -> str:
     arm, seq_len, which = case
-    return f"{arm.name}-{arm.implementation}-T{seq_len}-{which}"
+    return f"{arm.name}-{arm.arm}-T{seq_len}-{which}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -38,7 +38,7 @@ def test_layer(benchmark, case):
     benchmark.extra_info["macs"] = pass_macs(ledger_of(arm.config, lengths), which)
     benchmark.extra_info["device"] = DEVICE
     benchmark.pedantic(_synchronous, args=(run.call,), rounds=5, iterations=1, warmup_rounds=1)
-    benchmark.extra_info["implementation_used"] = run.implementation_used()
+    benchmark.extra_info["arm_used"] = run.arm_used()
 
 
 def _synchronous(call):

@@ -16,7 +16,6 @@ import pytest
 
 from headcount.bench import measure
 from headcount.bench.counters import base, registry
-from headcount.bench.macs import published as regenerate
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published import tables
 
@@ -66,8 +65,8 @@ def test_a_row_without_a_module_says_so(capsys):
 
 def test_check_fails_where_a_verdict_is_not_the_typed_one(capsys, monkeypatch):
     table = tables.load("moa-table3")
-    rows = tuple(replace(row, macs="629M") if row.name.startswith("Base") else row for row in table.rows)
-    monkeypatch.setattr(regenerate, "load", lambda name: replace(table, rows=rows))
+    rows = tuple(replace(row, cells={"macs": "629M"}) if row.name.startswith("Base") else row for row in table.rows)
+    monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=rows))
     code, out, err = run(capsys, *CLOSED, "--table", "moa-table3", "--check")
     assert code == 1
     assert "moa-table3, Base: 8K8E128D: the verdict is 'unexplained', typed as 'reproduced'" in err
