@@ -7,23 +7,18 @@ Importable without torch.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib import import_module
 from typing import Any
 
-from headcount.bench.case import Case, attention_form, attentions, model_form
+from headcount.bench.case import Case, attentions, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column
 from headcount.bench.variants.variant import variant
-from headcount.formulas import decoding
+from headcount.formulas import backward, decoding
 from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import Ledger, Size
+from headcount.models.configs.layer import as_model
 from headcount.models.configs.registry import MODELS
-
-NO_STEP = {
-    "masked_lm": "a masked language model reads its tokens at once and decodes none",
-    "dit": "a diffusion Transformer makes its image at once and decodes no tokens",
-    "convolution": "convolutions keep the inputs of their kernels instead of keys, and have no form of a step here",
-}
-"""Why a model does not decode token by token."""
 
 
 class NoAccount(Exception):
@@ -114,25 +109,28 @@ def is_layer(case: Case) -> bool:
 def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
     """The work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of the attention, by arrays too.
 
-    NoAccount for a model that does not decode.
+    NoAccount, with the model's own reason, where it does not decode.
     """
+    model = as_model(case.config)
+    form = model_form(model)
+    if not hasattr(form, "step"):
+        raise NoAccount(form.NO_STEP)
+    return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
+
+
+def prefill_macs(case: Case) -> int:
+    """What comes before the first step, an encoder and its output's keys and values: the model without target tokens,
+    but for what it does in any step."""
+    model = as_model(case.config)
     if is_layer(case):
-        attention, batch_size = attention_form(case.config, sizes), case.lengths["batch_size"]
-        return decoding.attention_step(attention, "", B=batch_size, new=new, stored=stored)
-    form = getattr(model_form(case.config), "step", None)
-    if form is None:
-        raise NoAccount(NO_STEP.get(case.config.variant, f"no decode step of {case.config.variant} models"))
-    return form(attentions(case.config, sizes), **_letters(case), new=new, stored=stored)
-
-
-def prefill(case: Case) -> Ledger:
-    """What comes before the first step: an encoder-decoder reads its source."""
-    form = None if is_layer(case) else getattr(model_form(case.config), "prefill", None)
-    return Ledger(()) if form is None else form(attentions(case.config), **_letters(case))
+        return 0
+    whole = model_form(model).model(attentions(model), **_letters(case), T=0)
+    return whole.macs - step(case, 0, 0).macs
 
 
 def _letters(case: Case) -> dict[str, Any]:
-    letters = {**case.config.letters(), **case.config.length_letters(case.lengths)}
+    model = as_model(case.config)
+    letters = {**model.letters(), **model.length_letters(case.lengths)}
     # steps have lengths of their own
     del letters["T"]
     return letters
@@ -151,13 +149,13 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that one more token of one sequence adds to the cache."""
-    return decoding.cached_elements(step(case, 1)) // case.lengths["batch_size"] * given.element_bytes
+    return decoding.written(step(case, 1)) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
 def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> Size:
     """Bytes of the cache at the context, an encoder's output included; ``sizes`` as :func:`step` takes them."""
-    return decoding.held_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
+    return decoding.held(step(case, context(case, given), sizes=sizes)) * given.element_bytes
 
 
 @_account("decode step\nMACs", "context")
@@ -188,7 +186,7 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps) + prefill(case).macs
+    return decoding.total(lambda stored: step(case, stored).macs, steps) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
@@ -226,7 +224,7 @@ def forward_bound(case: Case, given: Assumptions) -> str:
 @_account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
     """MACs of a training step: forward and backward, without the optimiser."""
-    return decoding.training_macs(case.ledger)
+    return backward.training_macs(case.ledger)
 
 
 @_account("forward\npeak", "peak", in_bytes=True)
@@ -246,12 +244,14 @@ def _peak(case: Case, given: Assumptions, pass_name: str) -> int:
     if not is_layer(case):
         raise NoAccount("peak bytes are of layers by themselves, not of whole models")
     own = variant(config.variant)
-    if own.schedule is None:
-        raise NoAccount(f"no schedule of a {config.variant} layer's tensors")
+    try:
+        schedule = import_module(f"headcount.formulas.activations.{config.file}")
+    except ModuleNotFoundError:
+        raise NoAccount(f"no schedule of a {config.variant} layer's tensors") from None
     sizes = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
     sizes |= {"element_bytes": given.element_bytes, **config.letters()}
     sizes |= {name: getattr(config, name) for name in own.switches}
-    return getattr(own.schedule, pass_name)(**sizes).peak_bytes
+    return getattr(schedule, pass_name)(**sizes).peak_bytes
 
 
 NEEDS_PEAKS = ("decode_bound", "forward_bound")

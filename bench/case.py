@@ -105,7 +105,7 @@ class Case:
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
     """The closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
-    return partial(import_module(f"headcount.formulas.{config.variant}").layer, **_replaced(config.letters(), sizes))
+    return partial(import_module(f"headcount.formulas.{config.file}").layer, **_replaced(config.letters(), sizes))
 
 
 def ledger_of(
@@ -123,7 +123,7 @@ def ledger_of(
 
 
 def model_form(config: ModelConfig) -> ModuleType:
-    """The module with a model's closed forms: ``model``, and ``step`` and ``prefill`` where it decodes."""
+    """The module with a model's closed forms: ``model``, and ``step`` where it decodes, else ``NO_STEP``, why not."""
     return import_module(f"headcount.formulas.{config.variant}")
 
 

@@ -1,9 +1,9 @@
-"""The backward pass as a projection of a forward ledger."""
+"""The backward pass, and with it a training step, as a projection of a forward ledger."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size
 
 
 def nothing(entry: Entry) -> bool:
@@ -34,3 +34,13 @@ def backward(
 def scores(entry: Entry) -> bool:
     """The entries that fused attention computes anew."""
     return entry.kind == "scores"
+
+
+def backward_macs(forward: Ledger) -> Size:
+    """Multiply-accumulates of the gradients of both operands of every contraction: those of :func:`backward`."""
+    return backward(forward).macs
+
+
+def training_macs(forward: Ledger) -> Size:
+    """Forward and backward; no optimiser."""
+    return forward.macs + backward_macs(forward)

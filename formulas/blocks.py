@@ -1,4 +1,4 @@
-"""Building blocks that every form shares: a linear layer, a norm, an activation."""
+"""Building blocks that every form shares: a linear layer, a norm, a residual, a cache."""
 
 from collections.abc import Mapping
 
@@ -23,3 +23,22 @@ def layer_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
 def residual(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     """The addition of a block's input to its output."""
     return Entry(path, "elementwise", {"B": B, "T": T, "d_m": d_m})
+
+
+def cached(n: Size | None) -> Size:
+    """Tokens in a cache: none for None, a forward pass without one."""
+    return 0 if n is None else n
+
+
+def cache(path: str, token: Mapping[str, Size], *, B: Size, S: Size, n: Size | None, **read: Size) -> Ledger:
+    """A cache that holds ``token`` for each of S tokens, ``n`` of them from before; nothing for None.
+
+    ``read``: letters of ``token`` of which the queries read so many only.
+    """
+    if n is None:
+        return ledger()
+    return ledger(
+        Entry(path, "cache", {"B": B, "S": S, **token}),
+        Entry(path, "cache_write", {"B": B, "S": S - n, **token}),
+        Entry(path, "cache_read", {"B": B, "S": S, **token, **read}),
+    )

@@ -16,6 +16,8 @@ from headcount.formulas.transformer import (
     translation_embedding,
 )
 
+NO_STEP = "convolutions keep the inputs of their kernels instead of keys, and have no form of a step here"
+
 
 def block(path: str, *, B: Size, T: Size, d_m: Size, h_w: Size, w: Size, dynamic: bool) -> Ledger:
     """MACs: B T d_m (3 d_m + w), and B T d_m h_w w more for the predicted kernels of a dynamic convolution."""

@@ -2,75 +2,34 @@
 
 A step is a layer's own form with the new tokens as queries and all stored ones as keys, ``n`` of which are in the
 cache already: keys and values are projected of the new tokens alone, and of none where the cache is closed (of an
-encoder's output). A model that decodes has a ``step`` beside its ``model``, and a ``prefill`` where work comes before.
+encoder's output). What it does with its caches stands in its ledger. A model that decodes has a ``step`` beside its
+``model``, any other says why in ``NO_STEP``; its forward over no new tokens is what comes before the first step.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from math import ceil, prod
+from math import prod
 
-from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, at, divide
-from headcount.formulas.transformer import Mixer
-
-
-def projects_keys_or_values(entry: Entry) -> bool:
-    """Whether an entry's output is what a cache stores."""
-    return entry.kind == "linear" and entry.path.rpartition(".")[2] in ("k_proj", "v_proj")
+from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide
 
 
-def cached_elements(form: Ledger) -> Size:
-    """Keys and values that a cache holds of the tokens that ``form`` projects, all layers together."""
-    projections = form.select(projects_keys_or_values)
-    return sum(entry.times * prod(n for letter, n in entry.dims.items() if letter != "d_m") for entry in projections)
+def held(step: Ledger) -> Size:
+    """Elements in all caches after ``step``: the encoder's too, and those of heads that nobody selects."""
+    return _of_kind(step, "cache")
 
 
-def kept_elements(form: Ledger) -> Size:
-    """What the caches of a whole model hold for one context: those of its decoder, where it has one."""
-    decoding = form.select(lambda entry: entry.path.startswith("decoder."))
-    return cached_elements(decoding if len(decoding) else form)
+def written(step: Ledger) -> Size:
+    """Of those, what ``step`` adds."""
+    return _of_kind(step, "cache_write")
 
 
-def attention_step(attention: Mixer, path: str, *, B: Size, new: Size, stored: Size) -> Ledger:
-    """A layer's work on ``new`` tokens with ``stored`` keys after it, ``new`` of them its own."""
-    return attention(path, B=B, T=new, S=stored, n=stored - new)
+def read(step: Ledger) -> Size:
+    """Of those, what the queries of ``step`` read, by the routing that reads most."""
+    return _of_kind(step, "cache_read")
 
 
-def _caches(step: Ledger) -> Iterator[tuple[Entry, Entry, Entry | None]]:
-    """Of each attention in ``step``: its scores, its projection of keys, and that of selected heads, if any."""
-    by_path = {(entry.path, entry.kind): entry for entry in step}
-    for scores in step.select(lambda entry: entry.kind == "scores"):
-        key = by_path[at(scores.path, "k_proj"), "linear"]
-        yield scores, key, by_path.get((at(scores.path, "out_proj"), "expert_linear"))
-
-
-def held_elements(step: Ledger) -> Size:
-    """Keys and values in all caches after ``step``: the encoder's too, and those of heads that nobody selects."""
-    return sum(_stored(scores, _heads(key)) for scores, key, _ in _caches(step))
-
-
-def read_elements(step: Ledger) -> Size:
-    """Of those, what the queries of ``step`` read: keys and values of the heads that their tokens select.
-
-    Queries that select heads may share a key/value head. Of the routings there are, the one that reads most.
-    """
-    total = 0
-    for scores, key, selected in _caches(step):
-        heads = _heads(key)
-        if selected is not None and "h" in selected.selects:
-            per_query, routed = selected.weight["h"], selected.dims["k"] - selected.shared
-            # every routed head may be of another key/value head than the shared ones and than each other
-            of_shared = ceil(divide(selected.shared * heads["g"], per_query))
-            heads["g"] = min(heads["g"], of_shared + scores.dims["T"] * routed)
-        total += _stored(scores, heads)
-    return total
-
-
-def _heads(key: Entry) -> dict[str, Size]:
-    return {letter: size for letter, size in key.dims.items() if letter not in ("B", "S", "d_m")}
-
-
-def _stored(scores: Entry, heads: Mapping[str, Size]) -> Size:
-    return 2 * scores.times * scores.dims["B"] * scores.dims["S"] * prod(heads.values())
+def _of_kind(step: Ledger, kind: str) -> Size:
+    return sum(entry.size for entry in step if entry.kind == kind)
 
 
 def total(step: Callable[[Size], Size], steps: Size) -> Size:
@@ -108,9 +67,4 @@ def step_elements(step: Ledger) -> Size:
 
     The activations of the new tokens themselves are left out.
     """
-    return sum(weights_read(entry) for entry in step) + read_elements(step) + cached_elements(step)
-
-
-def training_macs(form: Ledger) -> Size:
-    """Forward, and backward with the gradients of both operands of every contraction; no optimiser."""
-    return 3 * form.macs
+    return sum(weights_read(entry) for entry in step) + read(step) + written(step)

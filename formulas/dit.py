@@ -6,6 +6,8 @@ from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer, feed_forward
 
+NO_STEP = "a diffusion Transformer makes its image at once and decodes no tokens"
+
 
 def modulation(path: str, parts: str, *, B: Size, d_m: Size) -> Ledger:
     """SiLU and a biased linear layer from the condition to ``parts`` (a number) vectors: B d_m parts d_m MACs."""

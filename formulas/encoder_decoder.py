@@ -1,6 +1,5 @@
 """Encoder-decoder Transformer with any attention, and its translation embedding and output (section 5)."""
 
-from headcount.formulas.decoding import projects_keys_or_values
 from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 from headcount.formulas.transformer import Mixer, decoder_layer, encoder_layer, tied_output, translation_embedding
 
@@ -17,7 +16,10 @@ def model(
     N_enc: Size,
     N_dec: Size,
 ) -> Ledger:
-    """``N_enc`` encoder layers over S source tokens, ``N_dec`` decoder layers over T target tokens."""
+    """``N_enc`` encoder layers over S source tokens, ``N_dec`` decoder layers over T target tokens.
+
+    Without target tokens, T = 0, it is what comes before the first step: the encoder, and its output's keys and values.
+    """
     return ledger(
         translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V),
         encoder_layer("encoder.layers.*", attention, B=B, T=S, d_m=d_m, F=F).repeat(N_enc),
@@ -43,15 +45,4 @@ def step(
         Entry("", "elementwise", {"2": 2, **rows}),
         decoder_layer("decoder.layers.*", own, cross, B=B, T=new, S=S, d_m=d_m, F=F).repeat(N_dec),
         tied_output(B=B, T=new, d_m=d_m, V=V),
-    )
-
-
-def prefill(attention: Mixer, *, B: Size, S: Size, N_enc: Size, N_dec: Size, **sizes: Size) -> Ledger:
-    """The encoder on S source tokens, and its output's keys and values for every decoder layer."""
-    form = model(attention, B=B, S=S, T=1, N_enc=N_enc, N_dec=N_dec, **sizes)
-    return form.select(
-        lambda entry: (
-            entry.path.startswith("encoder.")
-            or (projects_keys_or_values(entry) and entry.path.rpartition(".")[0].endswith("cross_attn"))
-        )
     )

@@ -28,7 +28,10 @@ OTHER_KINDS = (
 )  # fmt: skip
 """Kinds without multiply-accumulates: their size is the number of output elements."""
 
-KINDS = frozenset(MAC_KINDS + OTHER_KINDS)
+STORED_KINDS = ("cache", "cache_write", "cache_read")
+"""What a decode step does with a cache: elements that it holds afterwards, that are new, that the queries read."""
+
+KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS)
 """All kinds: an entry of another cannot be made."""
 
 
@@ -42,6 +45,12 @@ def divide(a: Size, b: Size) -> Size:
         return a / b
     quotient = Fraction(a, b)
     return quotient.numerator if quotient.denominator == 1 else quotient
+
+
+def least(a: Size, b: Size) -> Size:
+    """The smaller of two sizes, of symbols and arrays too."""
+    known = isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))
+    return min(a, b) if known else (a + b - abs(a - b)) / 2
 
 
 def at(path: str, name: str) -> str:
@@ -73,7 +82,7 @@ class Entry:
 
     @property
     def size(self) -> Size:
-        """Multiply-accumulates, or output elements for a kind that has none."""
+        """Multiply-accumulates; output elements, or stored ones, for a kind that has none."""
         return self.times * prod(self.dims.values())
 
     @property

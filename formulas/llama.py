@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headcount.formulas.blocks import linear, residual
+from headcount.formulas.blocks import cached, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer
 
@@ -24,12 +24,12 @@ def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Le
     )
 
 
-def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, n: Size) -> Ledger:
+def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, n: Size | None) -> Ledger:
     """Causal self-attention with rotary positions, and feed-forward, each behind a norm; n tokens are in a cache."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         rms_norm(at(path, "self_attn_norm"), **rows),
-        attention(at(path, "self_attn"), B=B, T=T, S=n + T, n=n, rotary=True),
+        attention(at(path, "self_attn"), B=B, T=T, S=cached(n) + T, n=n, rotary=True),
         residual(path, **rows),
         rms_norm(at(path, "feed_forward_norm"), **rows),
         gated_feed_forward(at(path, "feed_forward"), F=F, **rows),
@@ -42,10 +42,12 @@ def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) 
     return model(attention, T=new, n=stored - new, **sizes)
 
 
-def model(attention: Sequence[Mixer], *, B: Size, T: Size, d_m: Size, F: Size, V: Size, n: Size = 0) -> Ledger:
+def model(
+    attention: Sequence[Mixer], *, B: Size, T: Size, d_m: Size, F: Size, V: Size, n: Size | None = None
+) -> Ledger:
     """One layer for each of ``attention``, over T tokens as executed: the whole T x T square.
 
-    Keys and values of ``n`` tokens before them are in caches.
+    Keys and values of ``n`` tokens before them are in caches; None: there are none.
     """
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
     return ledger(

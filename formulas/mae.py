@@ -20,11 +20,11 @@ def layer(
     d_h: Size,
     G: Size,
     bias: bool = True,
-    n: Size = 0,
+    n: Size | None = None,
 ) -> Ledger:
     """Multi-head attention and B G (d_m + h) MACs of the gate, once per sequence.
 
-    Keys and values of ``n`` of the S tokens are in a cache.
+    Keys and values of ``n`` of the S tokens are in a cache; None: there is none.
     """
     rows, width, hidden, experts = {"B": B}, {"d_m": d_m}, {"G": G}, {"h": h}
     return ledger(

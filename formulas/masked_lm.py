@@ -4,6 +4,8 @@ from headcount.formulas.blocks import layer_norm, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 from headcount.formulas.transformer import Mixer, encoder_layer
 
+NO_STEP = "a masked language model reads its tokens at once and decodes none"
+
 
 def model(attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, V: Size, N: Size, P: Size) -> Ledger:
     """``N`` encoder layers over T tokens; P learned positions; logits for every token."""

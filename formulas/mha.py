@@ -5,7 +5,7 @@ W_att,i = Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)), y = sum_i (W_att,i V Wv_i) Wo_
 
 from dataclasses import replace
 
-from headcount.formulas.blocks import linear
+from headcount.formulas.blocks import cache, cached, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 
 
@@ -52,11 +52,6 @@ def causal_half(form: Ledger) -> Ledger:
     return Ledger(tuple(out))
 
 
-def decode_step(path: str, *, B: Size, n: Size, **sizes) -> Ledger:
-    """One new token of each sequence, with the keys and values of ``n`` earlier ones in a cache."""
-    return layer(path, B=B, T=1, S=n + 1, n=n, **sizes)
-
-
 def layer(
     path: str,
     *,
@@ -68,15 +63,15 @@ def layer(
     d_h: Size,
     g: Size,
     bias: bool = True,
-    n: Size = 0,
+    n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
     """The exact form: T query and S key tokens, h heads of width d_h, g key/value heads.
 
-    Keys and values of ``n`` of the S tokens are in a cache. ``rotary`` turns queries and keys.
+    Keys and values of ``n`` of the S tokens are in a cache; None: there is none. ``rotary`` turns queries and keys.
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h.
     """
-    queries, keys = {"B": B, "T": T}, {"B": B, "S": S - n}
+    queries, keys = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}
     width, heads, kv_heads = {"d_m": d_m}, {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads, bias),
@@ -85,4 +80,5 @@ def layer(
         rope(path, queries, heads, keys, kv_heads) if rotary else (),
         attention_ledger(path, B=B, T=T, S=S, h=h, d_h=d_h),
         linear(at(path, "out_proj"), queries, heads, width, bias),
+        cache(path, {"2": 2, **kv_heads}, B=B, S=S, n=n),
     )

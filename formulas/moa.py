@@ -4,7 +4,7 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 (Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
 """
 
-from headcount.formulas.blocks import linear
+from headcount.formulas.blocks import cache, cached, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.mha import attention_ledger
 
@@ -37,15 +37,15 @@ def layer(
     bias: bool = False,
     noisy: bool = False,
     training: bool = False,
-    n: Size = 0,
+    n: Size | None = None,
 ) -> Ledger:
     """The exact form: T query and S key tokens, K of E experts of width D for each query token.
 
-    Keys and values of ``n`` of the S tokens are in a cache.
+    Keys and values of ``n`` of the S tokens are in a cache; None: there is none.
     MACs: B T d_m E + 2 B K T d_m D + 2 B (S - n) d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
     where ``noisy`` and ``training``.
     """
-    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S - n}, {"d_m": d_m}, {"D": D}
+    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}, {"d_m": d_m}, {"D": D}
     experts, routed = {"E": E}, {"B": B, "T": T, "K": K}
     out = ledger(linear(at(path, "router.proj"), queries, width, experts))
     if noisy:
@@ -58,6 +58,7 @@ def layer(
         attention_ledger(path, B=B, T=T, S=S, h=K, d_h=D, rows="K", width="D"),
         Entry(path, "elementwise", {**routed, **head}),
         _expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
+        cache(path, {"2": 2, **head}, B=B, S=S, n=n),
     )
     return out
 

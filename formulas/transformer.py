@@ -1,7 +1,8 @@
 """Blocks of the post-norm Transformer: feed-forward, encoder layer, decoder layer.
 
-A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=, n=0) -> Ledger``: formulas.mha.layer or
-formulas.moa.layer with its own sizes already given. Keys and values of ``n`` of the S tokens are in a cache.
+A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=, n=None) -> Ledger``: formulas.mha.layer or
+formulas.moa.layer with its own sizes already given. What a cache holds of ``n`` of the S tokens is not computed; None
+for a forward pass without a cache.
 """
 
 from collections.abc import Callable

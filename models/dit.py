@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models import losses
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.models import DiffusionTransformerConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
@@ -141,14 +140,6 @@ class DiffusionTransformer(nn.Module):
             x = block(x, condition)
         out = self.final_layer(x, condition).unflatten(2, (p, p, c)).unflatten(1, (side, side))
         return out.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
-
-    def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """The balance loss of all routed layers; see models/losses.py."""
-        return losses.auxiliary_loss(self)
-
-    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Patches that selected each routed head, by layer; see models/losses.py."""
-        return losses.tokens_per_expert(self)
 
 
 def positions_in_2d(side: int, d_model: int) -> Float[Tensor, "tokens d_model"]:

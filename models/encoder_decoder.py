@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models import losses
 from headcount.models.attention import drop
 from headcount.models.configs.models import EncoderDecoderConfig
 from headcount.models.transformer import Decoder, Encoder, LayerCaches, relu
@@ -89,14 +88,6 @@ class EncoderDecoder(nn.Module):
         for _ in range(num_tokens):
             tokens.append(self.step(state, tokens[-1])[:, -1:].argmax(-1))
         return torch.cat(tokens[1:], dim=1)
-
-    def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """alpha L_a + beta L_z over all routed layers; see models/losses.py."""
-        return losses.auxiliary_loss(self)
-
-    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Tokens that selected each expert, by layer; see models/losses.py."""
-        return losses.tokens_per_expert(self)
 
     def _embed(self, tokens: Int[Tensor, "batch seq"], start: int = 0) -> Float[Tensor, "batch seq d_model"]:
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)

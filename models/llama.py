@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models import losses
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.models import LlamaConfig
@@ -117,11 +116,3 @@ class Llama(nn.Module):
     def make_caches(self, batch_size: int, max_len: int) -> list[KeyValueCache]:
         """An empty cache for each layer, with the device and dtype of the weights."""
         return [layer.self_attn.make_cache(batch_size, max_len) for layer in self.layers]
-
-    def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """The balance loss of all routed layers; see models/losses.py."""
-        return losses.auxiliary_loss(self)
-
-    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Tokens that selected each routed head, by layer; see models/losses.py."""
-        return losses.tokens_per_expert(self)

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models import losses
 from headcount.models.attention import drop
 from headcount.models.configs.models import MaskedLanguageModelConfig
 from headcount.models.transformer import Encoder, gelu
@@ -56,11 +55,3 @@ class MaskedLanguageModel(nn.Module):
         x = self.embedding_norm(self.embedding(tokens) + self.position_embedding(positions))
         x = self.encoder(drop(x, self.config.dropout, self.training), padding_mask)
         return self.lm_head(x)
-
-    def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """alpha L_a + beta L_z over all routed layers; see models/losses.py."""
-        return losses.auxiliary_loss(self)
-
-    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Tokens that selected each expert, by layer; see models/losses.py."""
-        return losses.tokens_per_expert(self)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.layer import LayerConfig
 
 
 def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
@@ -14,6 +15,8 @@ def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
 
     Raises ConfigError for a variant that has formulas but no module.
     """
+    if isinstance(config, LayerConfig):
+        return make_module(config.attention)
     if config.module is None:
         raise ConfigError(f"{config.variant} has a closed form only, no module")
     return pkgutil.resolve_name(f"headcount.models.{config.file}:{config.module}")(config)

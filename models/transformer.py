@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from headcount.models.attention import drop
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.resolve import make_module
 
@@ -25,11 +24,6 @@ def relu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """x Phi(x), exact (arXiv 1606.08415)."""
     return F.gelu(x)
-
-
-def make_attention(config: AttentionConfig) -> nn.Module:
-    """The attention layer of ``config``; raises ConfigError for a variant without a module."""
-    return make_module(config)
 
 
 class FeedForward(nn.Module):
@@ -52,7 +46,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig, activation: Activation) -> None:
         super().__init__()
-        self.self_attn = make_attention(config.attention)
+        self.self_attn = make_module(config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
@@ -81,9 +75,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
         super().__init__()
-        self.self_attn = make_attention(config.attention)
+        self.self_attn = make_module(config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
-        self.cross_attn = make_attention(config.attention)
+        self.cross_attn = make_module(config.attention)
         self.cross_attn_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)

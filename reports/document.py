@@ -23,6 +23,9 @@ from headcount.reports import (
 )
 from headcount.reports.facts import COUNTED, Facts
 
+CLOSED = {"moh": "MoH: where its MACs come from"}
+"""Papers whose tables are shown in closed form, with the title of their section."""
+
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
     "exact": "every multiply-accumulate of one forward pass once: projections, router, both T*S products",
@@ -83,11 +86,10 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
         ),
         ("Cost against quality", 2, [quality.page]),
         ("Sizes and training", 3, [quality.sizes, quality.training]),
-        ("MoH: where its MACs come from", 2, [partial(tables.closed, paper="moh")]),
         *(
-            (f"Tables of {paper}", 2, [partial(tables.closed, paper=paper)])
+            (CLOSED.get(paper, f"Tables of {paper}"), 2, [partial(tables.closed, paper=paper)])
             for paper in dict.fromkeys(table.paper for table in facts.tables.values())
-            if paper not in (COUNTED, "moh")
+            if paper != COUNTED
         ),
         ("The big models of Table 1, side by side", 2, [choosing.comparison]),
         ("Choosing sizes under a budget", 2, [choosing.budget]),

@@ -75,7 +75,7 @@ def plot(facts: Facts) -> str:
 
 def _short(row: str) -> str:
     """A row without its reference, and without the word that its colour says."""
-    return row.partition(" (")[0].removeprefix("MoA ")
+    return row.partition(" (")[0].removeprefix("MoA ").replace(":", "")
 
 
 def sizes(facts: Facts) -> str:

@@ -139,7 +139,7 @@ def _feed_forward(config: ModelConfig, names) -> Part:
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
     letters = _letters(names, known)
     fixed = {"B": 1, "T": 10, "d_m": config.d_model, "F": config.d_ff}
-    gated = config.variant == "llama"
+    gated = config.gated
 
     def build(**sizes):
         given = fixed | {letters[n]: size for n, size in sizes.items()}

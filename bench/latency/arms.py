@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headcount.bench.case import model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
@@ -77,7 +78,7 @@ def model_arms(name: str, asked: Sequence[str] | None) -> list[ArmSpec]:
         raise UsageError(f"{name} is a closed form only; choose from {', '.join(timed_models())}")
     rows = [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention, asked)]
     # a model that decodes is causal, which an arm without masks cannot be
-    return rows if asked or not config.decodes else [row for row in rows if row.masks]
+    return rows if asked or not hasattr(model_form(config), "step") else [row for row in rows if row.masks]
 
 
 def timed_models() -> list[str]:

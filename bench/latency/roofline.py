@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params
 from headcount.formulas.ledger import Ledger
 
@@ -49,7 +50,8 @@ def _best(call, device: str) -> float:
 
 def pass_macs(ledger: Ledger, which: str) -> int:
     """Multiply-accumulates of a pass: each contraction once forward, twice backward (dX and dW)."""
-    return {"forward": 1, "decode": 1, "backward": 2, "both": 3}[which] * ledger.macs
+    account = {"backward": backward_macs, "both": training_macs}.get(which)
+    return account(ledger) if account else ledger.macs
 
 
 def least_bytes(ledger: Ledger, which: str, activations: int, element_bytes: int) -> int:

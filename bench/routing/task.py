@@ -106,9 +106,9 @@ def train(config: ModelConfig, answers: Answers, coefficients: Mapping[str, floa
         tokens = next(data)
         task = F.cross_entropy(model(tokens).flatten(0, 1), answers(tokens).flatten(), ignore_index=NO_ANSWER)
         if step % LOGGED_EVERY == 0 or step == 1:
-            log.append((step, {path: counts.tolist() for path, counts in model.tokens_per_expert().items()}))
+            log.append((step, {path: counts.tolist() for path, counts in losses.tokens_per_expert(model).items()}))
         optimizer.zero_grad()
-        (task + model.auxiliary_loss()).backward()
+        (task + losses.auxiliary_loss(model)).backward()
         optimizer.step()
     return _evaluated(model, answers, coefficients, log)
 

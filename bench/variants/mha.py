@@ -2,7 +2,6 @@
 
 from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Printed, Search, Variant
 from headcount.formulas import mha
-from headcount.formulas.activations import mha as schedule
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 
 
@@ -31,5 +30,4 @@ VARIANT = Variant(
         ("h", "g"),
         lambda sizes, _: {"g divides h": sizes["h"] % sizes["g"] == 0},
     ),
-    schedule=schedule,
 )

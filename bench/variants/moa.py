@@ -3,7 +3,6 @@
 from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import FEW, WIDTH, Beside, Grid, Letter, Printed, Routed, Search, Variant
 from headcount.formulas import moa
-from headcount.formulas.activations import moa as schedule
 
 HEAD_DIM = 64
 """Of the MHA of the same model width: that of its paper's models."""
@@ -49,6 +48,5 @@ VARIANT = Variant(
         active=lambda config: config.top_k,
         sizes=("K", "E"),
     ),
-    schedule=schedule,
     switches=("renormalise",),
 )

@@ -5,7 +5,6 @@ from typing import Any
 
 from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import HEADS, WIDTH, Beside, Grid, Letter, Routed, Search, Sizes, Variant
-from headcount.formulas.activations import moh as schedule
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.moh import Form, Router
 
@@ -60,6 +59,5 @@ VARIANT = Variant(
         shared=lambda config: config.num_shared_heads,
         released=True,
     ),
-    schedule=schedule,
     switches=("gates",),
 )

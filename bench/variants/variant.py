@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from headcount.models.configs.base import AttentionConfig
@@ -100,9 +99,8 @@ class Routed:
 class Variant:
     """One attention: ``label`` is its short name in print.
 
-    ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``schedule`` is the
-    module with what is live in the reference layer, moment after moment, ``switches`` are fields without a letter that
-    change it.
+    ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``switches`` are
+    fields without a letter that change what is live in the reference layer, moment after moment.
     """
 
     name: str
@@ -113,7 +111,6 @@ class Variant:
     search: Search | None = None
     beside: Callable[[Any], list[Beside]] = lambda config: []
     routed: Routed | None = None
-    schedule: ModuleType | None = None
     switches: tuple[str, ...] = ()
 
     @property

@@ -1,10 +1,8 @@
-"""Peak activation memory of mixture-of-head attention (see formulas/activations.py).
+"""Peak activation memory of mixture-of-head attention as released (see schedule.py).
 
-As released, every head is computed and multiplied by its gate, 0 where it is not selected; the ideal form is in
-formulas/activations_moh_sparse.py.
+Every head is computed and multiplied by its gate, 0 where it is not selected; the ideal form is in moh_ideal.py.
 """
 
-from headcount.formulas.activations import moh_ideal
 from headcount.formulas.activations.head_router import HeadRouter
 from headcount.formulas.activations.mha import (
     Sizes,
@@ -20,11 +18,9 @@ from headcount.formulas.activations.mha import (
 from headcount.formulas.activations.schedule import Schedule
 
 
-def forward(*, element_bytes: int, form: str = "released", **letters) -> Schedule:
+def forward(*, element_bytes: int, **letters) -> Schedule:
     """A forward pass without gradients."""
-    run, (n, router, gates) = Schedule(element_bytes), _parts(**letters)
-    if form == "ideal":
-        return moh_ideal.forward(run, n, router, **letters)
+    run, (n, router, gates) = Schedule(element_bytes), parts(**letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run)
     core_forward(run, n)
@@ -33,11 +29,9 @@ def forward(*, element_bytes: int, form: str = "released", **letters) -> Schedul
     return run
 
 
-def training(*, element_bytes: int, form: str = "released", **letters) -> Schedule:
+def training(*, element_bytes: int, **letters) -> Schedule:
     """A forward and a backward pass into the parameters."""
-    run, (n, router, gates) = Schedule(element_bytes), _parts(**letters)
-    if form == "ideal":
-        return moh_ideal.training(run, n, router, **letters)
+    run, (n, router, gates) = Schedule(element_bytes), parts(**letters)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run, training=True)
     saved = core_training(run, n)
@@ -68,12 +62,17 @@ def training(*, element_bytes: int, form: str = "released", **letters) -> Schedu
     return run
 
 
-def _parts(
+BY_NORM = {"linear": False, "query_norm": True}
+RENORMALISED = {"printed": False, "released": True}
+
+
+def parts(
     *, B, T, S, d_m, h, s, r, d_h, g, bias=False, router="linear", gates="released"
 ) -> tuple[Sizes, HeadRouter, int]:
-    """Attention of all heads, the router, and the number of gates, zeros included."""
+    """Attention of all heads, the router, and the number of gates, zeros included. KeyError for an unknown router or
+    kind of gates."""
     attention = sizes(B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=g, bias=bias)
-    routing = HeadRouter(B * T, d_m, h, s, r, d_h, router == "query_norm", gates == "released")
+    routing = HeadRouter(B * T, d_m, h, s, r, d_h, BY_NORM[router], RENORMALISED[gates])
     return attention, routing, B * T * h
 
 

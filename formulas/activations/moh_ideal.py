@@ -1,4 +1,4 @@
-"""Peak activation memory of the ideal form of mixture-of-head attention (see formulas/activations_moh.py).
+"""Peak activation memory of the ideal form of mixture-of-head attention (see moh.py and schedule.py).
 
 Every row, a token's selected head, gathers the weights and the keys and values of its head, in chunks.
 """
@@ -6,11 +6,13 @@ Every row, a token's selected head, gathers the weights and the keys and values 
 from headcount.formulas.activations.head_router import HeadRouter
 from headcount.formulas.activations.mha import Sizes
 from headcount.formulas.activations.moa import chunks, expert_backward, expert_linear, routed_queries, scattered
+from headcount.formulas.activations.moh import parts
 from headcount.formulas.activations.schedule import INDEX_BYTES, Schedule, rows_gradient, weight_gradient
 
 
-def forward(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, d_h, bias=False, **_) -> Schedule:
+def forward(*, element_bytes: int, B, T, S, d_m, d_h, bias=False, **letters) -> Schedule:
     """A forward pass without gradients."""
+    run, (n, routing, _) = Schedule(element_bytes), parts(B=B, T=T, S=S, d_m=d_m, d_h=d_h, bias=bias, **letters)
     k = routing.s + routing.r
     rows = B * T * k
     _queries(run, n, routing, k, bias)
@@ -23,8 +25,10 @@ def forward(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, d_h, 
     return run
 
 
-def training(run: Schedule, n: Sizes, routing: HeadRouter, *, B, T, S, d_m, h, d_h, g, bias=False, **_) -> Schedule:
+def training(*, element_bytes: int, B, T, S, d_m, h, d_h, g, bias=False, **letters) -> Schedule:
     """A forward and a backward pass into the parameters."""
+    all_sizes = dict(B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=g, bias=bias)
+    run, (n, routing, _) = Schedule(element_bytes), parts(**all_sizes, **letters)
     k = routing.s + routing.r
     rows, weight, by_norm = B * T * k, d_m * h * d_h, routing.by_norm and routing.r > 0
     slots = _queries(run, n, routing, k, bias, training=True)

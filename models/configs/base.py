@@ -91,15 +91,13 @@ class Lettered:
     ``variant`` is its name, in every room; ``file`` that of its file in formulas/ and models/, another one where a
     form has a file of its own; ``module`` the class there, None for a closed form without one; ``fields_by_letter``
     says which field or property a letter stands for; ``routing_letters`` are those that say how many heads or experts
-    there are to choose from, and how many a token uses; ``lengths`` are the input lengths with their defaults;
-    ``decodes`` says whether a model makes its tokens one after another, with a cache of keys and values.
+    there are to choose from, and how many a token uses; ``lengths`` are the input lengths with their defaults.
     """
 
     variant: ClassVar[str]
     module: ClassVar[str | None]
     fields_by_letter: ClassVar[Mapping[str, str]]
     routing_letters: ClassVar[tuple[str, ...]] = ()
-    decodes: ClassVar[bool] = True
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
 
     @property
@@ -116,13 +114,6 @@ class Lettered:
         """Whether this can be built, not only computed."""
         return self.module is not None and getattr(self, "attention", self).module is not None
 
-    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """The arguments of the forward by name; of a bare layer, unless a model says otherwise."""
-        return {
-            "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
-            "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
-        }
-
 
 class AttentionConfig(Lettered):
     """One attention layer, in a model or by itself.
@@ -135,6 +126,13 @@ class AttentionConfig(Lettered):
 
     d_model: int
 
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """The arguments of the layer's forward by name: queries (B, T, d_m) and keys (B, S, d_m)."""
+        return {
+            "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
+            "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
+        }
+
     @property
     def steerable(self) -> bool:
         """Whether its module has a linear router that can be told which tokens go where: ``routing_projection``."""
@@ -142,6 +140,8 @@ class AttentionConfig(Lettered):
 
 
 class ModelConfig(Lettered):
-    """A whole model around an attention."""
+    """A whole model around an attention. ``gated``: whether its feed-forward block is, with three matrices."""
+
+    gated: ClassVar[bool] = False
 
     attention: AttentionConfig

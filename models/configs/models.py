@@ -65,7 +65,6 @@ class MaskedLanguageModelConfig(ModelConfig):
 
     variant: ClassVar[str] = "masked_lm"
     module: ClassVar[str | None] = "MaskedLanguageModel"
-    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",
@@ -174,6 +173,7 @@ class LlamaConfig(Layered):
     """
 
     variant: ClassVar[str] = "llama"
+    gated: ClassVar[bool] = True
     module: ClassVar[str | None] = "Llama"
     fields_by_letter: ClassVar[Mapping[str, str]] = {"d_m": "d_model", "F": "d_ff", "V": "vocab_size"}
 
@@ -217,7 +217,6 @@ class DiffusionTransformerConfig(Layered):
 
     variant: ClassVar[str] = "dit"
     module: ClassVar[str | None] = "DiffusionTransformer"
-    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",

@@ -53,7 +53,6 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
         "g": "num_kv_heads",
         "bias": "bias",
         "router": "router",
-        "form": "form",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     arms: ClassVar[tuple[Arm, ...]] = ByForm(

@@ -8,6 +8,7 @@ import torch
 from headcount.formulas.activations import mha as activations_mha
 from headcount.formulas.activations import moa as activations_moa
 from headcount.formulas.activations import moh as activations_moh
+from headcount.formulas.activations import moh_ideal as activations_moh_ideal
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
@@ -58,9 +59,17 @@ def executed(config, shape, training):
     return tally.trace
 
 
+SCHEDULES = {
+    ("mha", None): activations_mha,
+    ("moa", None): activations_moa,
+    ("moh", "released"): activations_moh,
+    ("moh", "ideal"): activations_moh_ideal,
+}
+
+
 def scheduled(config, shape, training):
     sizes = dict(zip("BTS", shape, strict=True)) | config.letters() | {"element_bytes": 4}
-    schedules = {"mha": activations_mha, "moa": activations_moa, "moh": activations_moh}[config.variant]
+    schedules = SCHEDULES[config.variant, getattr(config, "form", None)]
     if config.variant == "moa":
         sizes["renormalise"] = config.renormalise
     elif config.variant == "moh":
@@ -127,10 +136,9 @@ def test_weights_are_renormalised_without_biases_by_default():
 def test_heads_are_routed_as_released_without_biases_by_default():
     sizes = dict(B=2, T=7, S=5, d_m=13, h=6, s=2, r=3, d_h=5, g=3, element_bytes=4)
     plain = dict(bias=False, router="linear", gates="released")
-    for schedule in (activations_moh.forward, activations_moh.training):
-        assert schedule(**sizes).moments == schedule(**sizes, **plain, form="released").moments
-        ideal = dict(form="ideal")
-        assert schedule(**sizes, **ideal).moments == schedule(**sizes, **plain, **ideal).moments
+    for schedules in (activations_moh, activations_moh_ideal):
+        for schedule in (schedules.forward, schedules.training):
+            assert schedule(**sizes).moments == schedule(**sizes, **plain).moments
 
 
 def test_the_schedule_gathers_as_much_as_the_module():

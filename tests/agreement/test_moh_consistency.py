@@ -7,7 +7,7 @@ import torch
 
 from headcount.bench.case import ledger_of
 from headcount.bench.counters import base, registry
-from headcount.formulas import moh
+from headcount.formulas import moh, moh_ideal
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
@@ -147,5 +147,6 @@ def test_a_counted_decode_step_is_exact(name, router, moh_form):
     heads = s + r if moh_form == "ideal" else h
     routers, query = (0, h) if router == "query_norm" else (h - s + s + 2, heads)
     exact = B * (dm * (routers + D * (query + 2 * g + heads)) + 2 * heads * (n + 1) * D)
-    form = moh.decode_step("", B=B, n=n, d_m=dm, h=h, s=s, r=r, d_h=D, g=g, router=router, form=moh_form)
+    sizes = dict(B=B, T=1, S=n + 1, n=n, d_m=dm, h=h, s=s, r=r, d_h=D, g=g)
+    form = {"released": moh, "ideal": moh_ideal}[moh_form].layer("", **sizes, router=router)
     assert reading.macs == form.macs == exact

@@ -7,6 +7,7 @@ import pytest
 from headcount.formulas.activations import mha as activations_mha
 from headcount.formulas.activations import moa as activations_moa
 from headcount.formulas.activations import moh as activations_moh
+from headcount.formulas.activations import moh_ideal as activations_moh_ideal
 from headcount.formulas.activations import schedule as activations
 
 
@@ -115,9 +116,9 @@ def test_what_has_no_schedule_says_why(reason):
 
 
 def test_the_ideal_form_gathers_weights_keys_and_values_for_each_row():
-    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4, form="ideal")
+    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4)
     rows = 3 * 4
-    run = activations_moh.training(**sizes)
+    run = activations_moh_ideal.training(**sizes)
     sizes_of = {name: size for moment in run.moments for name, size in moment.items()}
     assert sizes_of["q_matrices_0"] == sizes_of["out_matrices_0"] == 4 * rows * 13 * 11
     assert sizes_of["keys_0"] == sizes_of["values_0"] == 4 * rows * 5 * 11
@@ -141,3 +142,14 @@ def test_indices_are_eight_bytes_each():
     assert run.live["indices"] == 2 * 7 * 3 * 8
     assert run.live["gates"] == 2 * 7 * 3 * 2
     assert re.fullmatch("[a-z_]+", run.moments[-1].popitem()[0])
+
+
+@pytest.mark.parametrize("schedules", [activations_moh, activations_moh_ideal])
+def test_an_unknown_router_form_or_kind_of_gates_is_an_error(schedules):
+    sizes = dict(B=1, T=3, S=5, d_m=13, h=7, s=2, r=2, d_h=11, g=1, element_bytes=4)
+    for schedule in (schedules.forward, schedules.training):
+        for unknown in (dict(router="norm"), dict(gates="ideal")):
+            with pytest.raises(KeyError):
+                schedule(**sizes, **unknown)
+        with pytest.raises(TypeError, match="form"):
+            schedule(**sizes, form="ideal")

@@ -1,7 +1,7 @@
 """The backward pass follows from the forward ledger."""
 
-from headcount.formulas.backward import backward, scores
-from headcount.formulas.ledger import BACKWARD_KINDS, FORWARD_KINDS, MAC_KINDS, Entry, Ledger
+from headcount.formulas.backward import backward, backward_macs, scores, training_macs
+from headcount.formulas.ledger import BACKWARD_KINDS, FORWARD_KINDS, MAC_KINDS, Entry, Ledger, ledger
 from headcount.formulas.mha import layer
 
 MHA = layer("", B=2, T=7, S=17, d_m=35, h=5, d_h=7, g=5)
@@ -32,3 +32,10 @@ def test_biases_and_softmax_have_no_products():
         f"{k}_{p}" for k in ("linear", "scores", "values") for p in ("dx", "dw")
     }
     assert MAC_KINDS == FORWARD_KINDS + BACKWARD_KINDS
+
+
+def test_training_multiplies_each_contraction_by_three():
+    form = ledger(MHA, Entry("", "norm", {"T": 7}))
+    assert backward_macs(form) == 2 * MHA.macs
+    assert training_macs(form) == MHA.macs + 2 * MHA.macs
+    assert training_macs(Ledger(())) == 0

@@ -5,8 +5,9 @@ import itertools
 import pytest
 import sympy
 
-from headcount.formulas import decoding, encoder_decoder, llama, mha, moa, moh
-from headcount.formulas.ledger import Entry, Ledger, ledger
+from headcount.formulas import decoding, encoder_decoder, layer, llama, mha, moa, moh, moh_ideal
+from headcount.formulas.blocks import cache
+from headcount.formulas.ledger import STORED_KINDS, Entry, least, ledger
 
 
 def mha_form(path, **sizes):
@@ -21,30 +22,54 @@ def moh_form(path, **sizes):
     return moh.layer(path, **({"d_m": 13, "h": 6, "s": 1, "r": 2, "d_h": 5, "g": 3} | sizes))
 
 
+def ideal_form(path, **sizes):
+    return moh_ideal.layer(path, **({"d_m": 13, "h": 6, "s": 1, "r": 2, "d_h": 5, "g": 3} | sizes))
+
+
 def test_a_cache_holds_keys_and_values_of_the_key_value_heads():
-    assert decoding.cached_elements(mha_form("a", B=2, T=7, S=17)) == 2 * 2 * 17 * 2 * 5
-    assert decoding.cached_elements(moa_form("a", B=2, T=7, S=17)) == 2 * 2 * 17 * 5
-    assert decoding.cached_elements(moa_form("a", B=2, T=7, S=17).repeat(3)) == 3 * 2 * 2 * 17 * 5
-    assert not decoding.projects_keys_or_values(Entry("a.k_proj", "bias", {"S": 7}))
-    assert decoding.projects_keys_or_values(Entry("k_proj", "linear", {"S": 7}))
-    assert not decoding.projects_keys_or_values(Entry("q_proj", "linear", {"T": 7}))
+    assert decoding.held(mha_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 2 * 5
+    assert decoding.held(moa_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 5
+    assert decoding.held(moa_form("a", B=2, T=7, S=17, n=10).repeat(3)) == 3 * 2 * 2 * 17 * 5
+    assert decoding.held(ideal_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 3 * 5
+
+
+@pytest.mark.parametrize("form", [mha_form, moa_form, moh_form, ideal_form])
+def test_a_plain_forward_has_no_cache_and_a_first_step_an_empty_one(form):
+    plain, first = form("a", B=2, T=7, S=7), form("a", B=2, T=7, S=7, n=0)
+    assert decoding.held(plain) == decoding.written(plain) == decoding.read(plain) == 0
+    assert first.select(lambda entry: entry.kind not in STORED_KINDS) == plain
+    assert [entry.kind for entry in first][-3:] == list(STORED_KINDS)
+    assert decoding.held(first) == decoding.written(first) == decoding.read(first) > 0
+
+
+def test_a_cache_may_store_anything():
+    """A latent, as wide as it likes: what a cache holds is what its entries say, whatever made it."""
+    latent = ledger(Entry("a.down_proj", "linear", {"B": 2, "S": 3, "d_m": 13}), cache("a", {"D": 11}, B=2, S=7, n=4))
+    assert (decoding.held(latent), decoding.written(latent)) == (2 * 7 * 11, 2 * 3 * 11)
+
+
+def test_the_smaller_of_two_sizes():
+    a, b = sympy.symbols("a b", positive=True, integer=True)
+    assert (least(3, 5), least(5, 3), least(7, 7)) == (3, 3, 7)
+    assert [least(a, b).subs({a: x, b: y}) for x, y in ((3, 5), (5, 3))] == [3, 3]
 
 
 def test_a_step_projects_its_own_tokens_and_attends_to_all():
-    step = decoding.attention_step(mha_form, "a", B=2, new=1, stored=17)
+    step = layer.step(mha_form, B=2, new=1, stored=17)
     assert step.macs == 2 * (2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 17 * 5)
-    assert decoding.cached_elements(step) == 2 * 2 * 10
-    assert {e.size for e in step if e.path == "a.k_proj" and e.kind == "bias"} == {2 * 10}
-    several = decoding.attention_step(moa_form, "a", B=2, new=3, stored=17)
+    assert decoding.written(step) == 2 * 2 * 10
+    assert {e.size for e in step if e.path == "k_proj" and e.kind == "bias"} == {2 * 10}
+    several = layer.step(moa_form, B=2, new=3, stored=17)
     router, experts, shared, core = 13 * 11, 2 * 3 * 13 * 5, 2 * 13 * 5, 2 * 3 * 17 * 5
     assert several.macs == 2 * 3 * (router + experts + shared + core)
+    assert layer.model(mha_form, B=2, T=7, S=5) == mha_form("", B=2, T=7, S=5)
 
 
 def test_a_closed_cache_projects_nothing():
     step = moa_form("a", B=2, T=1, S=17, n=17)
     assert step.macs == 2 * (13 * 11 + 2 * 3 * 13 * 5 + 2 * 3 * 17 * 5)
-    assert decoding.cached_elements(step) == 0
-    assert decoding.held_elements(step) == 2 * 2 * 17 * 5
+    assert decoding.written(step) == 0
+    assert decoding.held(step) == decoding.read(step) == 2 * 2 * 17 * 5
 
 
 SIZES = {"B": 2, "S": 17, "d_m": 13, "F": 19, "V": 29, "N_enc": 3, "N_dec": 2}
@@ -55,19 +80,19 @@ def test_a_translation_step_is_own_and_cross_attention_feed_forward_and_output()
     routed = 13 * 11 + 2 * 3 * 13 * 5
     layer = routed + 2 * 13 * 5 + 2 * 3 * 7 * 5 + routed + 2 * 3 * 17 * 5 + 2 * 13 * 19
     assert step.macs == 2 * (2 * layer + 13 * 29)
-    assert decoding.cached_elements(step) == 2 * 2 * 2 * 5
-    assert decoding.held_elements(step) == decoding.read_elements(step) == 2 * 2 * 2 * (7 + 17) * 5
+    assert decoding.written(step) == 2 * 2 * 2 * 5
+    assert decoding.held(step) == decoding.read(step) == 2 * 2 * 2 * (7 + 17) * 5
     sizes = step.group(lambda e: e.kind, "size")
     assert sizes["embedding"] == 2 * 13
     # gates of both layers, residuals, scaling and positions of the new token
     assert sizes["elementwise"] == 2 * (2 * 2 * 3 * 5 + 2 * 3 * 13 + 2 * 13)
 
 
-def test_the_prefill_is_the_encoder_and_the_keys_and_values_of_every_decoder_layer():
-    form = encoder_decoder.prefill(moa_form, **SIZES)
+def test_without_target_tokens_there_is_the_encoder_and_the_keys_and_values_of_every_decoder_layer():
+    form = encoder_decoder.model(moa_form, T=0, **SIZES)
     layer = 17 * 13 * 11 + 2 * 3 * 17 * 13 * 5 + 2 * 17 * 13 * 5 + 2 * 3 * 17 * 17 * 5 + 2 * 17 * 13 * 19
     assert form.macs == 2 * (3 * layer + 2 * 2 * 17 * 13 * 5)
-    cross = form.select(lambda entry: entry.path.startswith("decoder."))
+    cross = form.select(lambda entry: entry.macs and entry.path.startswith("decoder."))
     assert [entry.path for entry in cross] == [
         "decoder.layers.*.cross_attn.k_proj",
         "decoder.layers.*.cross_attn.v_proj",
@@ -76,7 +101,7 @@ def test_the_prefill_is_the_encoder_and_the_keys_and_values_of_every_decoder_lay
 
 def test_a_sum_of_steps_is_exact():
     def macs(stored):
-        return decoding.attention_step(mha_form, "a", B=2, new=1, stored=stored).macs
+        return layer.step(mha_form, B=2, new=1, stored=stored).macs
 
     for steps in (1, 2, 7):
         assert decoding.total(macs, steps) == sum(macs(stored) for stored in range(1, steps + 1))
@@ -104,22 +129,22 @@ def test_weights_that_are_read():
 
 
 def test_a_step_moves_weights_stored_tokens_and_new_ones():
-    step = decoding.attention_step(mha_form, "", B=3, new=1, stored=7)
+    step = layer.step(mha_form, B=3, new=1, stored=7)
     weights = 2 * 13 * 30 + 2 * 13 * 10 + 30 + 10 + 10 + 13
     assert decoding.step_elements(step) == weights + 3 * 2 * 10 * 7 + 3 * 2 * 10
 
 
 def test_a_step_of_selected_heads_moves_their_weights_and_keys():
-    step = decoding.attention_step(moh_form, "", B=1, new=1, stored=7)
+    step = layer.step(moh_form, B=1, new=1, stored=7)
     routers, keys = 13 * 5 + 13 * 2, 2 * 13 * 3 * 5
     assert decoding.step_elements(step) == routers + keys + 2 * 13 * 6 * 5 + 2 * 7 * 3 * 5 + 2 * 3 * 5
-    ideal = moh_form("", B=1, T=1, S=7, n=6, form="ideal", g=6)
-    assert decoding.held_elements(ideal) == 2 * 7 * 6 * 5
+    ideal = ideal_form("", B=1, T=1, S=7, n=6, g=6)
+    assert decoding.held(ideal) == 2 * 7 * 6 * 5
     keys = 2 * 13 * 6 * 5
     assert decoding.step_elements(ideal) == routers + keys + 2 * 13 * 3 * 5 + 2 * 7 * 3 * 5 + 2 * 6 * 5
-    inside = moh_form("layers.*.self_attn", B=1, T=1, S=7, n=6, form="ideal", g=6)
+    inside = ideal_form("layers.*.self_attn", B=1, T=1, S=7, n=6, g=6)
     assert decoding.step_elements(inside) == decoding.step_elements(ideal)
-    by_norm = moh_form("", B=1, T=1, S=7, n=6, form="ideal", g=6, router="query_norm", bias=True)
+    by_norm = ideal_form("", B=1, T=1, S=7, n=6, g=6, router="query_norm", bias=True)
     weights = keys + 13 * 6 * 5 + 13 * 3 * 5 + 3 * 6 * 5 + 13
     assert decoding.step_elements(by_norm) == weights + 2 * 7 * 3 * 5 + 2 * 6 * 5
 
@@ -132,14 +157,14 @@ SELECTIONS += [(4, 2, 2, 0)]
 @pytest.mark.parametrize("h, g, s, r", SELECTIONS, ids=lambda size: str(size))
 def test_a_step_moves_what_the_routing_that_reads_most_reads(h, g, s, r, batch):
     """Every choice of routed heads by every sequence, tried out."""
-    form = moh_form("", B=batch, T=1, S=7, n=6, h=h, g=g, s=s, r=r, form="ideal", bias=True)
+    form = ideal_form("", B=batch, T=1, S=7, n=6, h=h, g=g, s=s, r=r, bias=True)
     choices = [set(range(s)) | set(routed) for routed in itertools.combinations(range(s, h), r)]
     heads = read = 0
     for tokens in itertools.product(choices, repeat=batch):
         heads = max(heads, len(set.union(*tokens)))
         read = max(read, sum(len({head * g // h for head in token}) for token in tokens))
-    assert decoding.read_elements(form) == read * 2 * 7 * 5
-    assert decoding.held_elements(form) == batch * g * 2 * 7 * 5
+    assert decoding.read(form) == read * 2 * 7 * 5
+    assert decoding.held(form) == batch * g * 2 * 7 * 5
     selected = form.select(lambda e: e.kind.startswith("expert_"))
     reached = {(e.path, e.kind): decoding.reachable_params(e) for e in selected}
     assert reached == {
@@ -152,35 +177,25 @@ def test_a_step_moves_what_the_routing_that_reads_most_reads(h, g, s, r, batch):
 
 def test_a_language_models_step_is_its_layers_on_one_token_and_the_output():
     sizes = dict(B=2, d_m=13, F=19, V=29)
-    routed = lambda path, **given: moh_form(path, **given, form="ideal")  # noqa: E731
-    step = llama.step([mha_form, mha_form, routed], new=1, stored=7, **sizes)
+    step = llama.step([mha_form, mha_form, ideal_form], new=1, stored=7, **sizes)
     dense = 2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 7 * 5
     ideal = 13 * 5 + 13 * 2 + 2 * 13 * 15 + 2 * 13 * 15 + 2 * 3 * 7 * 5
     assert step.macs == 2 * (2 * dense + ideal + 3 * 3 * 13 * 19 + 13 * 29)
-    assert decoding.held_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
+    assert decoding.held(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
     # the three heads of a token may be of three key/value heads
-    assert decoding.read_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
-    whole = llama.model([mha_form, mha_form, routed], T=7, **sizes)
-    assert llama.step([mha_form, mha_form, routed], new=7, stored=7, **sizes) == whole
+    assert decoding.read(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
+    whole = llama.model([mha_form, mha_form, ideal_form], T=7, **sizes)
+    at_once = llama.step([mha_form, mha_form, ideal_form], new=7, stored=7, **sizes)
+    assert at_once.select(lambda entry: entry.kind not in STORED_KINDS) == whole
     keys_turned = [e.dims["S"] for e in step if e.kind == "rope" and "S" in e.dims]
     assert keys_turned == [1, 1]
-
-
-def test_training_multiplies_each_contraction_by_three():
-    form = ledger(mha_form("", B=2, T=7, S=7), Entry("", "norm", {"T": 7}))
-    assert decoding.training_macs(form) == form.macs + 2 * form.macs
-    assert decoding.training_macs(Ledger(())) == 0
 
 
 def test_a_step_names_the_modules_of_the_model():
     whole = {(e.path, e.kind) for e in encoder_decoder.model(moa_form, T=7, **SIZES)}
     step = encoder_decoder.step(moa_form, **SIZES, new=1, stored=7)
-    assert {(e.path, e.kind) for e in step} == {(path, kind) for path, kind in whole if not path.startswith("encoder.")}
-
-
-def test_a_models_context_keeps_its_decoders_keys_and_values_alone():
-    layer = mha_form("layers.*.self_attn", B=2, T=7, S=7).repeat(3)
-    assert decoding.kept_elements(layer) == decoding.cached_elements(layer) == 3 * 2 * 2 * 7 * 10
-    translation = encoder_decoder.model(moa_form, T=7, **SIZES)
-    # own keys and values of 7 tokens, those of 17 source tokens, in 2 layers; none of the encoder's 3
-    assert decoding.kept_elements(translation) == 2 * 2 * 2 * (7 + 17) * 5
+    assert {(e.path, e.kind) for e in step if e.kind not in STORED_KINDS} == {
+        (path, kind) for path, kind in whole if not path.startswith("encoder.")
+    }
+    stored = ("decoder.layers.*.self_attn", "decoder.layers.*.cross_attn")
+    assert [(e.path, e.kind) for e in step if e.kind in STORED_KINDS] == [(p, k) for p in stored for k in STORED_KINDS]

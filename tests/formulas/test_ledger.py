@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, Entry, Ledger, at, divide, ledger
+from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, Ledger, at, divide, ledger
 from headcount.formulas.symbols import LEGEND, by_letter
 
 ROUTED = Entry(
@@ -24,7 +24,7 @@ def test_macs_are_the_product_of_dims_times_repetitions():
 def test_only_contractions_have_macs():
     for kind in MAC_KINDS:
         assert Entry("", kind, {"T": 7}).macs == 7
-    for kind in OTHER_KINDS:
+    for kind in (*OTHER_KINDS, *STORED_KINDS):
         assert Entry("", kind, {"T": 7}).macs == 0
         assert Entry("", kind, {"T": 7}).size == 7
 

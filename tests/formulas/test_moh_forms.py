@@ -5,17 +5,17 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from headcount.formulas import mha, moh
+from headcount.formulas import mha, moh, moh_ideal
 from headcount.formulas.ledger import Entry, Ledger, ledger, stack
 from headcount.formulas.symbols import by_letter
 
 B, T, S, N, DM, H, SH, R, DH, G = sympy.symbols("B T S n d_m h s r d_h g", positive=True, integer=True)
 SIZES = dict(B=2, T=7, S=5, d_m=13, h=11, s=3, r=5, d_h=17, g=11)
-FORMS = ("released", "ideal")
+FORMS = {"released": moh, "ideal": moh_ideal}
 
 
-def layer(**more):
-    return moh.layer("attn", **SIZES | more)
+def layer(form="released", **more):
+    return FORMS[form].layer("attn", **SIZES | more)
 
 
 @pytest.mark.parametrize("g", [11, 1])
@@ -84,10 +84,10 @@ def test_what_the_ideal_form_skips():
 @pytest.mark.parametrize("moh_form", FORMS)
 def test_released_macs_are_multi_head_attention_and_the_routers(moh_form):
     sizes = dict(B=B, T=T, S=S, d_m=DM, h=H, d_h=DH, g=G)
-    form = moh.layer("", **sizes, s=SH, r=H - SH, form=moh_form)
+    form = FORMS[moh_form].layer("", **sizes, s=SH, r=H - SH)
     routers = B * T * DM * (H + 2)
     assert sympy.expand(form.macs - mha.layer("", **sizes, bias=False).macs - routers) == 0
-    ideal = moh.layer("", **sizes, s=SH, r=R, form="ideal")
+    ideal = moh_ideal.layer("", **sizes, s=SH, r=R)
     k = SH + R
     expected = 2 * B * T * DM * k * DH + 2 * B * S * DM * G * DH + 2 * B * k * T * S * DH + routers
     assert sympy.expand(ideal.macs - expected) == 0
@@ -110,12 +110,12 @@ def test_the_causal_half_is_t_t_plus_1_over_2_pairs(form):
 @pytest.mark.parametrize("moh_form, heads", [("released", 11), ("ideal", 8)])
 def test_a_decode_step_projects_one_token_and_attends_to_all(moh_form, heads):
     sizes = {letter: size for letter, size in SIZES.items() if letter not in "TS"}
-    step = moh.decode_step("attn", n=29, form=moh_form, **sizes)
+    step = FORMS[moh_form].layer("attn", T=1, S=30, n=29, **sizes)
     projections = 13 * 17 * (2 * heads + 2 * 11) + 13 * (11 + 2)
     assert step.macs == 2 * (projections + 2 * heads * 30 * 17)
     assert mha.causal_half(step).macs == step.macs
     dense = {letter: sizes[letter] for letter in ("B", "d_m", "h", "d_h", "g")}
-    assert mha.decode_step("", n=29, **dense).macs == 2 * (13 * 17 * 4 * 11 + 2 * 11 * 30 * 17)
+    assert mha.layer("", T=1, S=30, n=29, **dense).macs == 2 * (13 * 17 * 4 * 11 + 2 * 11 * 30 * 17)
 
 
 def test_the_causal_half_of_pairs_alone_is_their_number():
@@ -125,9 +125,9 @@ def test_the_causal_half_of_pairs_alone_is_their_number():
 
 def test_decode_steps_from_nothing_add_up_to_the_causal_half():
     sizes = {letter: size for letter, size in SIZES.items() if letter not in "TS"}
-    for moh_form in FORMS:
-        steps = sum(moh.decode_step("", n=n, form=moh_form, **sizes).macs for n in range(7))
-        assert steps == mha.causal_half(moh.layer("", T=7, S=7, form=moh_form, **sizes)).macs
+    for form in FORMS.values():
+        steps = sum(form.layer("", T=1, S=n + 1, n=n, **sizes).macs for n in range(7))
+        assert steps == mha.causal_half(form.layer("", T=7, S=7, **sizes)).macs
 
 
 def test_rotary_positions_turn_selected_queries_and_all_new_keys():
@@ -142,9 +142,9 @@ def test_activated_heads_by_number_and_by_work():
     """A layer of 4 heads with 3 on, and one of 8 wider heads with 2 on, repeated 3 times."""
 
     def forms(moh_form):
-        common = dict(B=1, T=7, S=7, form=moh_form)
-        first = moh.layer("a", d_m=13, h=4, s=1, r=2, d_h=5, g=4, **common)
-        second = moh.layer("b.*", d_m=13, h=8, s=1, r=1, d_h=17, g=8, **common)
+        common = dict(B=1, T=7, S=7)
+        first = FORMS[moh_form].layer("a", d_m=13, h=4, s=1, r=2, d_h=5, g=4, **common)
+        second = FORMS[moh_form].layer("b.*", d_m=13, h=8, s=1, r=1, d_h=17, g=8, **common)
         return first + second.repeat(3)
 
     released, ideal = forms("released"), forms("ideal")
@@ -173,3 +173,11 @@ def test_neighbours_with_the_same_mixer_are_one_run():
     assert [e.path for e in stack("blocks", [a, a], block)] == ["blocks.*"]
     inner = stack("", [a, a, b], lambda path, mixer: block(f"{path}.x", mixer))
     assert [e.path for e in inner.at_layers()] == ["0.x", "1.x", "2.x"]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_an_unknown_form_or_router_is_an_error(form):
+    with pytest.raises(TypeError, match="form"):
+        form.layer("", **SIZES, form="ideal")
+    with pytest.raises(ValueError, match="^unknown router 'norm'; choose from linear, query_norm$"):
+        form.layer("", **SIZES, router="norm")

@@ -5,11 +5,23 @@ import ast
 import pytest
 
 import headcount
-from headcount.models.configs.registry import MODELS, VARIANTS
+from headcount.models.configs.registry import ATTENTIONS, MODELS, VARIANTS
 
 ROOT = headcount.CHECKOUT
 ROOMS = ("headcount", "bench", "formulas", "models", "reports")
 NAMES = (*VARIANTS, *MODELS)
+AT_HOME = ("formulas/", "models/", "bench/variants/")
+"""Where a variant may be named: its own files, the models that are made of them, and the registries."""
+
+
+def modules(*rooms):
+    """Every module of some rooms, by its path from the root."""
+    return sorted(str(path.relative_to(ROOT)) for room in rooms for path in (ROOT / room).rglob("*.py"))
+
+
+def test_no_module_is_longer_than_300_lines():
+    lengths = {path: len((ROOT / path).read_text("utf-8").splitlines()) for path in modules(*ROOMS, "tests")}
+    assert {path: lines for path, lines in lengths.items() if lines > 300} == {}
 
 
 def test_bench_lists_at_most_14_files():
@@ -21,6 +33,19 @@ def test_the_top_level_is_the_rooms_and_what_a_repository_needs():
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     ignored = {line.strip().rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
     assert {name for name in folders - ignored if not name.startswith(".")} == {*ROOMS, "tests"}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_has_one_name_in_every_room(variant):
+    homes = ["formulas", "models/configs", "bench/variants"]
+    homes += ["models"] if ATTENTIONS[variant].module else []
+    missing = [home for home in homes if not (ROOT / home / f"{variant}.py").is_file()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [path for path in modules("bench", "reports") if not path.startswith(AT_HOME)])
+def test_nothing_branches_on_a_variants_name(path):
+    assert branches((ROOT / path).read_text("utf-8")) == []
 
 
 def branches(source):

@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.layer import as_model
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
@@ -240,3 +241,18 @@ def test_an_attention_of_another_width_than_its_model_is_refused():
     config = preset("transformer-base")
     with pytest.raises(ConfigError, match="^d_model of the attention must be the model's 512, not 1024$"):
         dataclasses.replace(config, attention=preset("transformer-big").attention)
+
+
+def test_a_layer_is_a_model_of_one_layer():
+    layer = make_config(dict(attention="moh", d_model=12, num_heads=4, num_shared_heads=2, top_k=1))
+    model = as_model(layer)
+    assert as_model(model) is model and model.attention is layer and model.d_model == 12
+    assert model.letters() == {} and model.has_module
+    lengths = {"batch_size": 2, "src_len": 7, "tgt_len": 5}
+    assert model.length_letters(lengths) == {"B": 2, "T": 5, "S": 7}
+    assert {name: spec.shape for name, spec in model.inputs(lengths).items()} == {
+        "query": (2, 5, 12),
+        "key": (2, 7, 12),
+    }
+    assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
+    assert not as_model(make_config(dict(attention="mae", d_model=12, num_heads=4))).has_module

@@ -93,7 +93,7 @@ def test_dense_and_sparse_models_agree_forward_and_backward(case):
     for moh_form in ("released", "ideal"):
         model, tokens = made(CASES[case] | dict(form=moh_form))
         out = model.train()(tokens)
-        loss = out.square().mean() + model.auxiliary_loss()
+        loss = out.square().mean() + losses.auxiliary_loss(model)
         loss.backward()
         results.append([out, loss, *(p.grad for p in model.parameters())])
     for one, other in zip(*results, strict=True):
@@ -104,7 +104,7 @@ def test_statistics_are_of_the_layers_that_route():
     model, tokens = made(CASES["uneven"])
     losses.record_routing(model)
     model(tokens)
-    counts = model.tokens_per_expert()
+    counts = losses.tokens_per_expert(model)
     assert {path: count.sum().item() for path, count in counts.items()} == {
         "layers.0.self_attn": 14 * 3,
         "layers.1.self_attn": 14 * 2,

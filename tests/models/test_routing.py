@@ -204,7 +204,7 @@ def test_tokens_per_expert_of_a_model_counts_what_each_block_routes():
     src_padding = torch.tensor([[False] * 7, [False] * 3 + [True] * 4])
     tgt_padding = torch.tensor([[False] * 4 + [True], [False] * 5])
     model(**inputs, src_padding_mask=src_padding, tgt_padding_mask=tgt_padding)
-    counts = model.tokens_per_expert()
+    counts = losses.tokens_per_expert(model)
     assert {path: int(count.sum()) for path, count in counts.items()} == {
         "encoder.layers.0.self_attn": 3 * 10,
         "encoder.layers.1.self_attn": 3 * 10,
@@ -228,7 +228,7 @@ def test_auxiliary_loss_is_the_weighted_sum_over_all_routed_blocks(config):
             )
             blocks += 1
     assert blocks == (4 if config is ENCODER_DECODER else 2)
-    loss = model.auxiliary_loss()
+    loss = losses.auxiliary_loss(model)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     loss.backward()
     trained = {name for name, p in model.named_parameters() if "router" in name and p.grad.norm() > 0}
@@ -251,8 +251,8 @@ def test_a_model_without_routers_has_no_auxiliary_loss():
     config = make_config({**dense, **sizes, "attention": "mha", "model": "masked_lm"})
     model, inputs = model_and_inputs(config, seq_len=11)
     model.train()(**inputs)
-    assert model.auxiliary_loss() == 0
-    assert model.tokens_per_expert() == {}
+    assert losses.auxiliary_loss(model) == 0
+    assert losses.tokens_per_expert(model) == {}
 
 
 def test_nothing_is_recorded_in_inference_unless_asked():
@@ -262,16 +262,16 @@ def test_nothing_is_recorded_in_inference_unless_asked():
         r"run a forward in training mode or after record_routing\(\)$"
     )
     model(**inputs)
-    for ask in (model.auxiliary_loss, model.tokens_per_expert):
+    for ask in (losses.auxiliary_loss, losses.tokens_per_expert):
         with pytest.raises(RuntimeError, match=message):
-            ask()
+            ask(model)
     losses.record_routing(model)
     model(**inputs)
-    assert all(count.sum() == 3 * 2 * 11 for count in model.tokens_per_expert().values())
+    assert all(count.sum() == 3 * 2 * 11 for count in losses.tokens_per_expert(model).values())
     losses.record_routing(model, False)
     model(**inputs)
     with pytest.raises(RuntimeError, match=message):
-        model.tokens_per_expert()
+        losses.tokens_per_expert(model)
 
 
 def test_routing_has_its_shapes_on_meta():

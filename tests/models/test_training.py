@@ -46,7 +46,7 @@ def evaluate(model):
     losses.record_routing(model)
     tokens, words = next(batches(seed=2, size=256))
     accuracy = (model(tokens)[:, SEQ_LEN // 2 :].argmax(-1) == words).double().mean().item()
-    share = max((counts.max() / tokens.numel()).item() for counts in model.tokens_per_expert().values())
+    share = max((counts.max() / tokens.numel()).item() for counts in losses.tokens_per_expert(model).values())
     losses.record_routing(model, False)
     return accuracy, share
 
@@ -58,7 +58,7 @@ def train(model):
     for _ in range(STEPS):
         tokens, words = next(data)
         logits = model(tokens)[:, SEQ_LEN // 2 :]
-        loss = F.cross_entropy(logits.flatten(0, 1), words.flatten()) + model.auxiliary_loss()
+        loss = F.cross_entropy(logits.flatten(0, 1), words.flatten()) + losses.auxiliary_loss(model)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

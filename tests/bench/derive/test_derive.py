@@ -1,8 +1,5 @@
 """python -m bench.derive: the closed form of a module, found by running it."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +7,7 @@ import sympy
 
 from headcount.bench.derive.__main__ import main
 from headcount.formulas.symbols import symbol
+from tests.bench.derive.derived import derived_outside, polynomials
 
 ROOT = Path(__file__).parents[3]
 USER = """
@@ -106,20 +104,6 @@ def run(capsys, *argv):
     return main(argv), *capsys.readouterr()
 
 
-def derived_outside(names, *argv):
-    """The same from a process of its own: the test run checks types, and a symbol is no int."""
-    command = [sys.executable, "-m", "bench.derive", *argv, "--vars", names, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    return polynomials(done.stdout, names)
-
-
-def polynomials(out, names):
-    table = json.loads(out)["tables"][0]
-    symbols = {name: symbol(name) for name in names.split(",")}
-    rows = {row["kind"]: sympy.sympify(row["text"].replace("^", "**"), locals=symbols) for row in table["rows"]}
-    return rows, table
-
-
 def derived(capsys, names, *argv):
     """Polynomials by kind, and the facts beside them."""
     code, out, err = run(capsys, *argv, "--vars", names, "--format", "json")
@@ -211,76 +195,6 @@ def test_a_branch_on_the_other_side_is_another_polynomial(capsys, user):
     rows, table = derived(capsys, "T,D", "--module", f"{user}:branched", "--base", "T=17")
     assert rows["total"] == 2 * symbol("T") * symbol("D") ** 2
     assert table["domain"] == ["T >= 16"]
-
-
-HEADS = "T,S,h,s,r,d_h,d_model"
-ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
-
-
-@pytest.mark.parametrize("router", ROUTERS)
-@pytest.mark.parametrize("form", ["released", "ideal"])
-def test_heads_of_both_forms_and_both_routers_are_the_closed_form(form, router):
-    changed = ["--set", f"form={form}", f"router={router}"]
-    rows, table = derived_outside(HEADS, "--preset", "moh-llm-s-75", *changed)
-    T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
-    k = s + r if form == "ideal" else h
-    # a norm of every query needs every query
-    queries = h if router == "query_norm" else k
-    routers = sympy.sympify(ROUTERS[router], locals=dict(zip(HEADS.split(","), symbols, strict=True)))
-    expected = routers + T * d * queries * d_h + 2 * S * d * h * d_h + 2 * k * T * S * d_h + T * k * d_h * d
-    assert sympy.expand(rows["total"] - expected) == 0
-    assert table["equals_closed_form"] is True
-    assert table["domain"] == ["r <= h - s", "s > 1" if router == "linear" else "h - s >= 2"]
-
-
-def gated(d, F):
-    return 3 * d * F
-
-
-def plain(d, F):
-    return 2 * d * F
-
-
-MODELS = {
-    "transformer-base": (
-        "T,S,d_model,d_ff,V",
-        lambda T, S, d, F, V: (
-            6 * S * (4 * d * 512 + plain(d, F)) + 6 * 2 * S * S * 512
-            + 6 * T * (6 * d * 512 + plain(d, F)) + 6 * 2 * S * d * 512 + 6 * 2 * 512 * (T * T + T * S) + T * d * V
-        ),
-    ),
-    "mlm-moa-8K16E256D": (
-        "T,K,E,D,d_model,N",
-        lambda T, K, E, D, d, N: (
-            N * T * (d * E + 2 * K * d * D + 2 * d * D + 2 * K * T * D + plain(d, 2048)) + T * d * d + T * d * 50265
-        ),
-    ),
-    "llm-s": (
-        "T,d_model,h,d_h,d_ff,num_layers",
-        lambda T, d, h, d_h, F, N: N * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
-    ),
-    "dit-s2": (
-        "B,d_model,latent_size,mlp_ratio",
-        lambda B, d, side, ratio: (
-            12 * B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
-            + B * (side**2 / 4 * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d)
-        ),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_whole_models_are_the_closed_form(name):
-    names, form = MODELS[name]
-    rows, table = derived_outside(names, "--preset", name, "--part", "model")
-    assert sympy.expand(rows["total"] - form(*map(symbol, names.split(",")))) == 0
-    assert table["equals_closed_form"] is True
-
-
-def test_the_feed_forward_block_of_a_llama_is_gated():
-    rows, table = derived_outside("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
-    assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
-    assert table["equals_closed_form"] is True
 
 
 def test_formats_hold_text_latex_and_python(capsys):

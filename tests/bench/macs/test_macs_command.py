@@ -120,46 +120,6 @@ def test_seq_len_stands_for_both_lengths_of_a_translation_model(capsys):
     assert both == apart
 
 
-def test_a_grid_lists_points_that_cannot_be_built_as_left_out(capsys):
-    code, out, _ = run(capsys, "--grid", "K=2,3 E=2,5 D=7 d_m=11 T=13", "--counter", "torch", "--check")
-    assert code == 0
-    assert "left out K=3 E=2 D=7 d_m=11 T=13: top_k must lie in 1..num_experts = 1..2, not 3" in out
-    assert "3 points, 1 left out." in out
-
-
-def test_a_grid_row_adds_up_from_the_printed_equation_to_the_exact_count(capsys):
-    data = json_of(capsys, "--grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)
-    for row in data["tables"][0]["rows"]:
-        assert row["printed_equation_macs"] + sum(row["omitted_macs"].values()) == row["macs"]
-        t = row["point"]["T"]
-        assert row["eq19_macs"] == 2 * (t * t * 11 + 4 * t * 11 * 11)
-        assert row["mha_same_d_model_macs"] == 2 * (2 * t * t * 11 + 4 * t * 11 * 11)
-        assert row["mha_same_inner_width_macs"] == 2 * (2 * t * t * 21 + 4 * t * 11 * 21)
-
-
-def test_a_grid_where_lengths_differ_has_no_printed_equation(capsys):
-    for sizes, letters in (("K=3 E=5 D=7 T=13 S=17", 5), ("h=2 d_h=256 T=13 S=17", 4)):
-        (row,) = json_of(capsys, "--grid", sizes, *CLOSED)["tables"][0]["rows"]
-        assert row["printed_equation_macs"] is None and row["eq19_macs"] is None
-        cells = run(capsys, "--grid", sizes, *CLOSED)[1].splitlines()[-3].split()
-        # the equation of the variant, and Eq. 19 two before the end; what it leaves out and the count are numbers
-        assert [i for i, cell in enumerate(cells) if cell == "–"] == [letters, len(cells) - 3]
-        assert f"{row['macs']:,}" in cells
-
-
-def test_a_grid_of_mha_prints_equation_19(capsys):
-    rows = json_of(capsys, "--grid", "h=2,3 d_m=30 T=13", *CLOSED)["tables"][0]["rows"]
-    assert [row["printed_equation_macs"] for row in rows] == [13 * 13 * 30 + 4 * 13 * 900] * 2
-    assert [row["macs"] for row in rows] == [2 * 13 * 13 * 30 + 4 * 13 * 900] * 2
-
-
-def test_a_grid_comes_from_a_toml_file_too(capsys, tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text("K = [1, 2]\nE = 2\nD = 7\nT = [13]\n")
-    from_file = json_of(capsys, "--grid", str(path), *CLOSED)
-    assert from_file == json_of(capsys, "--grid", "K=1,2 E=2 D=7 T=13", *CLOSED)
-
-
 def test_formats(capsys):
     _, markdown, _ = run(capsys, *CLOSED, "--table", "moa-table2", "--format", "md")
     assert markdown.startswith("## moa-table2") and "| Transformer " in markdown
@@ -243,16 +203,6 @@ def test_wrong_usage_is_one_line_that_names_the_choices_and_exit_code_2(case, ca
     assert out == ""
     assert err.count("\n") == 1 and message in err
     assert err.startswith("python -m bench.macs: error: ")
-
-
-@pytest.mark.parametrize(
-    "text, message", [("K = 1.5", "K takes a whole number or a list of them"), ("K 1", "not TOML")]
-)
-def test_a_grid_file_that_cannot_be_used(text, message, capsys, tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text(text)
-    code, _, err = run(capsys, "--grid", str(path))
-    assert code == 2 and message in err and err.count("\n") == 1
 
 
 def test_cuda_without_a_device_exits_3(capsys, monkeypatch):

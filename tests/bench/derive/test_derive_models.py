@@ -1,0 +1,76 @@
+"""Whole models and both forms of MoH, derived by running them, are the closed forms."""
+
+import pytest
+import sympy
+
+from headcount.formulas.symbols import symbol
+from tests.bench.derive.derived import derived_outside
+
+HEADS = "T,S,h,s,r,d_h,d_model"
+ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("form", ["released", "ideal"])
+def test_heads_of_both_forms_and_both_routers_are_the_closed_form(form, router):
+    changed = ["--set", f"form={form}", f"router={router}"]
+    rows, table = derived_outside(HEADS, "--preset", "moh-llm-s-75", *changed)
+    T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
+    k = s + r if form == "ideal" else h
+    # a norm of every query needs every query
+    queries = h if router == "query_norm" else k
+    routers = sympy.sympify(ROUTERS[router], locals=dict(zip(HEADS.split(","), symbols, strict=True)))
+    expected = routers + T * d * queries * d_h + 2 * S * d * h * d_h + 2 * k * T * S * d_h + T * k * d_h * d
+    assert sympy.expand(rows["total"] - expected) == 0
+    assert table["equals_closed_form"] is True
+    assert table["domain"] == ["r <= h - s", "s > 1" if router == "linear" else "h - s >= 2"]
+
+
+def gated(d, F):
+    return 3 * d * F
+
+
+def plain(d, F):
+    return 2 * d * F
+
+
+MODELS = {
+    "transformer-base": (
+        "T,S,d_model,d_ff,V",
+        lambda T, S, d, F, V: (
+            6 * S * (4 * d * 512 + plain(d, F)) + 6 * 2 * S * S * 512
+            + 6 * T * (6 * d * 512 + plain(d, F)) + 6 * 2 * S * d * 512 + 6 * 2 * 512 * (T * T + T * S) + T * d * V
+        ),
+    ),
+    "mlm-moa-8K16E256D": (
+        "T,K,E,D,d_model,N",
+        lambda T, K, E, D, d, N: (
+            N * T * (d * E + 2 * K * d * D + 2 * d * D + 2 * K * T * D + plain(d, 2048)) + T * d * d + T * d * 50265
+        ),
+    ),
+    "llm-s": (
+        "T,d_model,h,d_h,d_ff,num_layers",
+        lambda T, d, h, d_h, F, N: N * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
+    ),
+    "dit-s2": (
+        "B,d_model,latent_size,mlp_ratio",
+        lambda B, d, side, ratio: (
+            12 * B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
+            + B * (side**2 / 4 * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d)
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_models_are_the_closed_form(name):
+    names, form = MODELS[name]
+    rows, table = derived_outside(names, "--preset", name, "--part", "model")
+    assert sympy.expand(rows["total"] - form(*map(symbol, names.split(",")))) == 0
+    assert table["equals_closed_form"] is True
+
+
+def test_the_feed_forward_block_of_a_llama_is_gated():
+    rows, table = derived_outside("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
+    assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
+    assert table["equals_closed_form"] is True

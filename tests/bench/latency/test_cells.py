@@ -1,0 +1,84 @@
+"""What is timed: layers and models by name, the arms of each, and the dense layers beside them."""
+
+import pytest
+
+from headcount.bench.errors import UsageError
+from headcount.bench.latency import clock
+from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
+from headcount.bench.latency.cells import Cell, cells_of_layers, cells_of_models
+from headcount.bench.latency.roofline import Peaks
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.layers import LAYERS
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import PRESETS
+
+PEAKS = Peaks(1e9, 1e9, "made up")
+
+
+TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
+
+
+def test_layers_have_the_dense_layers_beside_them_that_they_are_judged_against():
+    arms = {arm.role: arm for arm in layer_arms("moa-16K32E256D", None)}
+    assert (arms["mqa"].config.num_heads, arms["mqa"].config.num_kv_heads, arms["mqa"].config.head_dim) == (16, 1, 256)
+    assert (arms["mha"].config.num_heads, arms["mha"].config.head_dim) == (8, 64)
+    assert (arms["mha-inner"].config.num_heads, arms["mha-inner"].config.num_kv_heads) == (16, 16)
+    assert [arm.role for arm in layer_arms("mha-base", None)] == ["subject"]
+    assert all(arm.config.bias is False for name in LAYERS for arm in layer_arms(name, None))
+
+
+@pytest.mark.parametrize("share, active", [(100, 32), (90, 29), (75, 24), (50, 16)])
+@pytest.mark.parametrize("shape, width", [("moh-32x64", 2048), ("moh-llama3", 4096)])
+def test_moh_layers_use_the_share_of_heads_in_their_name(shape, width, share, active):
+    arms = {(arm.role, arm.arm): arm for arm in layer_arms(f"{shape}-{share}", None)}
+    assert set(arms) == {("dense", "fused"), ("subject", "ragged"), ("mha", "fused")}
+    config = arms["subject", "ragged"].config
+    assert (config.num_active_heads, config.num_heads, config.d_model) == (active, 32, width)
+
+
+def test_decoding_has_no_packed_arm():
+    cell = Cell("layer", "moh-32x64-50", **TINY | {"which": "decode"})
+    assert [arm.arm for arm in cell.arms()] == ["fused", "fused"]
+
+
+def test_names_that_do_not_exist_name_those_that_do():
+    with pytest.raises(ConfigError, match="unknown layer 'x'; choose from mha-base, mha-big, moa-8K8E128D"):
+        layer_arms("x", None)
+    with pytest.raises(UsageError, match="mha has no arm loop; choose from reference, fused, auto"):
+        layer_arms("mha-base", ["loop"])
+    with pytest.raises(UsageError, match="mae-7 is a closed form only; choose from transformer-base"):
+        model_arms("mae-7", None)
+
+
+def test_cells_are_every_combination_and_routing_is_swept_for_routed_layers():
+    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", asked=None)
+    found = list(cells_of_layers(["mha-base", "moa-8K8E128D"], [10, 300], ["forward"], ["balanced", "zipf"], **shape))
+    assert [(c.name, c.seq_len, c.batch_size, c.routing) for c in found] == [
+        ("mha-base", 10, 10, "balanced"),
+        ("moa-8K8E128D", 10, 10, "balanced"),
+        ("moa-8K8E128D", 10, 10, "zipf"),
+        ("mha-base", 300, 1, "balanced"),
+        ("moa-8K8E128D", 300, 1, "balanced"),
+        ("moa-8K8E128D", 300, 1, "zipf"),
+    ]
+    assert len({c.key for c in found}) == len(found)
+    models = list(cells_of_models(["mlm-transformer", "transformer-base"], None, ["both"], **shape))
+    assert [c.seq_len for c in models] == [128, 10]
+
+
+@pytest.mark.parametrize("which", ["forward", "both"])
+def test_a_model_of_images_is_timed_at_its_own_number_of_patches(which, monkeypatch):
+    sizes = dict(d_model=12, num_heads=2, num_layers=1, latent_size=6, num_classes=5)
+    config = make_config(PRESETS["dit-s2"] | sizes)
+    shape = dict(tokens=18, batch_size=None, dtype="float32", device="cpu", asked=None)
+    monkeypatch.setattr("headcount.bench.latency.cells.preset", lambda name: config)
+    (cell,) = cells_of_models(["tiny"], None, [which], **shape)
+    assert (cell.seq_len, cell.batch_size) == (9, 2)
+    monkeypatch.setattr(Cell, "arms", lambda self: [ArmSpec("tiny", config, "fused", "subject")])
+    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    assert record["status"] == "timed"
+
+
+def test_causal_models_have_no_packed_arm_and_image_models_do():
+    assert [arm.arm for arm in model_arms("moh-llm-s-75", None)] == ["fused"]
+    assert [arm.arm for arm in model_arms("moh-dit-s2-75", None)] == ["fused", "ragged"]
