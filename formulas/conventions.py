@@ -74,6 +74,12 @@ def ffn_biases(entry: Entry) -> int:
 
 
 @convention
+def norms(entry: Entry) -> int:
+    """The elements that norms normalise."""
+    return int(entry.kind == "norm")
+
+
+@convention
 def frozen(entry: Entry) -> int:
     """The parameters that training leaves alone."""
     return int(not entry.trainable)

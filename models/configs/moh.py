@@ -75,7 +75,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     ``gates``: ``released`` (renormalised, times r, s and 2) or ``printed`` (Eq. 5-6). ``router``: ``linear``, or
     the parameter-free ``query_norm`` of the LLaMA3 variant, whose gates are 0 and 1. ``form``:
     ``released`` computes every head and then gates it, as the released code does; ``ideal`` computes nothing of a
-    head for a token that does not use it, but for its keys and values. Both are the same function.
+    head for a token that does not use it, but for its keys and values, and for its queries where their norms route.
+    Both are the same function.
     """
 
     variant: ClassVar[str] = "moh"
