@@ -97,7 +97,9 @@ class MixtureOfHeadAttention(Cached, Selectable):
         return RoutingLoss(self.router.num_experts * loss if released else loss, averaged=released)
 
     def automatic(self, query: Tensor) -> str:
-        """``fused`` for the released form: ``ragged`` has no masks, so it is taken only where it is asked for."""
+        """For the released form ``triton`` where it can be had, else ``fused``; ``ragged`` where it is asked for."""
+        if self.offers("triton", query):
+            return "triton"
         return "fused" if self.config.form is Form.RELEASED else REFERENCE
 
     def describe(self) -> str:
@@ -123,10 +125,10 @@ class MixtureOfHeadAttention(Cached, Selectable):
             selected, gates = self.route(x, query_padding_mask, None)
             query = self.q_proj(x, selected, head_dim)
         hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
-        out = self._attend_selected(rotate(query, rotary), key, value, selected, hidden)
+        out = self.attend_selected(rotate(query, rotary), key, value, selected, hidden)
         return self.out_proj(out * gates[..., None], selected)
 
-    def _attend_selected(
+    def attend_selected(
         self,
         query: Float[Tensor, "batch tgt k head_dim"],
         key: Float[Tensor, "batch src kv_heads head_dim"],
