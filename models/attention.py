@@ -1,16 +1,16 @@
-"""The attention core that every variant shares: masks, scores, softmax and weighted values.
+"""What every variant shares: the attention core, and the layer around it but for its own projections.
 
-The products are written as ``torch.matmul`` of two operands that both carry the whole batch, because that is
-the one spelling which every MAC counter reads in full.
+The core is masks, scores, softmax and weighted values. Its products are written as ``torch.matmul`` of two operands
+that both carry the whole batch, because that is the one spelling which every MAC counter reads in full.
 """
-
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from headcount.models.cache import Cached, HeadShape, KeyValueCache
+from headcount.models.kernels.choose import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
 
 
@@ -85,19 +85,6 @@ def split_heads(x: Float[Tensor, "batch seq width"], head_dim: int) -> Float[Ten
     return x.view(*x.shape[:2], -1, head_dim)
 
 
-def own_projection(
-    layer: nn.Module, key: Float[Tensor, "batch src d_model"] | None = None, rotary: Rotary | None = None
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """How ``layer`` makes keys and values of tokens: its k_proj and v_proj, the keys turned by ``rotary``.
-
-    Raises ValueError for ``rotary`` beside a ``key``, whose positions it does not have.
-    """
-    if key is not None and rotary is not None:
-        raise ValueError("rotary positions are those of the queries: leave key out")
-    head_dim = layer.config.head_dim
-    return lambda x: (rotate(split_heads(layer.k_proj(x), head_dim), rotary), split_heads(layer.v_proj(x), head_dim))
-
-
 def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
     """Dropout that leaves no operation behind where there is nothing to drop."""
     return F.dropout(x, probability) if training and probability > 0 else x
@@ -108,3 +95,76 @@ def zero_padded(
 ) -> Float[Tensor, "batch tgt d_model"]:
     """``x`` with zeros at padded tokens."""
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
+
+
+class Attention(Cached, Selectable):
+    """An attention layer: a variant adds its projections, and a function for each arm of its configuration.
+
+    An arm is called as ``arm(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=, dropout=)``,
+    with ``rotary=`` too where the variant takes rotary positions, and gives (B, T, d_m). Keys and values come from
+    ``k_proj`` and ``v_proj``, unless a variant says otherwise in ``project`` and ``stored_shapes``.
+    """
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None = None,
+        *,
+        causal: bool = False,
+        key_padding_mask: Bool[Tensor, "batch stored"] | None = None,
+        query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        rotary: Rotary | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
+
+        Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
+        queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
+        closed one gives the keys instead of ``key``. ``rotary`` turns the queries and their own keys; ValueError for
+        it beside a ``key``, or where the variant has no rotary positions.
+        """
+        if rotary is not None and not self.config.rotary:
+            raise ValueError(f"{self.config.variant} takes no rotary positions")
+        # tokens behind those in an open cache are one sequence with them
+        causal = causal or (cache is not None and not cache.closed)
+        run = self.chosen(query)
+        k, v = self.keys_and_values(query, key, rotary, cache)
+        how = {"rotary": rotary} if self.config.rotary else {}
+        out = run(
+            self,
+            query,
+            k,
+            v,
+            query_padding_mask=query_padding_mask,
+            causal=causal,
+            key_padding_mask=key_padding_mask,
+            dropout=self.config.attention_dropout if self.training else 0.0,
+            **how,
+        )
+        return zero_padded(out, query_padding_mask)
+
+    @property
+    def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
+        """g heads of width d_h, for keys and for values."""
+        shape = len(self.k_proj.weight) // self.config.head_dim, self.config.head_dim
+        return shape, shape
+
+    def project(
+        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
+        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m)."""
+        head_dim = self.config.head_dim
+        return rotate(split_heads(self.k_proj(x), head_dim), rotary), split_heads(self.v_proj(x), head_dim)
+
+    def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
+        """``triton`` where it can be had, else ``fused`` where there is such an arm: no (T, S) scores, every mask."""
+        if self.offers("triton", query):
+            return "triton"
+        return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE
+
+    def describe(self) -> str:
+        """The variant and its sizes by letter, those of its routing first."""
+        letters = self.config.letters()
+        order = dict.fromkeys((*self.config.routing_letters, *letters))
+        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
+        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headcount.models.attention import own_projection
+from headcount.models.rotary import Rotary
+
+HeadShape = tuple[int, int]
+"""Heads, and the width of each: g and d_h."""
 
 
 class KeyValueCache:
-    """Room for ``max_len`` keys and values of g heads of width d_h; ``length`` of them are filled.
+    """Room for ``max_len`` keys and values of these shapes per token; ``length`` of them are filled.
 
     Appending writes in place and never reallocates, so that the step can be captured in a CUDA graph. What is
     stored carries no gradient. A ``closed`` cache takes no more tokens: layers read it and project no keys.
@@ -22,42 +25,42 @@ class KeyValueCache:
         self,
         batch_size: int,
         max_len: int,
-        num_kv_heads: int,
-        head_dim: int,
+        key: HeadShape,
+        value: HeadShape,
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        shape = (batch_size, max_len, num_kv_heads, head_dim)
-        self.key = torch.zeros(shape, device=device, dtype=dtype)
-        self.value = torch.zeros(shape, device=device, dtype=dtype)
+        self.key, self.value = (
+            torch.zeros(batch_size, max_len, *shape, device=device, dtype=dtype) for shape in (key, value)
+        )
         self.length = 0
         self.closed = False
 
     @classmethod
     def of(
-        cls, key: Float[Tensor, "batch src kv_heads head_dim"], value: Float[Tensor, "batch src kv_heads head_dim"]
+        cls, key: Float[Tensor, "batch src kv_heads head_dim"], value: Float[Tensor, "batch src v_heads v_dim"]
     ) -> KeyValueCache:
         """A closed cache of exactly these keys and values, without a copy."""
-        cache = cls(0, 0, *key.shape[2:], device=key.device, dtype=key.dtype)
+        cache = cls(0, 0, tuple(key.shape[2:]), tuple(value.shape[2:]), device=key.device, dtype=key.dtype)
         cache.key, cache.value, cache.length, cache.closed = key.detach(), value.detach(), key.shape[1], True
         return cache
 
     @property
     def num_bytes(self) -> int:
         """Bytes that the filled part holds."""
-        return 2 * self.key[:, : self.length].numel() * self.key.element_size()
+        return sum(stored.numel() * stored.element_size() for stored in self.stored)
 
     @property
     def stored(
         self,
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
+    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
         """All keys and values so far."""
         return self.key[:, : self.length], self.value[:, : self.length]
 
     def append(
-        self, key: Float[Tensor, "batch new kv_heads head_dim"], value: Float[Tensor, "batch new kv_heads head_dim"]
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
+        self, key: Float[Tensor, "batch new kv_heads head_dim"], value: Float[Tensor, "batch new v_heads v_dim"]
+    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
         """Store new tokens behind the stored ones; all keys and values so far.
 
         Raises ValueError where room is short, or the cache is closed.
@@ -73,8 +76,19 @@ class KeyValueCache:
         return self.stored
 
 
-class Cached:
-    """A layer whose ``k_proj`` and ``v_proj`` make keys and values that later steps read again."""
+class Cached(ABC):
+    """A layer that makes something of its tokens once, keys and values, that the queries of later steps read."""
+
+    @property
+    @abstractmethod
+    def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
+        """What is stored of one token: heads and width of its keys, and of its values."""
+
+    @abstractmethod
+    def project(
+        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
+        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m)."""
 
     def make_cache(
         self,
@@ -84,27 +98,30 @@ class Cached:
         dtype: torch.dtype | None = None,
     ) -> KeyValueCache:
         """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
-        weight, head_dim = self.k_proj.weight, self.config.head_dim
+        weight = next(self.parameters())
         device, dtype = weight.device if device is None else device, dtype or weight.dtype
-        return KeyValueCache(batch_size, max_len, len(weight) // head_dim, head_dim, device=device, dtype=dtype)
+        return KeyValueCache(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
 
     def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
         """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
-        return KeyValueCache.of(*own_projection(self)(key))
+        return KeyValueCache.of(*self.project(key))
 
+    def keys_and_values(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None,
+        rotary: Rotary | None,
+        cache: KeyValueCache | None,
+    ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
+        """What the layer attends to: those of ``key``, or of ``query`` without it, behind what ``cache`` holds.
 
-def keys_and_values(
-    project: Callable[[Tensor], tuple[Tensor, Tensor]],
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src d_model"] | None,
-    cache: KeyValueCache | None,
-) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored kv_heads head_dim"]]:
-    """What a layer attends to: ``project`` of ``key``, or of ``query`` without it, behind what ``cache`` holds.
-
-    Raises ValueError for a ``key`` beside a ``cache``: it takes the query's tokens, or was closed before.
-    """
-    if cache is None:
-        return project(query if key is None else key)
-    if key is not None:
-        raise ValueError("give key or cache, not both; layer.fill_cache(key) makes a cache of keys")
-    return cache.stored if cache.closed else cache.append(*project(query))
+        Raises ValueError for a ``key`` beside a ``cache``, which takes the query's tokens, or was closed before; and
+        for ``rotary`` beside a ``key``, whose positions it does not have.
+        """
+        if key is not None and rotary is not None:
+            raise ValueError("rotary positions are those of the queries: leave key out")
+        if cache is None:
+            return self.project(query if key is None else key, rotary)
+        if key is not None:
+            raise ValueError("give key or cache, not both; layer.fill_cache(key) makes a cache of keys")
+        return cache.stored if cache.closed else cache.append(*self.project(query, rotary))

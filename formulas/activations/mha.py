@@ -55,7 +55,7 @@ def sizes(*, B: int, T: int, S: int, d_m: int, h: int, d_h: int, g: int, bias: b
 def forward(*, element_bytes: int, **letters) -> Schedule:
     """A forward pass without gradients."""
     run, n = Schedule(element_bytes), sizes(**letters)
-    run.take(q=n.rows, k=n.keys, v=n.keys)
+    run.take(k=n.keys, v=n.keys, q=n.rows)
     core_forward(run, n)
     if n.heads_copied:
         run.take(side_by_side=n.rows)
@@ -66,7 +66,7 @@ def forward(*, element_bytes: int, **letters) -> Schedule:
 def training(*, element_bytes: int, **letters) -> Schedule:
     """A forward and a backward pass into the parameters."""
     run, n = Schedule(element_bytes), sizes(**letters)
-    run.take(q=n.rows, k=n.keys, v=n.keys)
+    run.take(k=n.keys, v=n.keys, q=n.rows)
     saved = core_training(run, n)
     result = "heads"
     if n.heads_copied:
@@ -81,9 +81,9 @@ def training(*, element_bytes: int, **letters) -> Schedule:
         run.drop("k", "v")
     out_backward(run, n, result, "d_heads")
     core_backward(run, n, *saved)
+    query_backward(run, n, "d_scaled")
     value_backward(run, n)
     key_backward(run, n)
-    query_backward(run, n, "d_scaled")
     return run
 
 

@@ -25,7 +25,7 @@ def forward(
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B * T, E, K, renormalise)
-    _queries(run, B * T, d_m, K, D, bias)
+    routed_queries(run, B * T, d_m, K, D, bias)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scaled", "scores", "weights", "q")
     run.take(gated=rows * D)
@@ -57,7 +57,7 @@ def training(
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B * T, E, K, renormalise, noisy=noisy, training=True)
-    slots = _queries(run, B * T, d_m, K, D, bias, training=True)
+    slots = routed_queries(run, B * T, d_m, K, D, bias, training=True)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scores", "q")
     run.take(gated=rows * D)
@@ -134,16 +134,16 @@ def biased(run: Schedule, size: int) -> None:
     run.rename("q_biased", "q")
 
 
-def _queries(run: Schedule, tokens: int, d_m: int, K: int, D: int, bias: bool, *, training: bool = False) -> bool:
+def routed_queries(run: Schedule, tokens: int, d_m: int, K: int, D: int, bias: bool, *, training: bool = False) -> bool:
     """``q`` of every row; whether a token's K equal slots are written out: one slot or one token needs it not."""
     rows, copied = tokens * K, K > 1 and tokens > 1
     if copied:
         run.take(slots=rows * d_m)
     expert_linear(run, "q", rows, d_m, D)
-    if bias:
-        biased(run, rows * D)
     if copied and not training:
         run.drop("slots")
+    if bias:
+        biased(run, rows * D)
     return copied
 
 

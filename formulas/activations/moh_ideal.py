@@ -5,7 +5,7 @@ Every row, a token's selected head, gathers the weights and the keys and values 
 
 from headcount.formulas.activations.head_router import HeadRouter
 from headcount.formulas.activations.mha import Sizes
-from headcount.formulas.activations.moa import biased, chunks, expert_backward, expert_linear, scattered
+from headcount.formulas.activations.moa import chunks, expert_backward, expert_linear, routed_queries, scattered
 from headcount.formulas.activations.schedule import INDEX_BYTES, Schedule, rows_gradient, weight_gradient
 
 
@@ -78,25 +78,13 @@ def _queries(run: Schedule, n: Sizes, router: HeadRouter, k: int, bias: bool, *,
     run.take(k=n.keys, v=n.keys)
     if not router.by_norm:
         router.forward(run, training=training)
-        return _projected(run, router, k, bias, training)
+        return routed_queries(run, router.tokens, router.d_m, k, router.d_h, bias, training=training)
     run.take(q=n.rows)
     router.forward(run, training=training)
     run.take(picked=router.tokens * k * router.d_h)
     if not training:
         run.drop("q")
     return False
-
-
-def _projected(run: Schedule, router: HeadRouter, k: int, bias: bool, training: bool) -> bool:
-    rows, copied = router.tokens * k, k > 1 and router.tokens > 1
-    if copied:
-        run.take(slots=rows * router.d_m)
-    expert_linear(run, "q", rows, router.d_m, router.d_h)
-    if copied and not training:
-        run.drop("slots")
-    if bias:
-        biased(run, rows * router.d_h)
-    return copied
 
 
 def _core(run: Schedule, n: Sizes, rows: int, B: int, S: int, d_h: int, *, training: bool = False) -> None:

@@ -90,11 +90,11 @@ class Input(NamedTuple):
 class Lettered:
     """A configuration that gives its sizes in the field's letters, as its closed form takes them.
 
-    ``variant`` names the file in formulas/ and models/; ``module`` the class there, None for a closed form
-    without one; ``fields_by_letter`` says which field or property a letter stands for; ``routing_letters`` are
-    those that say how many heads or experts there are to choose from, and how many a token uses; ``lengths`` are
-    the input lengths with their defaults; ``decodes`` says whether a model makes its tokens one after another,
-    with a cache of keys and values.
+    ``variant`` is its name, in every room; ``file`` that of its file in formulas/ and models/, another one where a
+    form has a file of its own; ``module`` the class there, None for a closed form without one; ``fields_by_letter``
+    says which field or property a letter stands for; ``routing_letters`` are those that say how many heads or experts
+    there are to choose from, and how many a token uses; ``lengths`` are the input lengths with their defaults;
+    ``decodes`` says whether a model makes its tokens one after another, with a cache of keys and values.
     """
 
     variant: ClassVar[str]
@@ -103,6 +103,11 @@ class Lettered:
     routing_letters: ClassVar[tuple[str, ...]] = ()
     decodes: ClassVar[bool] = True
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
+
+    @property
+    def file(self) -> str:
+        """The file of its closed form and of its module."""
+        return self.variant
 
     def letters(self) -> dict[str, Any]:
         """The keyword arguments of this variant's closed form, input lengths apart."""

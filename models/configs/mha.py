@@ -21,8 +21,8 @@ class MultiHeadAttentionConfig(AttentionConfig):
         "bias": "bias",
     }
     arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "attention:attend", timed=False),
-        Arm("fused", "kernels.fused:fused_attend"),
+        Arm("reference", "mha:reference", timed=False),
+        Arm("fused", "mha:fused"),
     )
     rotary: ClassVar[bool] = True
 

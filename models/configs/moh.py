@@ -41,7 +41,8 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
     """
 
     variant: ClassVar[str] = "moh"
-    module: ClassVar[str | None] = "MixtureOfHeadAttention"
+    file: ClassVar[str] = ByForm(released="moh", ideal="moh_ideal")
+    module: ClassVar[str | None] = ByForm(released="MixtureOfHeadAttention", ideal="IdealMixtureOfHeads")
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "h": "num_heads",
@@ -56,12 +57,12 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     arms: ClassVar[tuple[Arm, ...]] = ByForm(
         released=(
-            Arm("reference", "moh:released", timed=False),
+            Arm("reference", "moh:reference", timed=False),
             Arm("fused", "moh:fused"),
             Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL),
             Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
         ),
-        ideal=(Arm("reference", "moh:released"),),
+        ideal=(Arm("reference", "moh_ideal:reference"),),
     )
     rotary: ClassVar[bool] = True
 

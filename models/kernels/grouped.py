@@ -25,6 +25,7 @@ def grouped(
     query: Float[Tensor, "batch tgt d_model"],
     key: Float[Tensor, "batch src 1 head_dim"],
     value: Float[Tensor, "batch src 1 head_dim"],
+    *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:

@@ -16,7 +16,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
-from headcount.models.moh import SelectedOutputs, SelectedQueries
+from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
 from headcount.models.resolve import arm_function
 from headcount.models.rotary import Rotary, rotate
 
@@ -59,7 +59,8 @@ def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
         query = SelectedQueries.forward(layer.q_proj, x, selected, head_dim)
     else:
         query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
-    out = layer.attend_selected(rotate(query, rotary), key, value, selected, hidden)
+    group = config.num_heads // config.num_kv_heads
+    out = attend_selected(rotate(query, rotary), key, value, selected, group, hidden, 0.0)
     return SelectedOutputs.forward(layer.out_proj, out * gates[..., None], selected)
 
 

@@ -8,8 +8,7 @@ import torch
 from headcount.formulas.activations import mha as activations_mha
 from headcount.formulas.activations import moa as activations_moa
 from headcount.formulas.activations import moh as activations_moh
-from headcount.models import moa as moa_module
-from headcount.models import moh as moh_module
+from headcount.models import experts
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from tests.tally import LiveStorage
@@ -105,7 +104,7 @@ def test_every_moment_of_every_routing_of_heads(moh_form, s, r, router, gates, t
 @pytest.mark.parametrize("name", ["moa", "moh-ideal", "moh-ideal-query-norm"])
 def test_every_moment_where_matrices_are_gathered_in_several_chunks(name, bias, gathered, training, monkeypatch):
     config = make_config(LAYERS[name] | dict(bias=bias, head_dim=5))
-    for module in (activations_moa, moa_module, moh_module):
+    for module in (activations_moa, experts):
         monkeypatch.setattr(module, "GATHERED_BYTES", gathered * 13 * 5 * 4)
     # a last chunk is smaller where the rows are not divided
     assert predicted(config, (2, 3, 3), training) == executed(config, (2, 3, 3), training)
@@ -135,4 +134,4 @@ def test_heads_are_routed_as_released_without_biases_by_default():
 
 
 def test_the_schedule_gathers_as_much_as_the_module():
-    assert activations_moa.GATHERED_BYTES == moa_module.GATHERED_BYTES == moh_module.GATHERED_BYTES
+    assert activations_moa.GATHERED_BYTES == experts.GATHERED_BYTES

@@ -10,7 +10,6 @@ from headcount.bench.counters import registry
 from headcount.formulas import moh
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
-from headcount.models.cache import KeyValueCache
 from headcount.models.configs.make import make_config
 
 # (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
@@ -92,7 +91,7 @@ def test_counted_with_the_parameter_free_router_is_exact(point, moh_form):
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 @pytest.mark.parametrize("point", [p for p in GRID if p["r"] and p["h"] - p["s"] > 1][::23], ids=point_id)
 def test_counted_on_cpu_in_chunks_is_exact(point, router, moh_form, monkeypatch):
-    monkeypatch.setattr("headcount.models.moh.GATHERED_BYTES", 40_000)
+    monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", 40_000)
     counted, _, form = readings(config_at(point, moh_form, router=router), point, "cpu")
     assert counted == dict.fromkeys(registry.NAMES, sum(terms(point, moh_form, router).values()))
     assert form.macs == counted["torch"]
@@ -129,9 +128,7 @@ class Decoding(torch.nn.Module):
         self.layer, self.batch_size, self.past = layer, batch_size, past
 
     def forward(self, query):
-        config = self.layer.config
-        sizes = (self.batch_size, self.past + 1, config.num_kv_heads, config.head_dim)
-        cache = KeyValueCache(*sizes, device=query.device)
+        cache = self.layer.make_cache(self.batch_size, self.past + 1)
         cache.length = self.past
         return self.layer(query, cache=cache)
 

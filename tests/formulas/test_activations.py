@@ -65,7 +65,7 @@ def test_multi_query_attention_makes_no_copies():
     run = activations_mha.forward(B=2, T=7, S=5, d_m=13, h=6, d_h=3, g=1, bias=False, element_bytes=4)
     rows, keys, pairs = 2 * 7 * 18, 2 * 5 * 3, 2 * 6 * 7 * 5
     assert run.peak_bytes == 4 * (2 * rows + 2 * keys + 2 * pairs + rows)
-    assert list(run.peak) == ["q", "k", "v", "scaled", "scores", "weights", "heads"]
+    assert list(run.peak) == ["k", "v", "q", "scaled", "scores", "weights", "heads"]
     assert run.live == {"q": 4 * rows, "k": 4 * keys, "v": 4 * keys, "heads": 4 * rows, "y": 4 * 2 * 7 * 13}
 
 

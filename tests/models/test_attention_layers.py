@@ -218,7 +218,7 @@ def test_chunks_of_gathered_experts_change_neither_output_nor_gradient(config, c
     expected = gradients(whole, layer, query, key)
     products = []
     bmm = torch.bmm
-    monkeypatch.setattr("headcount.models.moa.GATHERED_BYTES", chunk_bytes)
+    monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", chunk_bytes)
     monkeypatch.setattr(torch, "bmm", lambda a, b: products.append(len(a)) or bmm(a, b))
     chunked = layer(query, key)
     rows = BATCH * TGT * config.top_k

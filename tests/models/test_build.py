@@ -212,7 +212,7 @@ def test_inputs_longer_than_the_position_table_are_refused():
 def test_counts_depend_on_neither_device_dtype_nor_chunks(config, device, dtype, monkeypatch):
     readings = set()
     for chunk_bytes, where, kind in ((10**9, "cpu", torch.float32), (1, device, dtype), (3000, device, dtype)):
-        monkeypatch.setattr("headcount.models.moa.GATHERED_BYTES", chunk_bytes)
+        monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", chunk_bytes)
         options = {"dtype": kind} if config.variant in ("mha", "moa", "moh") else {}
         model, inputs = (
             build(config, device=where, dtype=kind),

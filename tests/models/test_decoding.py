@@ -9,14 +9,20 @@ from headcount.models.cache import KeyValueCache
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
 
+MOH = dict(d_model=13, num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=3, head_dim=5, bias=True)
 LAYERS = {
     "moa-K3-E7-dm11-D5": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5, bias=True),
     "moa-K5-E5-dm11-D3": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=5, top_k=5, head_dim=3),
     "mha-h3-g3-dm15": MultiHeadAttentionConfig(d_model=15, num_heads=3),
     "gqa-h6-g2-dm13-D5": MultiHeadAttentionConfig(d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
     "mqa-h7-g1-dm11-D3": MultiHeadAttentionConfig(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3),
+    "moh-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH),
+    "moh-norm-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH, router="query_norm"),
+    "moh-ideal-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH, form="ideal"),
+    "moh-norm-ideal-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH, router="query_norm", form="ideal"),
 }
 CASES = [
     (case, name)
@@ -50,9 +56,21 @@ def test_a_layer_decodes_what_the_full_causal_pass_gives(case, arm, sizes):
     cache = layer.make_cache(3, 17)
     pieces = []
     for chunk in x.split(sizes, dim=1):
-        pieces.append(layer(chunk, causal=True, cache=cache))
+        pieces.append(layer(chunk, cache=cache))
     close(torch.cat(pieces, dim=1), expected)
     assert cache.length == 13
+
+
+@pytest.mark.parametrize("case, arm", CASES)
+@torch.no_grad()
+def test_new_tokens_do_not_see_one_another_ahead_unless_told(case, arm):
+    layer = build(LAYERS[case], dtype=torch.float64)
+    x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    expected, ahead = layer(x, causal=True), layer(x)
+    assert (expected - ahead).abs().max() > 1e-3
+    layer.arm = arm
+    cache = layer.make_cache(2, 11)
+    close(torch.cat([layer(x[:, :5], cache=cache), layer(x[:, 5:], cache=cache)], dim=1), expected)
 
 
 @pytest.mark.parametrize("case, arm", CASES)
@@ -65,7 +83,7 @@ def test_padding_before_the_first_token_stays_hidden_while_decoding(case, arm):
     pieces = []
     for start, stop in ((0, 5), (5, 6), (6, 11)):
         masks = dict(key_padding_mask=padding[:, :stop], query_padding_mask=padding[:, start:stop])
-        pieces.append(layer(x[:, start:stop], causal=True, cache=cache, **masks))
+        pieces.append(layer(x[:, start:stop], cache=cache, **masks))
     decoded = torch.cat(pieces, dim=1)
     close(decoded[0], layer(x[:1], causal=True)[0])
     close(decoded[1, 3:], layer(x[1:, 3:], causal=True)[0])
@@ -92,7 +110,7 @@ def test_a_cache_has_the_layers_key_value_heads_and_its_dtype(case):
     cache = layer.make_cache(3, 17)
     assert cache.key.shape == cache.value.shape == (3, 17, heads, layer.config.head_dim)
     assert cache.key.dtype == torch.bfloat16 and cache.num_bytes == 0
-    layer(torch.zeros(3, 5, layer.config.d_model, dtype=torch.bfloat16), causal=True, cache=cache)
+    layer(torch.zeros(3, 5, layer.config.d_model, dtype=torch.bfloat16), cache=cache)
     assert cache.num_bytes == 2 * 3 * 5 * heads * layer.config.head_dim * 2
     other = layer.make_cache(1, 2, device="meta", dtype=torch.float64)
     assert other.key.is_meta and other.value.dtype == torch.float64
@@ -101,9 +119,9 @@ def test_a_cache_has_the_layers_key_value_heads_and_its_dtype(case):
 def test_a_cache_refuses_more_tokens_than_it_has_room_for():
     layer = build(LAYERS["mha-h3-g3-dm15"])
     cache = layer.make_cache(1, 3)
-    layer(torch.zeros(1, 2, 15), causal=True, cache=cache)
+    layer(torch.zeros(1, 2, 15), cache=cache)
     with pytest.raises(ValueError, match="room for 3 tokens, not 4"):
-        layer(torch.zeros(1, 2, 15), causal=True, cache=cache)
+        layer(torch.zeros(1, 2, 15), cache=cache)
     assert cache.length == 2
 
 
@@ -118,7 +136,7 @@ def test_a_closed_cache_takes_no_tokens_and_a_layer_takes_key_or_cache():
 
 
 def test_what_a_cache_stores_carries_no_gradient():
-    cache = KeyValueCache(1, 3, 1, 5)
+    cache = KeyValueCache(1, 3, (1, 5), (1, 5))
     new = torch.ones(1, 1, 1, 5, requires_grad=True)
     key, value = cache.append(new, new)
     assert not key.requires_grad and not value.requires_grad

@@ -131,7 +131,7 @@ def both(config, seed=0):
 @pytest.mark.parametrize("gates", ["released", "printed"])
 @pytest.mark.parametrize("name", ["two-groups", "no-shared", "one-shared", "nothing-routed", "grouped"])
 def test_dense_and_sparse_agree_forward_and_backward(name, gates, router, monkeypatch):
-    monkeypatch.setattr("headcount.models.moh.GATHERED_BYTES", 5_000)
+    monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", 5_000)
     released, ideal, x = both(config_of(name, gates=gates, router=router))
     rotary = rotary_table(7, 10, 1e4, dtype=torch.float64)
     padding = torch.zeros(2, 7, dtype=torch.bool)
@@ -171,7 +171,7 @@ def test_decoding_with_a_cache_is_the_causal_forward(moh_form, rotated):
         return rotary_table(length, 10, 1e4, start=start, dtype=torch.float64) if rotated else None
 
     whole = layer(x, causal=True, rotary=table(0, 7))
-    cache = KeyValueCache(2, 7, 3, 10, dtype=torch.float64)
+    cache = KeyValueCache(2, 7, (3, 10), (3, 10), dtype=torch.float64)
     steps = [layer(x[:, :4], rotary=table(0, 4), cache=cache)]
     steps += [layer(x[:, t : t + 1], rotary=table(t, 1), cache=cache) for t in range(4, 7)]
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-12)

@@ -1,0 +1,73 @@
+"""Rows through matrices that are chosen row by row: experts, or the parts of a projection that belong to a head.
+
+Each row's matrix is gathered for it. Rows go in chunks whose gathered matrices fill at most GATHERED_BYTES, on meta
+all at once; the split changes neither result nor count.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+GATHERED_BYTES = 16 * 2**20
+
+
+class ExpertLinear(nn.Module):
+    """y = x W_e + b_e, with the expert e chosen row by row; ``weight`` is (E, in, out), ``bias`` (E, out).
+
+    Plain form: each row's weight matrix is gathered for it (:func:`gathered_product`).
+    """
+
+    def __init__(self, num_experts: int, in_features: int, out_features: int, bias: bool = False) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = nn.Parameter(torch.empty(num_experts, in_features, out_features))
+        self.bias = nn.Parameter(torch.empty(num_experts, out_features)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's uniform range for each expert as a layer of its own; zero biases."""
+        bound = (6 / (self.in_features + self.out_features)) ** 0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt top_k in_features"],
+        indices: Int[Tensor, "batch tgt top_k"],
+        gates: Float[Tensor, "batch tgt top_k"] | None = None,
+    ) -> Float[Tensor, "batch tgt top_k out_features"]:
+        """Row (b, t, k) through expert ``indices[b, t, k]``; with ``gates`` g_e (x W_e + b_e)."""
+        if gates is not None:
+            # the product is linear in x, so the gate may act on the narrow side
+            x = x * gates[..., None]
+        y = gathered_product(x, self.weight, indices)
+        if self.bias is None:
+            return y
+        bias = self.bias[indices]
+        return y + (bias if gates is None else bias * gates[..., None])
+
+
+def gathered_product(
+    x: Float[Tensor, "batch tgt k fan_in"],
+    matrices: Float[Tensor, "experts fan_in fan_out"],
+    chosen: Int[Tensor, "batch tgt k"],
+) -> Float[Tensor, "batch tgt k fan_out"]:
+    """Row (b, t, i) times matrix ``chosen[b, t, i]``; ``torch.bmm``, which every counter reads."""
+    _, fan_in, fan_out = matrices.shape
+    rows = x.reshape(-1, 1, fan_in)
+    chunk = rows_per_chunk(rows, fan_in * fan_out)
+    parts = zip(in_chunks(rows, chunk), in_chunks(chosen.reshape(-1), chunk), strict=True)
+    return torch.cat([torch.bmm(row, matrices[e]) for row, e in parts]).reshape(*chosen.shape, fan_out)
+
+
+def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
+    """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; None on meta: all."""
+    return None if rows.is_meta else max(1, GATHERED_BYTES // int(gathered * rows.element_size()))
+
+
+def in_chunks(x: Tensor, chunk: int | None) -> tuple[Tensor, ...]:
+    """``x`` in parts of ``chunk`` rows; whole for None."""
+    return (x,) if chunk is None else x.split(chunk)

@@ -1,0 +1,100 @@
+"""Mixture-of-head attention without the heads that a token does not select: the ideal form of models/moh.py."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headcount.models.attention import drop, hidden_keys, masked_softmax, split_heads
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
+from headcount.models.experts import gathered_product, in_chunks, rows_per_chunk
+from headcount.models.moh import MixtureOfHeadAttention
+from headcount.models.rotary import Rotary, rotate
+
+
+def reference(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    *,
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    rotary: Rotary | None,
+    causal: bool,
+    key_padding_mask: Bool[Tensor, "batch src"] | None,
+    dropout: float,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """Eq. 3-4 over the heads that each token selects."""
+    head_dim = layer.config.head_dim
+    if layer.config.router is Router.QUERY_NORM:
+        q = split_heads(layer.q_proj(query), head_dim)
+        selected, gates = layer.route(query, query_padding_mask, q)
+        q = q.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
+    else:
+        selected, gates = layer.route(query, query_padding_mask, None)
+        q = layer.q_proj(query, selected, head_dim)
+    hidden = hidden_keys(query.shape[1], key.shape[1], causal, key_padding_mask, query.device)
+    group = layer.config.num_heads // layer.config.num_kv_heads
+    out = attend_selected(rotate(q, rotary), key, value, selected, group, hidden, dropout)
+    return layer.out_proj(out * gates[..., None], selected)
+
+
+def attend_selected(
+    query: Float[Tensor, "batch tgt k head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    selected: Int[Tensor, "batch tgt k"],
+    group: int,
+    hidden: Bool[Tensor, "#batch #tgt src"] | None,
+    dropout: float,
+) -> Float[Tensor, "batch tgt k head_dim"]:
+    """Each row (token, slot) against the keys of its own head, gathered for it; ``group`` heads read the same."""
+    src_len, num_kv_heads, head_dim = key.shape[1:]
+    # (B g, S, d_h), and for each row which of the B g it reads
+    keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (key, value))
+    batch = torch.arange(query.shape[0], device=query.device)[:, None, None]
+    reads = (batch * num_kv_heads + selected // group).reshape(-1)
+    rows = (query * head_dim**-0.5).reshape(-1, 1, head_dim)
+    chunk = rows_per_chunk(rows, src_len * head_dim)
+    masks = None
+    if hidden is not None:
+        masks = in_chunks(hidden[:, :, None].expand(*selected.shape, -1).reshape(-1, 1, src_len), chunk)
+    out = []
+    for i, (row, read) in enumerate(zip(in_chunks(rows, chunk), in_chunks(reads, chunk), strict=True)):
+        scores = torch.bmm(row, keys[read].transpose(1, 2))
+        weights = drop(masked_softmax(scores, None if masks is None else masks[i]), dropout, True)
+        out.append(torch.bmm(weights, values[read]))
+    return torch.cat(out).reshape(query.shape)
+
+
+class IdealMixtureOfHeads(MixtureOfHeadAttention):
+    """As MixtureOfHeadAttention, of the same parameters: queries, scores, values and output rows of the k = s + r
+    heads of each token alone. A ``query_norm`` router needs every query."""
+
+    def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
+        by_norm = config.router is Router.QUERY_NORM
+        super().__init__(config, nn.Linear if by_norm else SelectedQueries, SelectedOutputs)
+
+
+class SelectedQueries(nn.Linear):
+    """The rows of a query projection that belong to selected heads; the parameters of the whole projection."""
+
+    def forward(
+        self, x: Float[Tensor, "batch tgt d_model"], selected: Int[Tensor, "batch tgt k"], head_dim: int
+    ) -> Float[Tensor, "batch tgt k head_dim"]:
+        """(B, T, d_m) through heads ``selected`` (B, T, k) each."""
+        by_head = self.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
+        rows = x[:, :, None].expand(-1, -1, selected.shape[-1], -1)
+        query = gathered_product(rows, by_head, selected)
+        return query if self.bias is None else query + self.bias.unflatten(0, (-1, head_dim))[selected]
+
+
+class SelectedOutputs(nn.Linear):
+    """The columns of an output projection that belong to selected heads; the parameters of the whole projection."""
+
+    def forward(
+        self, heads: Float[Tensor, "batch tgt k head_dim"], selected: Int[Tensor, "batch tgt k"]
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Heads ``selected`` (B, T, k), each through its own columns, summed."""
+        by_head = self.weight.t().unflatten(0, (-1, heads.shape[-1]))
+        out = gathered_product(heads, by_head, selected).sum(dim=2)
+        return out if self.bias is None else out + self.bias
