@@ -39,7 +39,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({"rows": 32}, Launch({"BM": 64, "BN": 128, "BK": 64}, 4, 4)),
         Row({}, Launch({"BM": 16, "BN": 128, "BK": 64}, 4, 4)),
     ),
-    "slots": (Row({"K": 2}, Launch({"BM": 4, "BN": 512}, 4, 1)), Row({}, Launch({"BM": 8, "BN": 512}, 4, 1))),
+    "slots": (Row({}, Launch({"BM": 4, "BN": 512}, 4, 1)),),
     "weight_grad": (Row({}, Launch({"BI": 128, "BO": 128, "BR": 64}, 8, 3)),),
     "mqa": (
         Row({"D": 256}, Launch({"BM": 128, "BN": 32}, 8, 3)),

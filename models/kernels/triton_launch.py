@@ -108,7 +108,7 @@ def expert(
 def slots(rows: Tensor, top_k: int) -> Tensor:
     """(N*K, width) to (N, width)."""
     num_tokens, width = rows.shape[0] // top_k, rows.shape[1]
-    chosen = _configured("slots", K=top_k)
+    chosen = _configured("slots")
     out = rows.new_empty(num_tokens, width)
     grid = (triton.cdiv(num_tokens, chosen.blocks["BM"]), triton.cdiv(width, chosen.blocks["BN"]))
     _start(triton_rows.slots_kernel, grid, chosen, rows, out, num_tokens, width, K=top_k)
