@@ -86,11 +86,13 @@ class TopKRouter(Router):
         if self.noise_proj is not None and self.training:
             logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
         probs = torch.softmax(logits, dim=-1)
-        if not ranked and self.top_k == self.num_experts:
+        every = not ranked and self.top_k == self.num_experts
+        if every:
             weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
         else:
             weights, indices = torch.topk(probs, self.top_k, dim=-1)
-        if self.renormalise:
+        if self.renormalise and not every:
+            # all probabilities sum to 1 as they are
             weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)
         self.record(routing, padding_mask)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from headcount.bench.contractions.declared import declared
 from headcount.bench.trace.events import Event, TensorFact
 
 
@@ -24,7 +25,10 @@ class Product:
 def products(event: Event) -> list[Product] | None:
     """The contractions of an operation; None where it is not one of this table, or not in a form known here."""
     rule = RULES.get(event.name)
-    return rule(event) if rule else None
+    if rule:
+        return rule(event)
+    told = declared(event)
+    return None if told is None else [Product(sizes, operands, kind) for kind, sizes, operands in told]
 
 
 def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:

@@ -97,7 +97,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         released=(
             Arm("reference", "moh:reference", timed=False),
             Arm("fused", "moh:fused"),
-            Arm("ragged", "kernels.ragged:ragged", masks=False, form=Form.IDEAL),
+            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL),
+            Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
         ),
         ideal=(Arm("reference", "moh_ideal:reference"),),
     )
