@@ -28,7 +28,11 @@ OTHER_KINDS = (
 )  # fmt: skip
 """Kinds without multiply-accumulates: their size is the number of output elements."""
 
-KINDS = frozenset(MAC_KINDS + OTHER_KINDS)
+ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
+"""Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one
+term beside something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
+
+KINDS = frozenset(MAC_KINDS + OTHER_KINDS + ELEMENTWISE_KINDS)
 """All kinds: an entry of another cannot be made."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import Formula, RightCount, right_count
+from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import CounterError, Reading
 from headcount.bench.counters.explain import Explanation, explain
@@ -100,10 +100,12 @@ class Recorded:
         *,
         allow_uncounted: bool = False,
         formulas: Mapping[str, Formula] | None = None,
+        elementwise: str = REPORT,
     ) -> None:
         self._module, self._args, self._kwargs = module, args, kwargs
         self._names = base.names(tools)
-        self._allow_uncounted, self._formulas = allow_uncounted, formulas
+        self._allow_uncounted = allow_uncounted
+        self._options = {"formulas": formulas, "elementwise": elementwise}
 
     def _record(self, hooked: bool) -> Trace:
         return record(self._module, self._args, self._kwargs, names=self._names, hooked=hooked)
@@ -115,7 +117,7 @@ class Recorded:
     @cached_property
     def right(self) -> RightCount:
         """Every contraction once."""
-        return right_count(self._plain, allow_uncounted=self._allow_uncounted, formulas=self._formulas)
+        return right_count(self._plain, allow_uncounted=self._allow_uncounted, **self._options)
 
     @cached_property
     def _hooked(self) -> tuple[Trace, RightCount]:
@@ -123,7 +125,7 @@ class Recorded:
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
             return self._plain, self.right
         trace = self._record(hooked=True)
-        return trace, right_count(trace, allow_uncounted=True, formulas=self._formulas)
+        return trace, right_count(trace, allow_uncounted=True, **self._options)
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Why the reading of ``tool`` is not the right count."""
@@ -140,6 +142,7 @@ def read(
     exact: int | None = None,
     allow_uncounted: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    elementwise: str = REPORT,
 ) -> Readings:
     """Record ``module`` once and run each counter on the same call.
 
@@ -148,7 +151,9 @@ def read(
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = Recorded(module, args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas)
+    call = Recorded(
+        module, args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise
+    )
     exact = call.right.macs if exact is None else exact
     positional = Positional(module, args, kwargs)
     out = []

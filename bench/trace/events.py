@@ -13,7 +13,8 @@ an operation that reached the dispatcher below autograd."""
 @dataclass(frozen=True, slots=True)
 class TensorFact:
     """A tensor at one moment: ``storage`` numbers its memory (views share it), ``source`` is the index of the
-    operation that last wrote there, None for parameters, buffers and inputs."""
+    operation that last wrote there, None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements,
+    say where in that memory it lies; without strides where that is not known (sparse, nested and symbolic tensors)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -21,6 +22,8 @@ class TensorFact:
     contiguous: bool
     storage: int
     source: int | None
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
 
     @property
     def numel(self) -> int:

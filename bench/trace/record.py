@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.events import Trace
@@ -79,8 +80,10 @@ def _differentiable(tensor: Tensor) -> Tensor:
 def _differentiate(model: nn.Module, out: Any) -> None:
     """Backward from every output; ``grad`` is afterwards what it was."""
     outputs = [tensor for tensor in tensors_of(out) if tensor.requires_grad]
-    # Contiguous gradients: a grouped product refuses the stride 0 that sum() sends back.
-    gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+    # Given from outside, as in a larger model: no constants of the run. Contiguous: a grouped product refuses the
+    # stride 0 that sum() sends back.
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:
         for parameter in before:

@@ -137,13 +137,18 @@ class Recorder:
             contiguous = tensor.is_contiguous()
         except RuntimeError:
             contiguous = False
+        shape, strides, offset = _shape(tensor), None, 0
+        if storage >= 0 and all(type(size) is int for size in shape):
+            strides, offset = tensor.stride(), tensor.storage_offset()
         return TensorFact(
-            _shape(tensor),
+            shape,
             str(tensor.dtype).removeprefix("torch."),
             tensor.device.type,
             contiguous,
             storage,
             self._sources.get(storage),
+            strides,
+            offset,
         )
 
     def _storage(self, tensor: Tensor) -> int:
