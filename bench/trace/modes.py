@@ -1,5 +1,6 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
+from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -93,13 +94,21 @@ class Dispatched(TorchDispatchMode):
     def _run(self, event, operation, args, kwargs):
         # In backward the function mode is on here, and would see each operation once more.
         with torch._C.DisableTorchFunction():
-            if operation is not torch.ops.prim.device.default:
+            if _is_composite(operation):
                 with self:
                     out = operation.decompose(*args, **kwargs)
                 if out is not NotImplemented:
                     event.composite = True
                     return out
             return operation(*args, **kwargs)
+
+
+@cache
+def _is_composite(operation) -> bool:
+    """Whether torch may take this operation apart (OpOverload.decompose asks the same each time)."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    taken_apart = key in operation.py_kernels or operation.has_kernel_for_dispatch_key(key)
+    return operation is not torch.ops.prim.device.default and taken_apart
 
 
 def mark_nodes(out: Any, index: int) -> None:
@@ -121,11 +130,19 @@ def differentiated() -> tuple[bool, int | None]:
 
 def _written(operation, args, kwargs) -> tuple[Tensor, ...]:
     out = []
-    for position, argument in enumerate(operation._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            out += tensors_of(value)
+    for position, name in _writes(operation):
+        out += tensors_of(args[position] if position < len(args) else kwargs.get(name))
     return tuple(out)
+
+
+@cache
+def _writes(operation) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments to which an operation writes."""
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(operation._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
 
 
 def tensors_of(value: Any) -> list[Tensor]:

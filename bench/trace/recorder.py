@@ -138,7 +138,7 @@ class Recorder:
         except RuntimeError:
             contiguous = False
         shape, strides, offset = _shape(tensor), None, 0
-        if storage >= 0 and all(type(size) is int for size in shape):
+        if storage >= 0 and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
         return TensorFact(
             shape,
@@ -212,8 +212,8 @@ class Recorder:
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
-    # Symbolic sizes (bench.symbolic) stay symbols.
-    return tuple(size if isinstance(size, torch.SymInt) else int(size) for size in tensor.shape)
+    # Symbolic sizes (bench.derive.symbolic) stay symbols.
+    return tuple(tensor.shape)
 
 
 def _is_plain(value: Any) -> bool:
