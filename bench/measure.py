@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.bench.case import ledger_of
 from headcount.bench.counters import base, registry
+from headcount.bench.counters.base import Count
 from headcount.bench.errors import EnvironmentMissing
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
-
-if TYPE_CHECKING:
-    from headcount.bench.counters.readings import Count
 
 CLOSED_FORM = "closed-form"
 """The counter that runs nothing: the ledger itself."""
@@ -37,7 +35,7 @@ class Measurement:
     lengths: Mapping[str, int]
     ledger: Ledger
     counted_params: int | None
-    counts: "tuple[Count, ...]"
+    counts: tuple[Count, ...]
 
     def disagreements(self, label: str) -> list[str]:
         """One line for each number that is not what it must be."""
@@ -71,9 +69,6 @@ def measure(
     ledger = ledger_of(config, lengths)
     if not counters:
         return Measurement(config, lengths, ledger, None, ())
-
-    from headcount.bench.counters.readings import Count
-
     if not config.has_module:
         reason = "closed form only: no module to count, so the parameters are the closed form's too"
         counts = [
@@ -97,8 +92,6 @@ def forget() -> None:
 
 
 def _counted(config, lengths, ledger, counters, device, label, causes) -> Measurement:
-    from headcount.bench.counters.readings import Count
-
     tools = {name: registry.counter(name) for name in counters}
     devices = {name: place(tool, ledger, device) for name, tool in tools.items()}
     counts: dict[str, Count] = {}
@@ -196,10 +189,16 @@ def check_device(device: str | None) -> None:
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:
-    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all."""
+    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all.
+
+    EnvironmentMissing, with how to install it, for one that is not installed.
+    """
     if not names or "all" in names:
         return list(registry.NAMES)
-    return [name for name in registry.CHOICES if name in names]
+    asked = [name for name in registry.CHOICES if name in names]
+    for name in asked:
+        registry.check(name)
+    return asked
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:
@@ -220,7 +219,7 @@ def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[
     return [closed, *({"preset": preset, **_record(count), **common} for count in measured.counts)]
 
 
-def _record(count: "Count") -> dict[str, Any]:
+def _record(count: Count) -> dict[str, Any]:
     out = {
         "counter": count.counter,
         "device": count.device,

@@ -17,12 +17,15 @@ names whose calls its bills need, ``summed(trace, bills)``, the reading where it
 the place in its source that bills one call several times.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.formulas.ledger import Entry, Ledger, Size
+
+if TYPE_CHECKING:
+    from headcount.bench.counters.explain import Explanation
 
 
 class CounterError(RuntimeError):
@@ -54,6 +57,62 @@ class Reading:
     by_module: dict[str, int] | None
     by_operator: dict[str, int] | None
     uncounted: dict[str, int] | None
+
+
+@dataclass(frozen=True)
+class Count:
+    """One counter's reading beside ``exact``, all in multiply-accumulates; no reading, and the ``reason``, where
+    there is none.
+
+    ``predicted_macs`` is what the counter's file says of the ledger, ``additions`` what of it are no
+    multiply-accumulates; ``explanation`` is what it says of the recorded calls. None where nobody asked.
+    ``why_there``: why it was not counted on the counter's own device.
+    """
+
+    counter: str
+    exact: int
+    reading: Reading | None
+    reason: str | None = None
+    device: str | None = None
+    predicted_macs: int | None = None
+    additions: Mapping[str, int] = field(default_factory=dict)
+    explanation: "Explanation | None" = None
+    why_there: str | None = None
+
+    @property
+    def macs(self) -> int | None:
+        """The reading."""
+        return None if self.reading is None else self.reading.macs
+
+    @property
+    def difference(self) -> int | None:
+        """Reading minus exact."""
+        return None if self.reading is None else self.reading.macs - self.exact
+
+    @property
+    def explained(self) -> bool:
+        """Whether calls of the trace sum to the difference; a counter without a reading needs no explanation."""
+        if self.reading is None:
+            return True
+        return self.explanation is not None and self.explanation.explains(self.reading.macs, self.exact)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the reading is what is predicted of the ledger, and of its calls where these are known."""
+        return self.disagreement is None
+
+    @property
+    def disagreement(self) -> str | None:
+        """One phrase where the reading is not what is predicted; a reading that was not taken is."""
+        if self.reading is None:
+            return None
+        by_calls = self.explanation and self.explanation.predicted_macs
+        for predicted in (self.predicted_macs, by_calls):
+            if predicted not in (None, self.macs):
+                return f"reads {self.macs:,}, its rules predict {predicted:,}"
+        if self.explanation and not self.explained:
+            return f"reads {self.macs:,}, which the calls that it bills do not make of {self.exact:,}"
+        return None
 
 
 def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:

@@ -1,7 +1,7 @@
 """Counters on one call of a module: each reading, what is known of it beforehand, and the calls that make it differ."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
 from headcount.bench.counters import base, registry
-from headcount.bench.counters.base import CounterError, Reading
+from headcount.bench.counters.base import Count, CounterError, Reading
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import tensors_of
@@ -19,62 +19,6 @@ from headcount.bench.trace.record import record
 
 LONGEST = 160
 """Characters of a tool's message that a table shows; JSON has it all."""
-
-
-@dataclass(frozen=True)
-class Count:
-    """One counter's reading beside ``exact``, all in multiply-accumulates; no reading, and the ``reason``, where
-    there is none.
-
-    ``predicted_macs`` is what the counter's file says of the ledger, ``additions`` what of it are no
-    multiply-accumulates; ``explanation`` is what it says of the recorded calls. None where nobody asked.
-    ``why_there``: why it was not counted on the counter's own device.
-    """
-
-    counter: str
-    exact: int
-    reading: Reading | None
-    reason: str | None = None
-    device: str | None = None
-    predicted_macs: int | None = None
-    additions: Mapping[str, int] = field(default_factory=dict)
-    explanation: Explanation | None = None
-    why_there: str | None = None
-
-    @property
-    def macs(self) -> int | None:
-        """The reading."""
-        return None if self.reading is None else self.reading.macs
-
-    @property
-    def difference(self) -> int | None:
-        """Reading minus exact."""
-        return None if self.reading is None else self.reading.macs - self.exact
-
-    @property
-    def explained(self) -> bool:
-        """Whether calls of the trace sum to the difference; a counter without a reading needs no explanation."""
-        if self.reading is None:
-            return True
-        return self.explanation is not None and self.explanation.explains(self.reading.macs, self.exact)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the reading is what is predicted of the ledger, and of its calls where these are known."""
-        return self.disagreement is None
-
-    @property
-    def disagreement(self) -> str | None:
-        """One phrase where the reading is not what is predicted; a reading that was not taken is."""
-        if self.reading is None:
-            return None
-        by_calls = self.explanation and self.explanation.predicted_macs
-        for predicted in (self.predicted_macs, by_calls):
-            if predicted not in (None, self.macs):
-                return f"reads {self.macs:,}, its rules predict {predicted:,}"
-        if self.explanation and not self.explained:
-            return f"reads {self.macs:,}, which the calls that it bills do not make of {self.exact:,}"
-        return None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import inspect
 import io
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
+from headcount.bench.trace.names import keep_flex_eager, replacing, training_flags_kept
 
 
 @contextmanager
@@ -21,29 +21,20 @@ def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     removes its hooks, fvcore does not when the forward pass fails. Any exception becomes a CounterError.
     """
     printed = io.StringIO()
-    before = {
-        module: (module.training, set(module._forward_hooks), set(module._forward_pre_hooks))
-        for module in model.modules()
-    }
-    flex = sys.modules.get("torch.nn.attention.flex_attention")
-    compiles = flex and flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
+    before = {module: (set(module._forward_hooks), set(module._forward_pre_hooks)) for module in model.modules()}
     try:
-        model.eval()
-        if flex:
-            # Eager FlexAttention compiles itself otherwise: what a counter sees then depends on earlier runs.
-            flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-        # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
-        with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
-            yield printed
+        with training_flags_kept(model), replacing() as replaced:
+            model.eval()
+            keep_flex_eager(replaced)
+            # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
+            with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
+                yield printed
     except CounterError:
         raise
     except Exception as error:
         raise CounterError(counter, label, one_line(type(error).__name__, str(error))) from error
     finally:
-        if flex:
-            flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = compiles
-        for module, (training, hooks, pre_hooks) in before.items():
-            module.training = training
+        for module, (hooks, pre_hooks) in before.items():
             for now, then in ((module._forward_hooks, hooks), (module._forward_pre_hooks, pre_hooks)):
                 for key in set(now) - then:
                     del now[key]

@@ -1,6 +1,5 @@
 """What of a preset can be derived: the model, its attention and its feed-forward block, built at any sizes."""
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -167,17 +166,18 @@ def _model(config: ModelConfig, names) -> Part:
     known = lengths | outer | inner
     letters = _letters(names, known)
 
-    def resized(sizes: Mapping[str, Any], change: Callable = replace) -> ModelConfig:
+    def fields_of(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields of the model and of its attention that ``sizes`` change."""
         given = _tied(config.attention, sizes)
-        own = {outer[letter]: size for letter, size in given.items() if letter in outer}
-        within = {inner[letter]: size for letter, size in given.items() if letter in inner}
+        of_model = {outer[letter]: size for letter, size in given.items() if letter in outer}
+        return of_model, {inner[letter]: size for letter, size in given.items() if letter in inner}
+
+    def resized(sizes: Mapping[str, Any]) -> ModelConfig:
+        own, within = fields_of(sizes)
         if not isinstance(config, Layered):
-            return change(config, attention=change(config.attention, **within), **own)
-        layers = config.layers
-        if "num_layers" in own:
-            # a symbol is no number of layers: the form of one is repeated
-            layers = layers[:1] * (own["num_layers"] if change is replace else 1)
-        return change(config, layers=tuple(change(layer, **within) for layer in layers), **own)
+            return replace(config, attention=replace(config.attention, **within), **own)
+        layers = config.layers[:1] * own["num_layers"] if "num_layers" in own else config.layers
+        return replace(config, layers=tuple(replace(layer, **within) for layer in layers), **own)
 
     def build(**sizes):
         given = {letters[n]: size for n, size in sizes.items()}
@@ -187,15 +187,29 @@ def _model(config: ModelConfig, names) -> Part:
         return model, (), example_inputs(sized, config.lengths | tokens, device="meta")
 
     symbols = {letter: symbol(n) for n, letter in letters.items()}
-    form = ledger_of(resized(symbols, _unchecked), config.lengths, {x: s for x, s in symbols.items() if x in lengths})
+    own, within = fields_of(symbols)
+    sizes = _symbolic(config, own) | _symbolic(config.attention, within)
+    form = ledger_of(config, config.lengths, sizes | {x: s for x, s in symbols.items() if x in lengths})
     if isinstance(config, Layered) and "N" in symbols:
         form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
     return Part(letters, _starting(letters, known, config, resized), build, _by_kind(form))
 
 
-def _unchecked(config: Any, **sizes: Any) -> Any:
-    """``config`` with symbols for some fields, which its checks could not compare."""
-    made = copy.copy(config)
-    for name, size in sizes.items():
-        object.__setattr__(made, name, size)
-    return made
+def _symbolic(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:
+    """The letters of ``config`` that symbols for some of its fields change, in these symbols."""
+    read = _Read(config, sizes)
+    found = {letter: getattr(read, name) for letter, name in config.fields_by_letter.items()}
+    return {letter: value for letter, value in found.items() if isinstance(value, sympy.Expr)}
+
+
+class _Read:
+    """A configuration's fields and properties, with symbols for some fields, which its checks could not compare."""
+
+    def __init__(self, config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> None:
+        self._config, self._sizes = config, sizes
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._sizes:
+            return self._sizes[name]
+        derived = getattr(type(self._config), name, None)
+        return derived.fget(self) if isinstance(derived, property) else getattr(self._config, name)

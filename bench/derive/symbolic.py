@@ -7,7 +7,7 @@ run decided on its way, for instance that K <= E, or that h divides D.
 import logging
 import math
 import numbers as abstract
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.derive.guards import ROUNDED, tell
+from headcount.bench.trace.names import replacing
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
@@ -122,24 +123,12 @@ def symbols_as_numbers() -> Iterator[None]:
     functions = {name: getattr(torch, f"_sym_{name}", None) for name in dir(math)}
     replaced = [(math, name, _for_symbols(getattr(math, name), f)) for name, f in functions.items() if f]
     replaced.append((normalization, "numbers", SimpleNamespace(Integral=(abstract.Integral, torch.SymInt))))
-    with _replacing(replaced):
+    with replacing(*replaced):
         yield
 
 
 def _for_symbols(plain: Callable, symbolic: Callable) -> Callable:
     return lambda x: symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
-
-
-@contextmanager
-def _replacing(replaced: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    try:
-        for owner, name, new in replaced:
-            setattr(owner, name, new)
-        yield
-    finally:
-        for owner, name, original in saved:
-            setattr(owner, name, original)
 
 
 @contextmanager
@@ -153,7 +142,7 @@ def no_initialisation() -> Iterator[None]:
         for name in ("reset_parameters", "_reset_parameters")
         if name in vars(cls)
     ]
-    with _replacing([(owner, name, _unchanged) for owner, name in (*functions, *methods)]):
+    with replacing(*((owner, name, _unchanged) for owner, name in (*functions, *methods))):
         yield
 
 

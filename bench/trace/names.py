@@ -38,13 +38,40 @@ class Replaced:
 
 
 @contextmanager
-def replacing() -> Iterator[Replaced]:
-    """A Replaced that is restored on leaving."""
+def replacing(*values: tuple[Any, str, Any]) -> Iterator[Replaced]:
+    """A Replaced, with ``values`` (owner, name, value) set, that is restored on leaving."""
     out = Replaced()
     try:
+        for owner, name, value in values:
+            out.set(owner, name, value)
         yield out
     finally:
         out.restore()
+
+
+@contextmanager
+def keeping(names: Sequence[str]) -> Iterator[None]:
+    """The functions of these names are afterwards what they were, and where they were, whatever is set meanwhile."""
+    owners = [_owner(name) for name in names]
+    with replacing(*((owner, name, getattr(owner, name)) for owner, name in owners if hasattr(owner, name))):
+        yield
+
+
+@contextmanager
+def training_flags_kept(model: nn.Module) -> Iterator[None]:
+    """Each module has afterwards the training flag that it had."""
+    before = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, flag in before.items():
+            module.training = flag
+
+
+def keep_flex_eager(replaced: Replaced) -> None:
+    """Eager FlexAttention compiles itself otherwise, which no mode can follow; what is seen depends on earlier runs."""
+    if flex := sys.modules.get("torch.nn.attention.flex_attention"):
+        replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
 def watch(names: Sequence[str], replaced: Replaced, around: Callable[[str], Any]) -> None:

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.names import training_flags_kept
 from headcount.bench.trace.recorder import Recorder
 
 
@@ -36,7 +37,10 @@ def record(
     """
     kwargs = dict(kwargs or {})
     recorder = Recorder(model)
-    with _mode(model, training), _hooks(model, hooked), torch.random.fork_rng(), torch.set_grad_enabled(backward):
+    flags, hooks = training_flags_kept(model), _hooks(model, hooked)
+    with flags, hooks, torch.random.fork_rng(), torch.set_grad_enabled(backward):
+        if not training:
+            model.eval()
         torch.random.default_generator.manual_seed(seed)
         if backward:
             args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
@@ -48,18 +52,6 @@ def record(
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(tensors_of(out)))
     return trace
-
-
-@contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    before = {module: module.training for module in model.modules()}
-    try:
-        if not training:
-            model.eval()
-        yield
-    finally:
-        for module, flag in before.items():
-            module.training = flag
 
 
 @contextmanager

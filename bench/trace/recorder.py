@@ -10,7 +10,7 @@ import torch
 import torch._dynamo  # noqa: F401
 import torch._tensor
 import torch.functional
-import torch.nn.attention.flex_attention as flex
+import torch.nn.attention.flex_attention  # noqa: F401
 import torch.nn.functional as F
 import torch.overrides
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from headcount.bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
-from headcount.bench.trace.names import Guards, replacing, watch
+from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watch
 
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
@@ -69,8 +69,7 @@ class Recorder:
                 guards.open(vars(module))
             replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
             replaced.set(_SingleLevelFunction, "apply", classmethod(self._autograd_call()))
-            # Eager FlexAttention compiles itself otherwise, which no dispatch mode can follow.
-            replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+            keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
             stack.enter_context(Dispatched(self))
             stack.enter_context(Called(self, guards))

@@ -40,7 +40,7 @@ def measured(case, device, **options):
     config = make_config(CASES[case])
     wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
     lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
-    return measure.measure(config, lengths, registry.CHOICES, device=device, label=case, **options)
+    return measure.measure(config, lengths, (*registry.NAMES, "right"), device=device, label=case, **options)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -9,6 +9,7 @@ import pytest
 
 import headcount
 from headcount.bench import env
+from headcount.bench.counters import registry
 from headcount.bench.errors import EnvironmentMissing
 
 ROOT = headcount.CHECKOUT
@@ -44,7 +45,8 @@ def imported(*folders):
 
 CORE = {package(requirement) for requirement in PROJECT["dependencies"]}
 EXTRAS = {name: {package(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
-AT_RUN_TIME = CORE | EXTRAS["report"] | EXTRAS["gpu"]
+COUNTERS = {extra for file in registry.COUNTERS.values() if (extra := file.partition(":")[2])}
+AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("report", "gpu", *COUNTERS)))
 
 
 def names_of(packages):

@@ -111,4 +111,4 @@ def test_the_right_count_is_the_sum_of_the_parts_and_every_reading_is_explained(
     assert found.right.macs == macs
     for cell in found.counters:
         assert cell.explained, (cell, module)
-        assert cell.failed is None, (cell, module)
+        assert cell.reason is None, (cell, module)

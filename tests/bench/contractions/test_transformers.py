@@ -52,4 +52,4 @@ def test_default_settings(make):
     found = read(model, (), inputs, label=make.__name__)
     assert found.right.macs == macs
     for cell in found.counters:
-        assert cell.explained and not cell.failed, (cell.counter, cell.failed, cell.explanation)
+        assert cell.explained and not cell.reason, (cell.counter, cell.reason, cell.explanation)

@@ -11,8 +11,10 @@ from torch import nn
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import CounterError, macs_from_flops, whole
+from headcount.bench.errors import EnvironmentMissing
 
 B, T, IN, OUT = 3, 5, 7, 11
+TOOLS = (*registry.NAMES, "right")
 
 
 class Tiny(nn.Module):
@@ -34,7 +36,7 @@ class Two(nn.Module):
         return torch.matmul(a, b)
 
 
-@pytest.mark.parametrize("name", registry.CHOICES)
+@pytest.mark.parametrize("name", TOOLS)
 def test_inputs_go_by_name(name):
     a, b = torch.ones(2, 3), torch.ones(3, 5)
     assert registry.counter(name).read(Two(), {"b": b, "a": a}, label="two").macs == 2 * 3 * 5
@@ -57,7 +59,7 @@ def hooks(model):
     return [(len(m._forward_hooks), len(m._forward_pre_hooks), sorted(vars(m)), m.training) for m in model.modules()]
 
 
-@pytest.mark.parametrize("name", registry.CHOICES)
+@pytest.mark.parametrize("name", TOOLS)
 def test_a_failing_model_is_one_line_and_leaves_no_trace(name, capfd):
     unbroken = count(name, Tiny())
     model = Fails()
@@ -71,7 +73,7 @@ def test_a_failing_model_is_one_line_and_leaves_no_trace(name, capfd):
     assert count(name, Tiny()) == unbroken
 
 
-@pytest.mark.parametrize("name", registry.CHOICES)
+@pytest.mark.parametrize("name", TOOLS)
 def test_a_count_leaves_the_model_and_the_streams_as_they_were(name, capfd):
     model = Tiny().train()
     model.norm.eval()
@@ -84,7 +86,7 @@ def test_a_count_leaves_the_model_and_the_streams_as_they_were(name, capfd):
     handle.remove()
 
 
-@pytest.mark.parametrize("name", registry.CHOICES)
+@pytest.mark.parametrize("name", TOOLS)
 def test_a_counted_model_is_freed_without_garbage_collection(name):
     model = Tiny()
     count(name, model)
@@ -106,12 +108,19 @@ def test_odd_flops_and_fractions_are_errors():
 
 
 def test_an_unknown_counter_is_an_error_with_the_names():
-    names = "ptflops-pytorch, ptflops-aten, fvcore, torch, right"
+    names = ", ".join(registry.COUNTERS)
     with pytest.raises(ValueError, match=f"^unknown counter 'thop'; one of {names}$"):
         registry.counter("thop")
 
 
-@pytest.mark.parametrize("name", registry.CHOICES)
+def test_an_extra_that_is_not_installed_is_not_compared_and_says_how_to_be(monkeypatch):
+    monkeypatch.setitem(registry.COUNTERS, "extra", "a_file:a_package_that_nobody_has")
+    assert not registry.installed("extra") and registry.installed("torch")
+    with pytest.raises(EnvironmentMissing, match=r"^extra is not installed; pip install 'headcount\[a_package_that"):
+        registry.counter("extra")
+
+
+@pytest.mark.parametrize("name", TOOLS)
 def test_registry_and_adapter_agree_on_the_name(name):
     assert registry.counter(name).NAME == name
 

@@ -1,0 +1,161 @@
+"""DeepSpeed's flops profiler: Python functions patched by name, whose calls it bills to the module that makes them.
+
+    F.linear                   the input's elements times the rows of the weight: profiler.py:523-526
+    matmul, mm, bmm, ``@``     the first operand's elements times the other's columns: :769-774
+    addmm, torch.baddbmm       the same of the two that are multiplied: :777-782, 830-835
+    convolutions               window x channels x positions: :569-661
+    fused attention            scores and values: :863-869
+    torch.einsum               0: only its FLOPs are noted: :785-804
+    recurrent layers           0: their hooks add FLOPs and no MACs: :1041-1120
+    everything else            0
+
+Only its MACs are read; its FLOPs hold additions too. On meta some of torch's operations are Python that calls patched
+names (addmm calls torch.mm): such calls are in the trace, inside the operation. Places are in the DeepSpeed 0.19.8
+sources (deepspeed/profiling/flops_profiler/profiler.py).
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import version
+from io import StringIO
+from math import prod
+
+# Dynamo must be imported before names are replaced (see bench.counters.ptflops_run).
+import torch._dynamo  # noqa: F401
+from torch import Tensor, nn
+
+from headcount.bench.counters.base import Reading, whole
+from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
+from headcount.bench.trace.names import keeping
+from headcount.formulas.ledger import Ledger, Size
+
+with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from deepspeed.profiling.flops_profiler import FlopsProfiler, profiler
+
+NAME = "deepspeed"
+# On meta it counts biased linear layers twice, see also.
+DEVICE = "cpu"
+VERIFIED = {"deepspeed": "0.19.8", "torch": "2.13"}
+HOOKS = True
+ADDS = {}
+
+_FILE = "profiler.py"
+_PATCHES = f"{_FILE}:890-973"
+_RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
+
+
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+
+    ``params`` are all parameters. ``by_module`` are each module's own, without its submodules'. It cannot say what it
+    did not count. Raises CounterError.
+    """
+    with undisturbed(model, counter=NAME, label=label), keeping(NAMES):
+        profile = FlopsProfiler(model)
+        try:
+            profile.start_profile()
+            model(*arguments(model, inputs))
+            own = {path: whole(module.__macs__) for path, module in model.named_modules()}
+            return Reading(
+                counter=NAME,
+                tool="deepspeed",
+                version=version("deepspeed"),
+                backend="functional",
+                device=device_of(inputs),
+                macs=whole(profile.get_total_macs()),
+                params=whole(profile.get_total_params()),
+                by_module={path: macs for path, macs in own.items() if macs},
+                by_operator=None,
+                uncounted=None,
+            )
+        finally:
+            profile.end_profile()
+            # A forward that fails leaves its open modules in the tool's own lists.
+            profiler.module_flop_count.clear()
+            profiler.module_mac_count.clear()
+            profiler.old_functions.clear()
+
+
+def also(ledger: Ledger, device: str) -> dict[str, Size]:
+    """On meta, torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py): the product
+    of every biased nn.Linear is billed a second time."""
+    biased = {entry.path for entry in ledger if entry.kind == "bias"}
+    again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
+    return {"biased linear again": again} if device == "meta" and again else {}
+
+
+def _linear(event: Event) -> int:
+    return event.argument(0, "input").numel * event.argument(1, "weight").shape[0]
+
+
+def _matmul(event: Event) -> int:
+    return event.argument(0, "input").numel * event.argument(1, "other").shape[-1]
+
+
+def _addmm(event: Event) -> int:
+    return event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]
+
+
+def _convolution(event: Event) -> int:
+    x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
+    positions = event.out.shape[2:]
+    if padding == "same":
+        # Half of the padding, rounded down, on either side.
+        dilation = event.argument(5, "dilation", 1)
+        dilations = dilation if isinstance(dilation, tuple) else (dilation,) * len(positions)
+        padded = [d * (k - 1) for d, k in zip(dilations, weight.shape[2:], strict=True)]
+        positions = [size + 2 * (p // 2) - p for size, p in zip(x.shape[2:], padded, strict=True)]
+    return x.shape[0] * weight.numel * prod(positions)
+
+
+def _transposed(event: Event) -> int:
+    x, weight = event.argument(0, "input"), event.argument(1, "weight")
+    return x.numel * prod(weight.shape[1:])
+
+
+def _attention(event: Event) -> int:
+    q, k, v = (event.argument(position, name) for position, name in enumerate(("q", "k", "v")))
+    return q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]
+
+
+TABLE: dict[str, tuple[Callable[[Event], int], str]] = {
+    "torch.nn.functional.linear": (_linear, "523-526"),
+    **{f"torch.nn.functional.conv{n}d": (_convolution, "569-611") for n in (1, 2, 3)},
+    **{f"torch.nn.functional.conv_transpose{n}d": (_transposed, "614-661") for n in (1, 2, 3)},
+    "torch.nn.functional.scaled_dot_product_attention": (_attention, "863-869"),
+    **{f"torch.{name}": (_matmul, "769-774") for name in ("matmul", "mm", "bmm")},
+    **{f"torch.Tensor.{name}": (_matmul, "769-774") for name in ("matmul", "mm", "bmm")},
+    "torch.Tensor.__matmul__": (_matmul, "769-774"),
+    "torch.addmm": (_addmm, "777-782"),
+    **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "830-835")),
+}  # fmt: skip
+NAMES = tuple(TABLE)
+"""The names whose calls the trace must hold."""
+
+
+def bills(trace: Trace) -> list[Bill]:
+    """Every bill on a forward pass, in the order of the calls."""
+    out = []
+    for event in trace.events:
+        if event.what == NAMED and event.name in TABLE:
+            rule, lines = TABLE[event.name]
+            short = event.name.replace("torch.nn.functional.", "F.")
+            parts = {PRODUCT: rule(event)}
+            out.append(Bill(event.index, parts, f"patched {short}", f"{_FILE}:{lines}", differs="not as torch does it"))
+    return out
+
+
+def missed(trace: Trace, event: Event) -> tuple[str, str]:
+    """Why an operation's products are in no bill, and where in DeepSpeed that is decided."""
+    for outer in trace.around(event):
+        if outer.what == MODULE and outer.module is not None and trace.modules[outer.module].kind in _RECURRENT:
+            return f"the hook of nn.{outer.name} adds FLOPs and no MACs", f"{_FILE}:1041-1120"
+    call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
+    if call == "einsum":
+        return "einsum: FLOPs are noted and no MACs", f"{_FILE}:785-804"
+    patched = any(name.rsplit(".", 1)[1] == call for name in TABLE)
+    return f"{call} {'called by a kept reference: not patched' if patched else 'is not patched'}", _PATCHES
