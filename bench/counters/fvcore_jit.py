@@ -64,8 +64,13 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
 
 
 def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
-    """The elements of argument ``first`` times one size of the argument after it."""
-    return lambda event: {PRODUCT: event.args[first].numel * event.args[first + 1].shape[columns_at]}
+    """The elements of tensor ``first`` times one size of the tensor after it; they may go by name."""
+
+    def rule(event: Event) -> dict[str, int]:
+        tensors = list(event.tensors())
+        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[columns_at]}
+
+    return rule
 
 
 def _linear(event: Event) -> dict[str, int]:

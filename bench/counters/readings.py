@@ -1,5 +1,6 @@
 """Counters on one call of a module: each reading, what is known of it beforehand, and the calls that make it differ."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,16 +97,24 @@ def read(
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
     call = Recorded(
-        module, args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise
+        fresh(module), args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise
     )
     exact = call.right.macs if exact is None else exact
-    positional = Positional(module, args, kwargs)
     out = []
     for tool in tools:
-        reading, failed = _reading(tool, positional, label)
+        reading, failed = _reading(tool, Positional(fresh(module), args, kwargs), label)
         explanation = call.explain(tool) if reading else None
         out.append(Count(tool.NAME, exact, reading, failed, explanation=explanation))
     return Readings(call.right, tuple(out))
+
+
+def fresh(module: nn.Module) -> nn.Module:
+    """A copy with state of its own and the same parameters, so that a cache that grows is as it was for each run;
+    the module itself where it cannot be copied."""
+    try:
+        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    except Exception:
+        return module
 
 
 def as_record(cell: Count) -> dict[str, Any]:

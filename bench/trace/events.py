@@ -14,7 +14,8 @@ an operation that reached the dispatcher below autograd."""
 class TensorFact:
     """A tensor at one moment: ``storage`` numbers its memory (views share it), ``source`` is the index of the
     operation that last wrote there, None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements,
-    say where in that memory it lies; without strides where that is not known (sparse, nested and symbolic tensors)."""
+    say where in that memory it lies; without strides where that is not known (sparse, nested and symbolic tensors).
+    ``stored`` is the number of elements that a sparse or nested tensor holds; a nested one has no ``shape``."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -24,6 +25,7 @@ class TensorFact:
     source: int | None
     strides: tuple[int, ...] | None = None
     offset: int = 0
+    stored: int | None = None
 
     @property
     def numel(self) -> int:
@@ -52,9 +54,11 @@ class ModuleFact:
 class Event:
     """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
 
-    ``parent`` is the index of the event around it. ``composite`` marks an operation that was taken apart: its
-    parts are events inside it. In ``backward``, ``forward`` is the index of the event being differentiated.
-    ``writes`` says that an operation writes to an argument. ``module`` indexes :attr:`Trace.modules`.
+    ``failed`` says that it raised, so that nothing of it counts. ``covered`` is how many rows the offsets of a
+    grouped product cover, where they have values. ``parent`` is the index of the event around it. ``composite`` marks
+    an operation that was taken apart: its parts are events inside it. In ``backward``, ``forward`` is the index of the
+    event being differentiated. ``writes`` says that an operation writes to an argument. ``module`` indexes
+    :attr:`Trace.modules`.
     """
 
     index: int
@@ -70,6 +74,8 @@ class Event:
     composite: bool = False
     writes: tuple[int, ...] = ()
     module: int | None = None
+    failed: bool = False
+    covered: int | None = None
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument by position or name."""
@@ -84,7 +90,8 @@ class Event:
 class Trace:
     """All events in order of their beginning, the model's modules, and where its weights lie.
 
-    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model.
+    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model. ``left`` are
+    calls, with the module's path, after which work may run where it is not seen: other threads, disabled modes.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -94,6 +101,7 @@ class Trace:
     args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     out: Any = None
+    left: list[tuple[str, str]] = field(default_factory=list)
 
     def around(self, event: Event) -> Iterator[Event]:
         """The events that contain ``event``, innermost first."""
@@ -106,8 +114,8 @@ class Trace:
         return any(outer.what == what for outer in self.around(event))
 
     def operations(self) -> Iterator[Event]:
-        """Operations that ran as one: composite ones are represented by their parts."""
-        return (event for event in self.events if event.what == OPERATION and not event.composite)
+        """Operations that ran as one: composite ones are represented by their parts, failed ones left out."""
+        return (e for e in self.events if e.what == OPERATION and not e.composite and not e.failed)
 
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:
