@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from headcount.bench.contractions.borders import returned
 from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.no_contraction import holds_none
@@ -137,6 +138,10 @@ def right_count(
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
+    for back in returned(trace):
+        name = f"data that left by {back.way} and came back, first used by {back.event.name},"
+        shape = (back.fact.shape,)
+        audit[name, back.event.path] = AuditLine(name, UNKNOWN, back.event.path, 1, shape)
     out = RightCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.uncounted and not allow_uncounted:
         raise UncountedError(out.uncounted)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
@@ -47,6 +48,7 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
 
         numpy.random.seed(0)
     module, args, kwargs = build(spec, function, request["settings"])
+    _materialised(module, args, kwargs)
 
     def run(module: nn.Module, args: tuple, kwargs: dict) -> Readings:
         with one_thread():
@@ -101,6 +103,16 @@ def formula(text: str) -> Formula:
             raise UserCodeError(f"--formula {event.name}={text}: {error}") from error
 
     return macs
+
+
+def _materialised(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    """Run a module with lazy parts once, so that they have shapes. Raises UserCodeError."""
+    if any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())):
+        try:
+            with torch.no_grad():
+                module(*args, **kwargs)
+        except Exception as error:
+            raise called("the first run of a module with lazy parts", error) from error
 
 
 def _written_elementwise(right: RightCount) -> list[dict[str, Any]]:

@@ -92,6 +92,7 @@ class Trace:
 
     ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model. ``left`` are
     calls, with the module's path, after which work may run where it is not seen: other threads, disabled modes.
+    ``given`` are the storages of tensors that modules hold as plain attributes.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -102,6 +103,7 @@ class Trace:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     out: Any = None
     left: list[tuple[str, str]] = field(default_factory=list)
+    given: set[int] = field(default_factory=set)
 
     def around(self, event: Event) -> Iterator[Event]:
         """The events that contain ``event``, innermost first."""

@@ -64,6 +64,8 @@ class Recorder:
                     attributes=attributes,
                 )
             )
+            held = [value for value in vars(module).values() if isinstance(value, Tensor | tuple | list | dict)]
+            self.trace.given |= {self._storage(tensor) for tensor in tensors_of(held)}
         for named, into in (
             (model.named_parameters(), self.trace.parameters),
             (model.named_buffers(), self.trace.buffers),
