@@ -93,3 +93,16 @@ def written(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark |
         return None
     sizes = zip(fact.shape, fact.strides, axes, strict=True)
     return Layout(tuple(Axis(size, stride, varies, mark) for size, stride, (varies, mark) in sizes), term)
+
+
+def carried(size: int, axis: Axis) -> bool:
+    """Whether an operand carries an index of this size, seen as one of its axes."""
+    return axis.size == size and (axis.varies or size == 1)
+
+
+def aligned(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[Axis]:
+    """Axes as broadcasting lines them up with a shape."""
+    missing = len(shape) - len(axes)
+    if missing < 0:
+        return list(axes[-len(shape) :]) if shape else []
+    return [Axis(0, 0, False)] * missing + list(axes)
