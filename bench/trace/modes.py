@@ -120,7 +120,9 @@ def _runs_its_own(kind: type) -> bool:
 def _last(args: tuple, kwargs: dict) -> int | None:
     """The last of the offsets of a grouped product, which are its integers; None where they have no values."""
     integers = [tensor for tensor in tensors_of((args, kwargs)) if tensor.dtype == torch.int32 and tensor.dim() == 1]
-    return int(integers[-1][-1]) if integers and not integers[-1].is_meta and integers[-1].numel() else None
+    if not integers or integers[-1].is_meta or isinstance(integers[-1], FakeTensor) or not integers[-1].numel():
+        return None
+    return int(integers[-1][-1])
 
 
 def _holds_nested(args: tuple) -> bool:
@@ -131,9 +133,10 @@ def _holds_nested(args: tuple) -> bool:
 @cache
 def _is_composite(operation) -> bool:
     """Whether torch may take this operation apart (OpOverload.decompose asks the same each time)."""
+    if operation is torch.ops.prim.device.default:
+        return False
     key = torch._C.DispatchKey.CompositeImplicitAutograd
-    taken_apart = key in operation.py_kernels or operation.has_kernel_for_dispatch_key(key)
-    return operation is not torch.ops.prim.device.default and taken_apart
+    return key in operation.py_kernels or operation.has_kernel_for_dispatch_key(key)
 
 
 def mark_nodes(out: Any, index: int) -> None:
