@@ -7,11 +7,11 @@ from typing import Any
 from headcount.bench.contractions.rows import cut, folded, merged, sizes
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import UsageError
-from headcount.bench.expressions import evaluate
 from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
+from headcount.formulas.published.expressions import evaluate
 
 __all__ = ["count", "sections", "settings"]
 

@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_thread
-from headcount.bench.expressions import evaluate
 from headcount.bench.isolated.user_code import UserCodeError, build, called, load
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
+from headcount.formulas.published.expressions import evaluate
 
 META = "meta"
 
