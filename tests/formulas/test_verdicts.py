@@ -137,3 +137,11 @@ def test_a_second_rounding_is_explained_by_the_first(once, status):
     if status == "explained":
         because = "7,000 + 2,047 (norms) = 9,047 prints 9.05k, which rounded again prints 9.1k"
         assert found.because == f"7,000 prints 7.0k, not 9.1k; {because}"
+
+
+def test_a_second_rounding_must_give_the_printed_number():
+    # 9.05 is what the sum prints, and rounds to 9.1
+    form = FORM + ledger(Entry("x", "norm", {"T": 2047}))
+    only = replace(row("a", "9.2k", adjust=(Adjustment(1, "norms"),)), rounded_from={"macs": "9.05k"})
+    column = Macs(printing=Printing("k", "half-up", decimals=-1), convention="exact")
+    assert judge(replace(table(only), columns=(column,)), {"a": Case(form)})["a"].status == "unexplained"
