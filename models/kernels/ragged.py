@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
+from headcount.models.kernels.grouped import lowered
 from headcount.models.kernels.segments import Segments, collect, make_segments, spread
 from headcount.models.rotary import Rotary, rotate
 
@@ -50,10 +51,12 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary):
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         bias = None if layer.q_proj.bias is None else layer.q_proj.bias.unflatten(0, (-1, head_dim))
-        query = spread(x.flatten(0, 1), by_head, bias, segments).view(*selected.shape, head_dim)
+        bias = None if bias is None else lowered(bias)
+        query = spread(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments).view(*selected.shape, head_dim)
     out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1])
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
-    y = collect(out, gates.reshape(-1), outputs, x.shape[0] * x.shape[1], segments)
+    out, gates, outputs = (lowered(t) for t in (out, gates.reshape(-1), outputs))
+    y = collect(out, gates, outputs, x.shape[0] * x.shape[1], segments)
     y = y.view(*x.shape[:2], -1)
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias
 
@@ -102,7 +105,7 @@ def _packed_on_device(layer, x, key, value, query_padding_mask, rotary, varlen: 
     out = torch.empty_like(packed).index_copy(0, order, packed).view(*selected.shape, head_dim)
     heads = out.new_zeros(*selected.shape[:2], config.num_heads, head_dim)
     index = selected[..., None].expand(-1, -1, -1, head_dim)
-    return layer.out_proj(heads.scatter(2, index, out * gates[..., None]).flatten(-2))
+    return layer.out_proj(heads.scatter(2, index, out * gates[..., None].to(out.dtype)).flatten(-2))
 
 
 def _order(
