@@ -81,7 +81,8 @@ class HeadRouter(Router):
         return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
 
     def _norms(self, query: Float[Tensor, "batch tgt routed head_dim"]) -> Float[Tensor, "batch tgt routed"]:
-        norms = (query * query).sum(dim=-1).sqrt()
-        # no gradient through a norm of 0, and no division by a standard deviation of 0
-        tiny = torch.finfo(norms.dtype).tiny
-        return norms / norms.std(dim=-1, keepdim=True).clamp(min=tiny)
+        # its gradient at a query of 0 is 0
+        norms = torch.linalg.vector_norm(query, dim=-1)
+        deviation = norms.std(dim=-1, keepdim=True)
+        # equal norms are equal scores, by whatever they are divided
+        return norms / deviation.masked_fill(deviation == 0, 1.0)

@@ -83,16 +83,15 @@ class HeadRouter:
     def _selection(self, run: Schedule, training: bool) -> list[str]:
         tokens, E, r = self.tokens, self.E, self.r
         if self.by_norm:
-            run.take(squares=tokens * E * self.d_h)
-            run.derive("squares", sums=tokens * E)
-            run.derive("sums", norms=tokens * E)
+            run.take(norms=tokens * E)
             run.take(deviation=tokens)
+            run.take_bytes("equal", tokens)
             run.take(divisor=tokens)
             if not training:
-                run.drop("deviation")
+                run.drop("equal")
         run.take(logits=tokens * E)
         if self.by_norm and not training:
-            run.drop("divisor", "norms")
+            run.drop("divisor", "deviation", "norms")
         run.take(probs=tokens * E, top=tokens * r)
         run.take_bytes("selected", tokens * r * INDEX_BYTES)
         run.take_bytes("routed_indices", tokens * r * INDEX_BYTES)
@@ -184,10 +183,8 @@ class HeadRouter:
     def _norms_backward(self, run: Schedule) -> None:
         tokens, size, wide = self.tokens, self.tokens * self.E, self.tokens * self.E * self.d_h
         self._quotient(run, "d_logits", "divisor", self.E)
-        run.take(zero=1)
-        run.take_bytes("not_clamped", tokens)
-        run.take(d_deviation=tokens)
-        run.drop("not_clamped", "zero", "d_divisor")
+        run.derive("d_divisor", d_deviation=tokens)
+        run.drop("equal")
         run.take(scaled_deviation=tokens, per_deviation=tokens)
         run.take_bytes("no_deviation", tokens)
         run.drop("no_deviation", "scaled_deviation")
@@ -195,12 +192,10 @@ class HeadRouter:
         run.drop("d_mean", "centred", "mean", "per_deviation", "d_deviation", "deviation")
         run.take(d_norms=size)
         run.drop("d_dividend", "d_of_deviation")
-        run.take(twice=size, d_sums=size)
-        run.drop("twice", "d_norms", "norms")
-        run.take(d_left=wide, d_right=wide)
-        run.drop("d_sums", "q")
+        run.take(directions=wide)
+        run.take_bytes("no_norm", size)
         run.take(d_routed_queries=wide)
-        run.drop("d_right", "d_left")
+        run.drop("no_norm", "directions", "d_norms", "norms", "q")
         if self.s:
             run.derive("d_routed_queries", d_of_norms=tokens * self.h * self.d_h)
         run.take(d_queries=tokens * self.h * self.d_h)

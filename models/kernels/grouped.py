@@ -69,6 +69,8 @@ def _autocast(device_type: str) -> bool:
 def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     segments = make_segments(indices, layer.config.num_experts)
     x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
+    # a cache may hold them in the dtype of the weights
+    key, value = lowered(key), lowered(value)
     bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):

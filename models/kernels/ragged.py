@@ -15,6 +15,7 @@ from headcount.models.attention import hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.choose import say_once
+from headcount.models.kernels.grouped import lowered
 from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
 from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
 from headcount.models.resolve import arm_function
@@ -76,10 +77,12 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         bias = None if layer.q_proj.bias is None else layer.q_proj.bias.unflatten(0, (-1, head_dim))
-        query = spread(x.flatten(0, 1), by_head, bias, segments).view(*selected.shape, head_dim)
+        bias = None if bias is None else lowered(bias)
+        query = spread(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments).view(*selected.shape, head_dim)
     out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
-    y = collect(out, gates.reshape(-1), outputs, x.shape[0] * x.shape[1], segments)
+    out, gates, outputs = (lowered(t) for t in (out, gates.reshape(-1), outputs))
+    y = collect(out, gates, outputs, x.shape[0] * x.shape[1], segments)
     y = y.view(*x.shape[:2], -1)
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias
 
@@ -138,7 +141,7 @@ def _packed_on_device(
     out = torch.empty_like(packed).index_copy(0, order, packed).view(*selected.shape, head_dim)
     heads = out.new_zeros(*selected.shape[:2], config.num_heads, head_dim)
     index = selected[..., None].expand(-1, -1, -1, head_dim)
-    return layer.out_proj(heads.scatter(2, index, out * gates[..., None]).flatten(-2))
+    return layer.out_proj(heads.scatter(2, index, out * gates[..., None].to(out.dtype)).flatten(-2))
 
 
 def _ends(lengths: Int[Tensor, "sequences"]) -> Int[Tensor, "bounds"]:
