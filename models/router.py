@@ -1,4 +1,4 @@
-"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 1-3 and 7-9)."""
+"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 3 and 7-9)."""
 
 import weakref
 from typing import Any, NamedTuple

@@ -19,6 +19,13 @@ class HeadRouter:
     """Heads are scored by the norms of their queries, without matrices."""
     released: bool
     """Selected probabilities are renormalised."""
+    every: bool = False
+    """Scores by norm pass their gradient to every head, so that there are gates of all."""
+
+    @property
+    def gated(self) -> int:
+        """Heads that have a gate for each token."""
+        return self.h if self.every and self.by_norm and self.r else self.s + self.r
 
     @property
     def E(self) -> int:
@@ -66,8 +73,8 @@ class HeadRouter:
                 run.drop("shared_gates")
                 gone.remove("shared_gates")
             gone += ["weighed_shared", "weighed_routed"]
-        run.take_bytes("indices", tokens * (s + r) * INDEX_BYTES)
-        run.take(gates=tokens * (s + r))
+        run.take_bytes("indices", tokens * self.gated * INDEX_BYTES)
+        run.take(gates=tokens * self.gated)
         run.drop(*gone)
 
     def _softmax(self, run: Schedule, name: str, width: int, training: bool) -> list[str]:
@@ -97,7 +104,16 @@ class HeadRouter:
         run.take_bytes("routed_indices", tokens * r * INDEX_BYTES)
         # the routing is recorded in training
         gone = ["routed_indices"] if training else ["routed_indices", "logits", "probs", "selected"]
-        if self.by_norm:
+        if self.by_norm and self.every:
+            run.take_bytes("every_index", E * INDEX_BYTES)
+            run.drop("routed_indices")
+            run.take(no_choice=tokens * E)
+            run.derive("no_choice", chosen=tokens * E)
+            run.take(through=tokens * E)
+            run.take(routed_gates=tokens * E)
+            run.drop("through", "chosen")
+            gone[0] = "every_index"
+        elif self.by_norm:
             run.take(raised=tokens * r)
             run.derive("raised", routed_gates=tokens * r)
         elif self.released:
@@ -161,9 +177,12 @@ class HeadRouter:
             run.take(d_top=tokens * r)
             run.drop("d_dividend", "d_total")
             gradient = "d_top"
-        run.take(no_probs=tokens * E, d_probs=tokens * E)
-        run.drop("no_probs", gradient)
-        run.derive("d_probs", d_logits=tokens * E)
+        if self.by_norm and self.every:
+            run.derive(gradient, d_logits=tokens * E)
+        else:
+            run.take(no_probs=tokens * E, d_probs=tokens * E)
+            run.drop("no_probs", gradient)
+            run.derive("d_probs", d_logits=tokens * E)
         if self.by_norm:
             self._norms_backward(run)
         else:
