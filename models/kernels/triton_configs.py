@@ -28,7 +28,6 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     "route": (
         Row({"E": 33}, Launch({"BM": 32, "BD": 64}, 4, 3)),
         Row({"E": 17, "N": 8192}, Launch({"BM": 64, "BD": 128}, 4, 3)),
-        Row({"E": 17}, Launch({"BM": 32, "BD": 128}, 4, 3)),
         Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
     ),
     "rank": (Row({}, Launch({"BM": 64}, 4, 1)),),
@@ -48,6 +47,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     ),
     "ragged": (
         Row({"rows": 256}, Launch({"BM": 128, "BN": 64}, 8, 3)),
+        Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
     ),
     "decode": (Row({}, Launch({"BN": 64}, 4, 2)),),

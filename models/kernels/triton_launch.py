@@ -160,7 +160,7 @@ def ragged(
     order, ends = plan(heads, num_heads)
     out = torch.zeros_like(q)
     width = _padded(head_dim)
-    chosen = _configured("ragged", rows=tgt_len * heads.shape[-1] // num_heads)
+    chosen = _configured("ragged", D=width, rows=tgt_len * heads.shape[-1] // num_heads)
     _start(
         triton_attention.ragged_kernel, (triton.cdiv(tgt_len, chosen.blocks["BM"]), batch_size * num_heads), chosen,
         q, k, v, gates.contiguous(), _bytes(hidden, q), out, order, ends, tgt_len, k.shape[1], _scale(head_dim),
