@@ -22,6 +22,7 @@ VARIANTS = (
     "moa",
     "mae",
     "moh",
+    "mla",
 )
 
 ATTENTIONS: dict[str, type[AttentionConfig]] = {

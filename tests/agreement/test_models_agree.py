@@ -21,6 +21,7 @@ GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=5)
 MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
 MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
 NORM = MOH | dict(router="query_norm")
+MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
 IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
 DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
@@ -45,6 +46,9 @@ CASES = {
     "dit-moa": (DIT | MOA, dict(batch_size=3)),
     "dit-moh": (DIT | MOH | LAYERS | dict(bias=True), dict(batch_size=3)),
     "dit-moh-ideal": (DIT | MOH | LAYERS | IDEAL | dict(bias=True), dict(batch_size=3)),
+    "translation-mla-ideal": (TRANSLATION | MLA | IDEAL, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "llama-mla": (LLAMA | MLA | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
+    "llama-mla-ideal": (LLAMA | MLA | IDEAL | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
 }
 
