@@ -23,6 +23,7 @@ VARIANTS = (
     "mae",
     "moh",
     "mla",
+    "switchhead",
 )
 
 ATTENTIONS: dict[str, type[AttentionConfig]] = {

@@ -37,6 +37,7 @@ UNSCHEDULED = {
     "mla-ideal": MLA | dict(form="ideal"),
     "mla-query-latent": MLA | dict(query_rank=17, bias=True),
     "mla-query-latent-ideal": MLA | dict(query_rank=17, bias=True, form="ideal"),
+    "switchhead": dict(attention="switchhead", d_model=13, num_heads=3, head_dim=5, num_experts=7, top_k=2),
 }
 """Whose tensors nobody wrote down moment after moment."""
 LLAMA = dict(model="llama", d_model=13, d_ff=19, num_layers=3, vocab_size=29)
@@ -51,6 +52,7 @@ LANGUAGE = {
     "uneven-ideal": LLAMA | UNEVEN | dict(head_dim=6, form="ideal"),
     "mla": LLAMA | MLA | dict(query_rank=17),
     "mla-ideal": LLAMA | MLA | dict(query_rank=17, form="ideal"),
+    "switchhead": LLAMA | UNSCHEDULED["switchhead"] | dict(head_dim=6),
 }
 TRANSLATION = dict(model="encoder_decoder", d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41)
 
