@@ -4,13 +4,13 @@ An account is a function of a case and of what is assumed, under its column's he
 Importable without torch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
 
-from headcount.bench.case import Case, attentions, model_form
+from headcount.bench.case import Case, attentions, layers_of, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column
 from headcount.bench.variants.variant import variant
@@ -39,7 +39,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Account:
-    """How a value comes about and how it is printed; ``of_heads`` where skipping unselected heads changes it.
+    """How a value comes about and how it is printed; ``of_heads`` where the ideal form changes it.
 
     ``says`` are positions in STATEMENTS; ``options`` those of its column. Where ``element_bytes`` changes the value
     the column's unit says how many a number takes.
@@ -273,6 +273,12 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
     said = {key for name in names for key in ACCOUNTS[name].says}
     parts = [text(given) for key, text in STATEMENTS.items() if key in said]
     return " ".join([f"{given.element_bytes} bytes per element.", *parts])
+
+
+def ideal_statement(cases: Iterable[Case]) -> str:
+    """What the ideal forms of ``cases`` leave out of a step, in words; empty where none has such a form."""
+    said = {variant(layers_of(case.config)[0].variant).ideal: None for case in cases if case.ideal}
+    return " ".join(f"Ideal: {text}" for text in said)
 
 
 def values(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:

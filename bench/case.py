@@ -11,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from headcount.formulas.ledger import Ledger, Size
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, Form, ModelConfig
 from headcount.models.configs.models import Layered
-from headcount.models.configs.moh import Form
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 
@@ -148,7 +147,7 @@ def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> d
 
 
 def ideal_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
-    """``config`` without the heads that a token does not use; None where no attention has such a form."""
+    """``config`` with its attention in the ideal form; None where that has one form only."""
     attention = config.attention if config.variant in MODELS else config
     return with_attention(config, form=Form.IDEAL) if hasattr(attention, "form") else None
 

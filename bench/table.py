@@ -99,14 +99,14 @@ class Row:
 class Section:
     """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows.
 
-    ``ideal``: whether a case among the rows has an ideal form.
+    ``ideal``: what the ideal forms of the rows' cases leave out, in words; empty where there are none.
     """
 
     table: Table
     rows: Iterable[Row]
     below: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    ideal: bool = False
+    ideal: str = ""
 
     def only(self, *keys: str) -> "Section":
         """The same rows under the columns called ``keys`` alone, in this order; footnotes stand in the last of them

@@ -1,4 +1,4 @@
-"""Building blocks that every form shares: a linear layer, a norm, a residual, a cache."""
+"""Building blocks that every form shares: a linear layer, norms, a residual, a cache."""
 
 from collections.abc import Mapping
 
@@ -18,6 +18,11 @@ def linear(
 def layer_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     """LayerNorm over d_m with scale and shift."""
     return Entry(path, "norm", {"B": B, "T": T, "d_m": d_m}, weight={"2": 2, "d_m": d_m})
+
+
+def rms_norm(path: str, rows: Mapping[str, Size], width: Mapping[str, Size]) -> Entry:
+    """x / rms(x) on ``rows`` rows, times a scale of their width."""
+    return Entry(path, "rms_norm", {**rows, **width}, weight=width)
 
 
 def residual(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:

@@ -50,14 +50,14 @@ def weights_read(entry: Entry) -> Size:
 
 
 def reachable_params(entry: Entry) -> Size:
-    """Parameters of an entry that its tokens can reach: each of B T selects its own beside the shared ones.
+    """Parameters of an entry that its tokens can reach: each of B T, or of B S, selects its own beside the shared ones.
 
     Of the routings there are, the one that reaches most: min(E, B T K) experts, min(h, s + B T r) heads.
     """
     reached = {}
     for letter in entry.selects:
         own = entry.dims[SELECTED[letter]] - entry.shared
-        rows = entry.dims["B"] * entry.dims["T"]
+        rows = entry.dims["B"] * entry.dims["T" if "T" in entry.dims else "S"]
         reached[letter] = min(entry.weight[letter], entry.shared + rows * own)
     return replace(entry, weight={**entry.weight, **reached}).params
 

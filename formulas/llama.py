@@ -2,14 +2,9 @@
 
 from collections.abc import Sequence
 
-from headcount.formulas.blocks import cached, linear, residual
+from headcount.formulas.blocks import cached, linear, residual, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer
-
-
-def rms_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
-    """x / rms(x) times a scale of d_m."""
-    return Entry(path, "rms_norm", {"B": B, "T": T, "d_m": d_m}, weight={"d_m": d_m})
 
 
 def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
@@ -26,12 +21,13 @@ def gated_feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Le
 
 def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, n: Size | None) -> Ledger:
     """Causal self-attention with rotary positions, and feed-forward, each behind a norm; n tokens are in a cache."""
-    rows = {"B": B, "T": T, "d_m": d_m}
+    tokens, width = {"B": B, "T": T}, {"d_m": d_m}
+    rows = {**tokens, **width}
     return ledger(
-        rms_norm(at(path, "self_attn_norm"), **rows),
+        rms_norm(at(path, "self_attn_norm"), tokens, width),
         attention(at(path, "self_attn"), B=B, T=T, S=cached(n) + T, n=n, rotary=True),
         residual(path, **rows),
-        rms_norm(at(path, "feed_forward_norm"), **rows),
+        rms_norm(at(path, "feed_forward_norm"), tokens, width),
         gated_feed_forward(at(path, "feed_forward"), F=F, **rows),
         residual(path, **rows),
     )
@@ -53,6 +49,6 @@ def model(
     return ledger(
         Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
         stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, F=F, n=n)),
-        rms_norm("norm", B=B, T=T, d_m=d_m),
+        rms_norm("norm", rows, width),
         linear("output_proj", rows, width, {"V": V}),
     )

@@ -17,25 +17,28 @@ from headcount.models.rotary import Rotary, rotate
 def attend(
     query: Float[Tensor, "batch tgt heads head_dim"],
     key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads value_dim"],
     *,
     causal: bool = False,
     key_padding_mask: Bool[Tensor, "batch src"] | None = None,
     dropout: float = 0.0,
-) -> Float[Tensor, "batch tgt heads head_dim"]:
+    scale: float | None = None,
+) -> Float[Tensor, "batch tgt heads value_dim"]:
     """Softmax(Q K^T / sqrt(d_h)) V for h query heads over g key/value heads (arXiv 1706.03762, Eq. 1).
 
     g = h is multi-head, 1 < g < h grouped-query and g = 1 multi-query attention: query head i reads
     key/value head i // (h / g). ``causal`` hides keys after the query, the T queries being the last T of the
     S positions. ``key_padding_mask`` is True at keys to hide. A query that sees no key gets zeros.
-    ``dropout`` is the probability of dropping an attention weight, 0 outside training.
+    ``dropout`` is the probability of dropping an attention weight, 0 outside training. ``scale`` is what scores are
+    multiplied by, 1 / sqrt(d_h) unless given.
     """
     batch_size, tgt_len, num_heads, head_dim = query.shape
     src_len, num_kv_heads = key.shape[1:3]
     group = num_heads // num_kv_heads
 
     # (B, g, T*r, d_h): the r query heads of a group are further rows on their key/value head
-    q = (query * head_dim**-0.5).reshape(batch_size, tgt_len, num_kv_heads, group, head_dim)
+    scale = head_dim**-0.5 if scale is None else scale
+    q = (query * scale).reshape(batch_size, tgt_len, num_kv_heads, group, head_dim)
     q = q.transpose(1, 2).reshape(batch_size, num_kv_heads, tgt_len * group, head_dim)
     k, v = key.transpose(1, 2), value.transpose(1, 2)
 
@@ -46,8 +49,8 @@ def attend(
         hidden = hidden[:, None, :, None, :].expand(-1, -1, tgt_len, group, -1).flatten(2, 3)
     weights = drop(masked_softmax(scores, hidden), dropout, True)
 
-    out = torch.matmul(weights, v).reshape(batch_size, num_kv_heads, tgt_len, group, head_dim)
-    return out.transpose(1, 2).reshape(batch_size, tgt_len, num_heads, head_dim)
+    out = torch.matmul(weights, v).reshape(batch_size, num_kv_heads, tgt_len, group, value.shape[-1])
+    return out.transpose(1, 2).reshape(batch_size, tgt_len, num_heads, value.shape[-1])
 
 
 def hidden_keys(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -10,27 +9,9 @@ from torch import Tensor, nn
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.models import LlamaConfig
+from headcount.models.norms import RMSNorm
 from headcount.models.resolve import make_module
 from headcount.models.rotary import Rotary, rotary_table
-
-
-class RMSNorm(nn.Module):
-    """y = x / sqrt(mean(x^2) + eps) * w (arXiv 1910.07467), in float32 and with operators, which no counter bills."""
-
-    def __init__(self, d_model: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model))
-        self.eps = eps
-
-    def initial_values(self) -> dict[str, Tensor]:
-        """Ones."""
-        return {"weight": torch.ones(self.weight.shape)}
-
-    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself."""
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        scale = ((wide * wide).mean(dim=-1, keepdim=True) + self.eps).rsqrt()
-        return (wide * scale).to(x.dtype) * self.weight
 
 
 class GatedFeedForward(nn.Module):
@@ -103,7 +84,7 @@ class Llama(nn.Module):
         x = self.embedding(tokens)
         rotary = rotary_table(
             tokens.shape[1],
-            self.config.attention.head_dim,
+            self.config.attention.rotary_width,
             self.config.rope_theta,
             start=caches[0].length if caches else 0,
             device=tokens.device,

@@ -19,7 +19,7 @@ from headcount.bench.records import layer_times
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, spelled
-from headcount.models.configs.registry import MODELS
+from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
@@ -77,8 +77,9 @@ def base_for(variant: str, name: str, like: ModelConfig) -> tuple[str, dict[str,
     names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (like.variant, variant)]
     if names:
         return names[0], outer
-    # Whether there are biases is no part of the search: they stay.
-    return name, {"attention": variant, **outer, "bias": getattr(like.attention, "bias", True)}
+    own, other = ({f.name for f in fields(config)} for config in (like.attention, ATTENTIONS[variant]))
+    # Whether there are biases is no part of the search: they stay, where both can have them.
+    return name, {"attention": variant, **outer, **{f: getattr(like.attention, f) for f in {"bias"} & own & other}}
 
 
 def layer_fields(name: str, layers: int) -> dict[str, int]:

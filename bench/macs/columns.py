@@ -5,17 +5,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.accounts import ACCOUNTS, Assumptions, statement, values
+from headcount.bench.accounts import ACCOUNTS, Assumptions, ideal_statement, statement, values
 from headcount.bench.case import Case, describe_input
 from headcount.bench.table import Column, Row, Section, Table
 
 IDEAL = "_ideal"
 """What the key of a column ends in that is of the ideal form."""
-
-SKIPPING = (
-    "Ideal: nothing computed or read of a head for a token that does not select it; keys and values of all heads are "
-    "stored in both forms. Its peak bytes are of the reference, which gathers weights, keys and values for each row."
-)
 
 
 def extended(section: Section, names: Sequence[str], given: Assumptions) -> Section:
@@ -27,7 +22,7 @@ def extended(section: Section, names: Sequence[str], given: Assumptions) -> Sect
     table = section.table
     asked = [column for name in names for column in _columns(name, given, section.ideal)]
     columns = [*table.columns[:-1], *asked, table.columns[-1]]
-    notes = [*table.notes_above, statement(names, given), *([SKIPPING] if section.ideal else [])]
+    notes = [*table.notes_above, statement(names, given), *([section.ideal] if section.ideal else [])]
 
     def rows() -> Iterator[Row]:
         for row in section.rows:
@@ -85,7 +80,7 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
         notes_above=[
             *(f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()),
             statement(names, given),
-            *([SKIPPING] if any(case.ideal for case in cases) else []),
+            *filter(None, [ideal_statement(cases)]),
         ],
         note_column="row",
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.measure import as_records, measure
@@ -125,7 +126,7 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
         _layout(grid, counters, buildable[0][1]),
         (_row(grid.variant, point, case, counters, device) for point, case in buildable),
         below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
-        ideal=any(case.ideal for _, case in buildable),
+        ideal=ideal_statement(case for _, case in buildable),
     )
 
 
@@ -164,20 +165,17 @@ def _layout(grid: Grid, counters: Sequence[str], case: Case) -> Table:
         columns,
         notes_above=[
             "; ".join(fixed) + "." if fixed else "Every size is given.",
-            _about(printed, case),
+            _about(grid.variant, case),
         ],
         note_column="to_inner",
     )
 
 
-def _about(printed: Printed | None, case: Case) -> str:
-    if printed:
-        return f"B times {printed.name} as printed (S = T), what it leaves out by name, the exact count."
+def _about(variant: Variant, case: Case) -> str:
+    if variant.printed:
+        return f"B times {variant.printed.name} as printed (S = T), what it leaves out by name, the exact count."
     if case.ideal:
-        return (
-            "Exact counts of both forms: every head computed, and no head computed for a token that does not use it; "
-            "the counters read the first, and are checked on both."
-        )
+        return f"Exact counts of both forms: {variant.forms}; the counters read the first, and are checked on both."
     return "Exact counts; its paper prints no equation."
 
 

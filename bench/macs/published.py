@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
 from headcount.bench.measure import Measurement, as_records, measure
@@ -143,7 +144,7 @@ class Regenerated:
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """The table, with ``rows`` made by :meth:`row`."""
         facts = {"source": self.table.source, "place": self.table.place, "rule": self.table.rule}
-        ideal = any(case.ideal for case in self.cases.values())
+        ideal = ideal_statement(self.cases.values())
         return Section(self._layout(counters), rows, facts=facts, ideal=ideal)
 
     def vocabularies(self) -> list[Section]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import HEADS, WIDTH, Beside, Grid, Letter, Routed, Search, Sizes, Variant
-from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.moh import Form, Router
+from headcount.models.configs.base import AttentionConfig, Form
+from headcount.models.configs.moh import Router
 
 SELECTED = Letter((*range(1, 5), *range(6, 33, 2)), range(33), "1, 3 or even", least=0)
 # Five letters make many points: fewer of each when all integers are asked for.
@@ -60,4 +60,7 @@ VARIANT = Variant(
         released=True,
     ),
     switches=("gates",),
+    forms="every head computed, and no head computed for a token that does not use it",
+    ideal="nothing computed or read of a head for a token that does not select it; keys and values of all heads are "
+    "stored in both forms. Its peak bytes are of the reference, which gathers weights, keys and values for each row.",
 )

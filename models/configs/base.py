@@ -72,6 +72,13 @@ class Arm(NamedTuple):
     package: str | None = None
 
 
+class Form(StrEnum):
+    """Two ways to compute one function, each with a closed form: as released, and without what that does in vain."""
+
+    RELEASED = "released"
+    IDEAL = "ideal"
+
+
 class ByForm:
     """A class attribute that depends on the configuration's ``form``; the class itself answers for the first."""
 
@@ -122,11 +129,12 @@ class Lettered:
 class AttentionConfig(Lettered):
     """One attention layer, in a model or by itself.
 
-    ``arms``: how its module can be run, the reference first. ``rotary``: whether it takes rotary positions.
+    ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
+    how many elements of a query or key rotary positions turn, None where it takes none.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
-    rotary: ClassVar[bool] = False
+    rotary: ClassVar[str | None] = None
 
     d_model: int
 
@@ -140,6 +148,11 @@ class AttentionConfig(Lettered):
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters: T query and S key tokens."""
         return {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
+
+    @property
+    def rotary_width(self) -> int:
+        """Elements of a query or key that rotary positions turn; of a variant that takes them."""
+        return getattr(self, self.rotary)
 
     @property
     def steerable(self) -> bool:

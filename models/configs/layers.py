@@ -8,6 +8,7 @@ from dataclasses import replace
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
+from headcount.models.configs.registry import brought
 
 OF_PRESETS = {
     "mha-base": "transformer-base",
@@ -45,7 +46,7 @@ OF_SIZES = {
     f"{shape}-{share}": {**sizes, "num_shared_heads": shared, "top_k": routed}
     for shape, sizes in _MOH.items()
     for share, (shared, routed) in _SELECTED.items()
-}
+} | {name: {"attention": variant, **fields} for variant, name, fields in brought("LAYERS")}
 """Layer -> its fields."""
 
 LAYERS = (*OF_PRESETS, *OF_SIZES)

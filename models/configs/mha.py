@@ -24,7 +24,7 @@ class MultiHeadAttentionConfig(AttentionConfig):
         Arm("reference", "mha:reference", timed=False),
         Arm("fused", "mha:fused"),
     )
-    rotary: ClassVar[bool] = True
+    rotary: ClassVar[str | None] = "head_dim"
 
     d_model: int
     num_heads: int

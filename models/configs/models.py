@@ -156,8 +156,8 @@ class LlamaConfig(Layered):
         same_width(self.d_model, *self.layers)
         for layer in self.layers:
             takes_rotary(layer)
-            if layer.head_dim % 2:
-                raise ConfigError(f"head_dim must be even for rotary positions, not {layer.head_dim}")
+            if layer.rotary_width % 2:
+                raise ConfigError(f"{layer.rotary} must be even for rotary positions, not {layer.rotary_width}")
 
     @property
     def lengths(self) -> dict[str, int]:

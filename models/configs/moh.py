@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ByForm, ConfigError, at_least, named, probability
+from headcount.models.configs.base import (
+    Arm,
+    AttentionConfig,
+    ByForm,
+    ConfigError,
+    Form,
+    at_least,
+    named,
+    probability,
+)
 from headcount.models.configs.mha import derive_heads
-
-
-class Form(StrEnum):
-    """Which heads MoH computes for a token: every head, gated afterwards, or those alone that the token uses."""
-
-    RELEASED = "released"
-    IDEAL = "ideal"
 
 
 class Gates(StrEnum):
@@ -102,7 +104,7 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         ),
         ideal=(Arm("reference", "moh_ideal:reference"),),
     )
-    rotary: ClassVar[bool] = True
+    rotary: ClassVar[str | None] = "head_dim"
 
     d_model: int
     num_heads: int

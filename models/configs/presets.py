@@ -11,7 +11,7 @@ from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.presets_moh import MOH_PRESETS
 from headcount.models.configs.presets_transnext import TRANSNEXT_PRESETS
-from headcount.models.configs.registry import ATTENTIONS, MODELS
+from headcount.models.configs.registry import ATTENTIONS, MODELS, brought
 
 _TRANSLATION = {
     "model": "encoder_decoder",
@@ -79,11 +79,17 @@ def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig
     Raises ConfigError, with the list of names or fields, for a name or field that does not exist.
     """
     base, overrides = _base(name), overrides or {}
-    attention = overrides.get("attention", base["attention"])
-    if attention != base["attention"]:
-        known = _types(base, attention)
-        base = {field: value for field, value in base.items() if field in known or field == "model"}
+    base = _exchanged(base, overrides.get("attention", base["attention"]))
     return make_config({**base, **overrides})
+
+
+def _exchanged(base: Mapping[str, Any], attention: str) -> dict[str, Any]:
+    """A model's fields with another attention, without those that it does not know."""
+    if attention == base["attention"]:
+        return dict(base)
+    known = _types(base, attention)
+    kept = {field: value for field, value in base.items() if field in known or field == "model"}
+    return {**kept, "attention": attention}
 
 
 def _base(name: str) -> dict[str, Any]:
@@ -159,3 +165,9 @@ def _parse(field: str, text: str, kind: Any) -> Any:
         wanted = {bool: "true or false", float: "a number", tuple[int, ...]: "whole numbers with commas"}
         wanted[PER_LAYER] = "a whole number, or one for each layer with commas"
         raise ConfigError(f"{field} takes {wanted.get(kind, 'a whole number')}, not {text!r}") from None
+
+
+for _variant, _name, _fields in brought("PRESETS"):
+    # a change of the model that it is ``like``, with this attention
+    _changed = {field: value for field, value in _fields.items() if field != "like"}
+    PRESETS[_name] = {**_exchanged(PRESETS[_fields["like"]], _variant), **_changed}

@@ -1,9 +1,12 @@
 """Every attention variant and every model by name: a line each. Importable without torch.
 
-A variant's file of that name holds its ``CONFIG``; the other rooms have a file of the same name.
+A variant's file of that name holds its ``CONFIG``, and ``PRESETS`` and ``LAYERS`` where it brings models and layers of
+its own (see presets.py, layers.py); the other rooms have a file of the same name.
 """
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
@@ -22,6 +25,8 @@ VARIANTS = (
     "moh",
     "aggregated",
     "moh_aggregated",
+    "mla",
+    "switchhead",
 )
 
 ATTENTIONS: dict[str, type[AttentionConfig]] = {
@@ -38,3 +43,10 @@ MODELS: dict[str, type[ModelConfig]] = {
         TransNeXtConfig,
     )
 }
+
+
+def brought(what: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Variant, name and fields of each of the models (``PRESETS``) or layers (``LAYERS``) in the variants' files."""
+    for variant in VARIANTS:
+        for name, fields in getattr(import_module(f"headcount.models.configs.{variant}"), what, {}).items():
+            yield variant, name, fields

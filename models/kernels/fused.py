@@ -10,12 +10,13 @@ from headcount.models.attention import hidden_keys
 def fused_attend(
     query: Float[Tensor, "batch tgt heads head_dim"],
     key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads value_dim"],
     *,
     causal: bool = False,
     key_padding_mask: Bool[Tensor, "batch src"] | None = None,
     dropout: float = 0.0,
-) -> Float[Tensor, "batch tgt heads head_dim"]:
+    scale: float | None = None,
+) -> Float[Tensor, "batch tgt heads value_dim"]:
     """Softmax(Q K^T / sqrt(d_h)) V without materialised scores; arguments as those of ``attend``."""
     batch_size, tgt_len, num_heads, head_dim = query.shape
     src_len, num_kv_heads = key.shape[1:3]
@@ -30,15 +31,22 @@ def fused_attend(
     if num_kv_heads == 1 and not causal:
         # every row sees the same keys: the heads of a token are further queries of one head, in any order
         q = query.reshape(batch_size, 1, tgt_len * num_heads, head_dim)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
-        return out.reshape(batch_size, tgt_len, num_heads, head_dim)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout, scale=scale)
+        return out.reshape(batch_size, tgt_len, num_heads, value.shape[-1])
     grouped = num_kv_heads < num_heads
     if grouped and visible is not None:
         # CUDA has no kernel for grouped heads with a mask, and would fall back to materialised scores
         k, v = (_repeat_heads(x, num_heads // num_kv_heads) for x in (k, v))
         grouped = False
     out = F.scaled_dot_product_attention(
-        query.transpose(1, 2), k, v, attn_mask=visible, dropout_p=dropout, is_causal=in_kernel, enable_gqa=grouped
+        query.transpose(1, 2),
+        k,
+        v,
+        attn_mask=visible,
+        dropout_p=dropout,
+        is_causal=in_kernel,
+        enable_gqa=grouped,
+        scale=scale,
     )
     return out.transpose(1, 2)
 

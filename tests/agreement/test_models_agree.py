@@ -21,6 +21,8 @@ GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=5)
 MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
 MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
 NORM = MOH | dict(router="query_norm")
+MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
+SWITCHHEAD = dict(attention="switchhead", num_heads=3, head_dim=10, num_experts=7, top_k=2)
 IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
 DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
@@ -53,6 +55,11 @@ CASES = {
     "images": (IMAGES | dict(attention="aggregated"), dict(batch_size=3)),
     "images-moh": (IMAGES | HEADS, dict(batch_size=3)),
     "images-moh-ideal": (IMAGES | HEADS | IDEAL, dict(batch_size=3)),
+    "translation-mla-ideal": (TRANSLATION | MLA | IDEAL, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "llama-mla": (LLAMA | MLA | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
+    "llama-mla-ideal": (LLAMA | MLA | IDEAL | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
+    "translation-switchhead": (TRANSLATION | SWITCHHEAD, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "llama-switchhead": (LLAMA | SWITCHHEAD, dict(batch_size=3, seq_len=17)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
 }
 
@@ -93,12 +100,14 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case):
     config, lengths = made(case)
     model = build(config, device="meta")
     unused = 0
-    if config.attention.variant == "moa":
-        idle = config.attention.num_experts - config.attention.top_k
+    if config.attention.variant in ("moa", "switchhead"):
+        # experts of one kind are one parameter; those of SwitchHead stand there head after head
+        heads, routed = (1, "q_proj") if config.attention.variant == "moa" else (config.attention.num_heads, "v_proj")
+        idle = heads * (config.attention.num_experts - config.attention.top_k)
         unused = sum(
             idle * parameter[0].numel()
             for name, parameter in model.named_parameters()
-            if "_attn." in name and name.split(".")[-2] in ("q_proj", "out_proj")
+            if name.rpartition("_attn.")[2].split(".")[0] in (routed, "out_proj")
         )
     for layer in getattr(config, "layers", (config.attention,) * sum("k_proj.weight" in n for n in model.state_dict())):
         if layer.variant == "moh" and layer.form == "ideal":

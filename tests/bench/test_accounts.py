@@ -31,6 +31,15 @@ ROUTED = {
 }
 ROUTED |= {f"{name}-ideal": values | dict(form="ideal") for name, values in ROUTED.items()}
 DECODING = LAYERS | ROUTED
+MLA = dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
+UNSCHEDULED = {
+    "mla": MLA,
+    "mla-ideal": MLA | dict(form="ideal"),
+    "mla-query-latent": MLA | dict(query_rank=17, bias=True),
+    "mla-query-latent-ideal": MLA | dict(query_rank=17, bias=True, form="ideal"),
+    "switchhead": dict(attention="switchhead", d_model=13, num_heads=3, head_dim=5, num_experts=7, top_k=2),
+}
+"""Whose tensors nobody wrote down moment after moment."""
 LLAMA = dict(model="llama", d_model=13, d_ff=19, num_layers=3, vocab_size=29)
 UNEVEN = MOH | dict(num_heads=(10, 4, 10), num_kv_heads=(5, 4, 2), num_shared_heads=(2, 1, 10), top_k=(3, 2, 0))
 LANGUAGE = {
@@ -41,6 +50,9 @@ LANGUAGE = {
     "query-norm-ideal": LLAMA | MOH | dict(head_dim=6, router="query_norm", form="ideal"),
     "uneven": LLAMA | UNEVEN | dict(head_dim=6),
     "uneven-ideal": LLAMA | UNEVEN | dict(head_dim=6, form="ideal"),
+    "mla": LLAMA | MLA | dict(query_rank=17),
+    "mla-ideal": LLAMA | MLA | dict(query_rank=17, form="ideal"),
+    "switchhead": LLAMA | UNSCHEDULED["switchhead"] | dict(head_dim=6),
 }
 TRANSLATION = dict(model="encoder_decoder", d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41)
 
@@ -66,9 +78,9 @@ def counted(call):
 
 
 @pytest.mark.parametrize("dtype, element_bytes", [(torch.float32, 4), (torch.bfloat16, 2)], ids=str)
-@pytest.mark.parametrize("name", DECODING)
+@pytest.mark.parametrize("name", DECODING | UNSCHEDULED)
 def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
-    config = make_config(DECODING[name])
+    config = make_config((DECODING | UNSCHEDULED)[name])
     layer = build(config, dtype=dtype)
     case, given = Case(name, config, lengths(2, 11)), Assumptions(element_bytes=element_bytes)
     cache = layer.make_cache(2, 13)
@@ -81,9 +93,9 @@ def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
     assert cache.num_bytes - seven == (11 - 7) * 2 * value("kv_token_bytes", case, given)
 
 
-@pytest.mark.parametrize("name", DECODING)
+@pytest.mark.parametrize("name", DECODING | UNSCHEDULED)
 def test_a_layers_decode_steps_cost_the_predicted_macs(name):
-    config = make_config(DECODING[name])
+    config = make_config((DECODING | UNSCHEDULED)[name])
     layer, case = build(config), Case("case", config, lengths(3, 7))
     cache, x = layer.make_cache(3, 7), example_inputs(config, lengths(3, 7))["query"]
     each = []
@@ -151,9 +163,9 @@ def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
     assert value("decode_bytes", Case("case", config, lengths(1, 11))) == 4 * elements
 
 
-@pytest.mark.parametrize("name", ["mha", "gqa", "moa"])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moa", *UNSCHEDULED])
 def test_a_translation_models_cache_and_steps(name):
-    config = make_config(TRANSLATION | LAYERS[name] | dict(d_model=22))
+    config = make_config(TRANSLATION | (LAYERS | UNSCHEDULED)[name] | dict(d_model=22))
     model = build(config)
     case = Case("case", config, lengths(2, 5, 17))
     source, target = example_inputs(config, lengths(2, 5, 17)).values()
@@ -168,9 +180,9 @@ def test_a_translation_models_cache_and_steps(name):
     assert prefill + sum(each) == value("generate_macs", case)
 
 
-@pytest.mark.parametrize("name", ["mha", "gqa", "moa"])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moa", *UNSCHEDULED])
 def test_a_training_step_costs_three_forwards(name):
-    config = make_config(TRANSLATION | LAYERS[name] | dict(d_model=22))
+    config = make_config(TRANSLATION | (LAYERS | UNSCHEDULED)[name] | dict(d_model=22))
     model, inputs = build(config).train(), example_inputs(config, lengths(2, 5, 17))
     case = Case("case", config, lengths(2, 5, 17))
     assert counted(lambda: model(**inputs).sum().backward()) == value("training_macs", case)
@@ -226,6 +238,10 @@ def test_what_has_no_schedule_has_no_peak():
     case = Case("moa", make_config(LAYERS["moa"] | dict(head_dim=1)), lengths(3, 11))
     _, missing = accounts.values(["peak_training_bytes"], case, FLOATS)
     assert missing == {"peak_training_bytes": "no schedule for experts of width 1, which make other reshapes copy"}
+    for sizes in UNSCHEDULED.values():
+        case = Case("other", make_config(sizes), lengths(3, 11))
+        _, missing = accounts.values(["peak_training_bytes"], case, FLOATS)
+        assert missing == {"peak_training_bytes": f"no schedule of a {sizes['attention']} layer's tensors"}
 
 
 def test_bytes_that_steps_move():

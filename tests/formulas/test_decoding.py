@@ -1,6 +1,7 @@
 """Decoding from the ledger against sums written out here."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import sympy
@@ -114,6 +115,9 @@ def test_weights_that_are_read():
         "a", "expert_linear", {"B": 2, "T": 1, "K": 3, "d_m": 13, "D": 5}, weight={"E": 11, "d_m": 13, "D": 5}
     )
     assert decoding.weights_read(routed) == decoding.reachable_params(routed) == 6 * 13 * 5
+    # key tokens select too
+    of_keys = replace(routed, dims={"S" if letter == "T" else letter: size for letter, size in routed.dims.items()})
+    assert decoding.reachable_params(of_keys) == 6 * 13 * 5
     assert decoding.weights_read(routed.with_dims(B=7)) == 11 * 13 * 5
     assert decoding.weights_read(routed.with_dims(B=1, T=3)) == 9 * 13 * 5
     router = Entry("r", "linear", {"B": 2, "T": 1, "d_m": 13, "E": 11}, weight={"d_m": 13, "E": 11})

@@ -260,3 +260,18 @@ def test_a_layer_is_a_model_of_one_layer():
     }
     assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
     assert not as_model(make_config(dict(attention="mae", d_model=12, num_heads=4))).has_module
+
+
+def test_a_variants_file_may_bring_models_and_layers_of_its_own():
+    """A model is a change of another one: it keeps what its attention knows of that one."""
+    code = """
+import headcount.models.configs.moa as moa
+moa.PRESETS = {"moa-llm": {"like": "llm-s", "d_ff": 17, "num_experts": 5, "top_k": 3, "head_dim": 7}}
+moa.LAYERS = {"moa-tiny": {"d_model": 13, "num_experts": 5, "top_k": 3, "head_dim": 7}}
+from headcount.models.configs.layers import layer
+from headcount.models.configs.presets import PRESETS
+assert PRESETS["moa-llm"]["attention"] == "moa" and "num_heads" not in PRESETS["moa-llm"]
+assert (PRESETS["moa-llm"]["d_model"], PRESETS["moa-llm"]["d_ff"]) == (768, 17)
+assert (layer("moa-tiny").variant, layer("moa-tiny").head_dim) == ("moa", 7)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,6 +9,7 @@ from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
+from headcount.models.configs.registry import ATTENTIONS
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)
@@ -128,8 +129,10 @@ def test_norms_start_at_one_and_weights_depend_on_the_seed():
 
 
 def test_configs_that_cannot_be_built():
+    rotary = ", ".join(name for name, attention in ATTENTIONS.items() if attention.rotary)
+    assert "mha" in rotary and "moa" not in rotary
     for delta, message in (
-        (dict(attention="moa", num_experts=5, top_k=3, head_dim=4), "attention must be one of mha, moh, not 'moa'"),
+        (dict(attention="moa", num_experts=5, top_k=3, head_dim=4), f"attention must be one of {rotary}, not 'moa'"),
         (MHA | dict(head_dim=5), "head_dim must be even for rotary positions, not 5"),
         (UNEVEN | dict(top_k=(3, 4, 0)), "layer 1: top_k must lie in 0..num_heads - num_shared_heads = 0..3, not 4"),
         (MHA | dict(num_layers=0), "num_layers must be at least 1, not 0"),

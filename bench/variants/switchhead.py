@@ -1,0 +1,24 @@
+"""SwitchHead in grids, searches and on the clock. Importable without torch."""
+
+from headcount.bench.variants.mha import dense
+from headcount.bench.variants.variant import WIDTH, Beside, Grid, Letter, Search, Variant
+
+VARIANT = Variant(
+    name="switchhead",
+    label="SwitchHead",
+    grid=Grid(("h", "E", "K", "d_h"), ("h", "E", "K")),
+    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim),
+    search=Search(
+        "switchhead-llm-s",
+        {"h": 1, "K": 1, "E": 1, "d_h": 2},
+        {
+            "h": Letter((*range(1, 9), 10, 12, 16), range(1, 17), "1 to 8, 10, 12 or 16"),
+            "K": Letter(tuple(range(1, 9)), range(1, 9), "1 to 8"),
+            "E": Letter((*range(1, 9), 10, 12, 16), range(1, 17), "1 to 8, 10, 12 or 16"),
+            "d_h": WIDTH,
+        },
+        ("K", "E"),
+        lambda sizes, _: {"K <= E": sizes["K"] <= sizes["E"]},
+    ),
+    beside=lambda config: [Beside("mha", VARIANT.dense(config))],
+)

@@ -1,0 +1,57 @@
+"""SwitchHead (arXiv 2312.07987): dense queries and keys per head, values and outputs from K of E experts per head.
+
+V_i[t] = sum_{e in topK(s)} s_e x_t Wv_i,e with s = sigmoid(x_t Ws_i), chosen by the key token; y_t = sum_i
+sum_{e in topK(s')} s'_e (A_i V_i)[t] Wo_i,e with s' = sigmoid(x_t Wd_i), chosen by the query token. Experts do not
+compete: a gate is the sigmoid of its own score.
+"""
+
+from headcount.formulas.blocks import cache, cached, linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.mha import attention_ledger, rope
+
+
+def layer(
+    path: str,
+    *,
+    B: Size,
+    T: Size,
+    S: Size,
+    d_m: Size,
+    h: Size,
+    d_h: Size,
+    E: Size,
+    K: Size,
+    n: Size | None = None,
+    rotary: bool = False,
+) -> Ledger:
+    """T query and S key tokens; keys and values of ``n`` of the S are in a cache, None: there is none.
+
+    MACs: B T d_m h (d_h + E + K d_h) of the queries' tokens, B (S - n) d_m h (d_h + E + K d_h) of the keys', and
+    2 B h T S d_h.
+    """
+    queries, keys, width, heads = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}, {"d_m": d_m}, {"h": h, "d_h": d_h}
+    return ledger(
+        linear(at(path, "q_proj"), queries, width, heads),
+        linear(at(path, "k_proj"), keys, width, heads),
+        _router(at(path, "router.value_proj"), keys, width, h, E),
+        _experts(at(path, "v_proj"), keys, width, {"d_h": d_h}, h, E, K),
+        Entry(path, "elementwise", {**keys, "h": h, "K": K, "d_h": d_h}),
+        rope(path, queries, heads, keys, heads) if rotary else (),
+        attention_ledger(path, B=B, T=T, S=S, h=h, d_h=d_h),
+        _router(at(path, "router.out_proj"), queries, width, h, E),
+        Entry(path, "elementwise", {**queries, "h": h, "K": K, "d_h": d_h}),
+        _experts(at(path, "out_proj"), queries, {"d_h": d_h}, width, h, E, K),
+        cache(path, {"2": 2, **heads}, B=B, S=S, n=n),
+    )
+
+
+def _router(path, rows, width, h, E) -> Ledger:
+    """A score of every expert of every head, and its sigmoid."""
+    scores = {"h": h, "E": E}
+    return ledger(linear(path, rows, width, scores), Entry(path, "elementwise", {**rows, **scores}))
+
+
+def _experts(path, rows, fan_in, fan_out, h, E, K) -> Entry:
+    """Each row through K of the E matrices of each head."""
+    matrix = {**fan_in, **fan_out}
+    return Entry(path, "expert_linear", {**rows, "h": h, "K": K, **matrix}, weight={"h": h, "E": E, **matrix})

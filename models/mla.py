@@ -1,0 +1,91 @@
+"""Multi-head latent attention (arXiv 2405.04434): keys and values of all heads from one latent per token."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headcount.models.attention import Attention, attend, split_heads
+from headcount.models.cache import HeadShape
+from headcount.models.configs.mla import MultiHeadLatentAttentionConfig
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.norms import RMSNorm
+from headcount.models.rotary import Rotary, rotate
+
+
+def reference(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src 1 stored"],
+    value: Float[Tensor, "batch src 1 0"],
+    *,
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    rotary: Rotary | None,
+    attend: Callable = attend,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """The equations as they stand: keys and values of every stored token, made of its latent."""
+    config = layer.config
+    plain, turned = layer.queries(query, rotary)
+    latent, shared = key.split((config.kv_rank, config.rotary_dim), dim=-1)
+    keys = split_heads(layer.k_proj(latent.flatten(2)), config.head_dim)
+    values = split_heads(layer.v_proj(latent.flatten(2)), config.value_dim)
+    # k_i = [k^C_i; k^R], with one rotary key for all heads
+    keys = torch.cat((keys, shared.expand(-1, -1, config.num_heads, -1)), dim=-1)
+    out = attend(torch.cat((plain, turned), dim=-1), keys, values, **core)
+    return layer.out_proj(out.flatten(-2))
+
+
+fused = partial(reference, attend=fused_attend)
+
+
+class MultiHeadLatentAttention(Attention):
+    """u = W^O [o_1; ...; o_h], o_i = Softmax([q^C_i; q^R_i] [k^C_i; k^R]^T / sqrt(d_h + d_r)) v_i (Eq. 9-19).
+
+    A cache holds one head per token: c^KV, normalised, and k^R, turned, side by side, so that a step can read both
+    without a copy; nothing is stored as values. models/mla_ideal.py has the same parameters and results.
+    """
+
+    def __init__(
+        self,
+        config: MultiHeadLatentAttentionConfig,
+        key_proj: type[nn.Linear] = nn.Linear,
+        value_proj: type[nn.Linear] = nn.Linear,
+    ) -> None:
+        super().__init__(config)
+        d_model, num_heads, kv_rank = config.d_model, config.num_heads, config.kv_rank
+        query_width = d_model if config.query_rank is None else config.query_rank
+        if config.query_rank is not None:
+            self.q_down_proj = nn.Linear(d_model, query_width, bias=config.bias)
+            self.q_norm = RMSNorm(query_width, eps=1e-6)
+        self.q_proj = nn.Linear(query_width, num_heads * config.head_dim, bias=False)
+        self.q_rotary_proj = nn.Linear(query_width, num_heads * config.rotary_dim, bias=False)
+        self.kv_down_proj = nn.Linear(d_model, kv_rank, bias=config.bias)
+        self.kv_norm = RMSNorm(kv_rank, eps=1e-6)
+        self.k_rotary_proj = nn.Linear(d_model, config.rotary_dim, bias=config.bias)
+        self.k_proj = key_proj(kv_rank, num_heads * config.head_dim, bias=False)
+        self.v_proj = value_proj(kv_rank, num_heads * config.value_dim, bias=False)
+        self.out_proj = nn.Linear(num_heads * config.value_dim, d_model, bias=config.bias)
+
+    @property
+    def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
+        """The latent and the rotary key as one head of width d_c + d_r; no values."""
+        return (1, self.config.kv_rank + self.config.rotary_dim), (1, 0)
+
+    def project(
+        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+    ) -> tuple[Float[Tensor, "batch src 1 stored"], Float[Tensor, "batch src 1 0"]]:
+        """The latent, normalised, and the rotary key of tokens (B, S, d_m); and nothing."""
+        latent = self.kv_norm(self.kv_down_proj(x))[:, :, None]
+        shared = rotate(self.k_rotary_proj(x)[:, :, None], rotary)
+        return torch.cat((latent, shared), dim=-1), latent[..., :0]
+
+    def queries(
+        self, x: Float[Tensor, "batch tgt d_model"], rotary: Rotary | None
+    ) -> tuple[Float[Tensor, "batch tgt heads head_dim"], Float[Tensor, "batch tgt heads rotary_dim"]]:
+        """q^C and q^R of tokens (B, T, d_m)."""
+        latent = x if self.config.query_rank is None else self.q_norm(self.q_down_proj(x))
+        turned = rotate(split_heads(self.q_rotary_proj(latent), self.config.rotary_dim), rotary)
+        return split_heads(self.q_proj(latent), self.config.head_dim), turned

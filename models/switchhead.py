@@ -1,0 +1,76 @@
+"""SwitchHead (arXiv 2312.07987): per head, values and outputs from K of E experts that do not compete."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headcount.models.attention import Attention, attend, split_heads
+from headcount.models.configs.switchhead import SwitchHeadConfig
+from headcount.models.experts import ExpertLinear
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.rotary import Rotary, rotate
+
+
+def reference(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src heads head_dim"],
+    value: Float[Tensor, "batch src heads head_dim"],
+    *,
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    rotary: Rotary | None,
+    attend: Callable = attend,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """The equations as they stand, from keys and from values that are mixed already: outputs of each head's experts."""
+    q = rotate(split_heads(layer.q_proj(query), layer.config.head_dim), rotary)
+    out = attend(q, key, value, **core)
+    chosen, gates = layer.choose(layer.router.out_proj, query)
+    slots = out.repeat_interleave(layer.config.top_k, dim=2)
+    return layer.out_proj(slots, chosen, gates).sum(dim=2)
+
+
+fused = partial(reference, attend=fused_attend)
+
+
+class SwitchHead(Attention):
+    """y_t = sum_i sum_{e in topK(s')} s'_e (A_i V_i)[t] Wo_i,e, V_i[t] = sum_{e in topK(s)} s_e x_t Wv_i,e.
+
+    s = sigmoid(x_t Ws_i) of the key token and s' = sigmoid(x_t Wd_i) of the query token; A_i is plain attention of
+    dense queries and keys. The E experts of head i are ``num_experts`` i … of h E.
+    """
+
+    def __init__(self, config: SwitchHeadConfig) -> None:
+        super().__init__(config)
+        d_model, num_heads, head_dim = config.d_model, config.num_heads, config.head_dim
+        experts = num_heads * config.num_experts
+        self.q_proj = nn.Linear(d_model, num_heads * head_dim, bias=False)
+        self.k_proj = nn.Linear(d_model, num_heads * head_dim, bias=False)
+        self.router = nn.ModuleDict(
+            {name: nn.Linear(d_model, experts, bias=False) for name in ("value_proj", "out_proj")}
+        )
+        self.v_proj = ExpertLinear(experts, d_model, head_dim)
+        self.out_proj = ExpertLinear(experts, head_dim, d_model)
+
+    def choose(
+        self, router: nn.Linear, x: Float[Tensor, "batch seq d_model"]
+    ) -> tuple[Int[Tensor, "batch seq slots"], Float[Tensor, "batch seq slots"]]:
+        """For each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
+        scores = torch.sigmoid(router(x)).unflatten(-1, (self.config.num_heads, -1))
+        gates, experts = torch.topk(scores, self.config.top_k, dim=-1)
+        first = torch.arange(self.config.num_heads, device=x.device)[:, None] * self.config.num_experts
+        return (experts + first).flatten(2), gates.flatten(2)
+
+    def project(
+        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+    ) -> tuple[Float[Tensor, "batch src heads head_dim"], Float[Tensor, "batch src heads head_dim"]]:
+        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m), each mixed of its own experts."""
+        chosen, gates = self.choose(self.router.value_proj, x)
+        slots = x[:, :, None].expand(-1, -1, chosen.shape[-1], -1)
+        # the gate acts on the narrow side
+        values = self.v_proj(slots, chosen) * gates[..., None]
+        keys = rotate(split_heads(self.k_proj(x), self.config.head_dim), rotary)
+        return keys, values.unflatten(2, (self.config.num_heads, -1)).sum(dim=3)

@@ -1,0 +1,48 @@
+"""What a search knows of each point is what the model at that point has: every variant that is searched."""
+
+import itertools
+
+import pytest
+
+from headcount.bench.accounts import Assumptions
+from headcount.bench.budget.candidates import METRICS, candidates, costs
+from headcount.bench.budget.search import base_for
+from headcount.bench.case import Case
+from headcount.bench.variants.variant import having, variant
+from headcount.models.configs.presets import PRESETS, preset
+
+
+@pytest.mark.parametrize("name", having("search"))
+def test_costs_over_arrays_are_those_of_each_model_by_itself(name):
+    one, given = variant(name), Assumptions()
+    example = one.search.example
+    around = Case.of(one.search.preset, {**one.search.defaults, **one.fields(example)}, {"batch_size": 3})
+    # even sizes suit positions and divide one another where they must
+    ranges = {letter: (size, size + 2 if size % 2 == 0 else size + 1) for letter, size in example.items()}
+    found = candidates(one, ranges, around, given)
+    points = [found.at(index) for index in range(len(found))]
+    every = [dict(zip(ranges, sizes, strict=True)) for sizes in itertools.product(*ranges.values())]
+    existing = [point for point in every if all(one.search.conditions(point, around.config.attention).values())]
+    assert sorted(map(str, points)) == sorted(map(str, existing)) and len(points) > 2
+    for index, point in enumerate(points):
+        case = Case.of(one.search.preset, {**one.search.defaults, **one.fields(point)}, {"batch_size": 3})
+        assert {metric: int(found.costs[metric][index]) for metric in METRICS} == costs(case, given)
+
+
+AROUND = [
+    (name, like)
+    for name, one in having("search").items()
+    for like in ("transformer-base", "mlm-transformer", "llm-s", "dit-s2")
+    if one.config.rotary or PRESETS[like]["model"] != "llama"
+]
+
+
+@pytest.mark.parametrize("name, like", AROUND)
+def test_a_search_goes_around_any_model_that_takes_its_attention(name, like):
+    one, model = variant(name), preset(like)
+    base, overrides = base_for(name, like, model)
+    found = preset(base, {**overrides, **one.search.defaults, **one.fields(one.search.example)})
+    assert (found.attention.variant, found.d_ff) == (name, model.d_ff)
+    # a preset with this attention has biases of its own
+    exchanged = base == like and hasattr(found.attention, "bias")
+    assert not exchanged or found.attention.bias == model.attention.bias

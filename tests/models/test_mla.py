@@ -1,0 +1,236 @@
+"""MLA against a loop over tokens and heads written out here, its two forms against each other, and its limits."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.make import make_config
+from headcount.models.rotary import Rotary
+
+SIZES = dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
+CASES = {
+    "plain": SIZES,
+    "biased": SIZES | dict(bias=True),
+    "query-latent": SIZES | dict(query_rank=17),
+    "query-latent-biased": SIZES | dict(query_rank=17, bias=True),
+    "one-head": SIZES | dict(num_heads=1, head_dim=1, value_dim=1, kv_rank=3),
+    "narrow-latent": SIZES | dict(kv_rank=1, query_rank=1, rotary_dim=4),
+}
+FORMS = ("released", "ideal")
+LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 5}
+every_case = pytest.mark.parametrize("case", CASES)
+every_form = pytest.mark.parametrize("form", FORMS)
+both_arms = pytest.mark.parametrize("arm", ["reference", "fused"])
+
+
+def made(case, form="released", seed=0):
+    """A float64 layer with no parameter at its start, and inputs (B, T, d_m) and (B, S, d_m)."""
+    config = make_config(CASES[case] | dict(form=form))
+    layer = build(config, dtype=torch.float64, seed=seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return layer, *example_inputs(config, LENGTHS, dtype=torch.float64, seed=seed).values()
+
+
+def table(start, length, width=2):
+    """Angles in float64: the library makes its own in float32."""
+    pairs = torch.arange(0, width, 2, dtype=torch.float64)
+    angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * 1e4 ** (-pairs / width)
+    return Rotary(torch.cos(angles), torch.sin(angles))
+
+
+def normed(x, weight):
+    return x / torch.sqrt(sum(value * value for value in x) / len(x) + 1e-6) * weight
+
+
+def turned(x, position):
+    """Pairs (i, i + d/2) by the angle position / 10000^(2i/d); as they are for None."""
+    if position is None:
+        return x
+    half = len(x) // 2
+    out = x.clone()
+    for i in range(half):
+        angle = position * 1e4 ** (-2 * i / len(x))
+        out[i] = x[i] * math.cos(angle) - x[half + i] * math.sin(angle)
+        out[half + i] = x[half + i] * math.cos(angle) + x[i] * math.sin(angle)
+    return out
+
+
+def naive(layer, query, key=None, visible=lambda b, t, j: True, rotary=False):
+    """Eq. 9-19 token by token and head by head; ``visible`` says which keys a query sees."""
+    config, p = layer.config, dict(layer.named_parameters())
+    h, d_h, d_r, d_v = config.num_heads, config.head_dim, config.rotary_dim, config.value_dim
+    keys = query if key is None else key
+
+    def product(name, x, rows=slice(None)):
+        y = p[f"{name}.weight"][rows] @ x
+        return y + p[f"{name}.bias"][rows] if f"{name}.bias" in p else y
+
+    out = torch.zeros(*query.shape[:2], config.d_model, dtype=torch.float64)
+    for b in range(len(query)):
+        latents = [normed(product("kv_down_proj", x), p["kv_norm.weight"]) for x in keys[b]]
+        shared = [turned(product("k_rotary_proj", x), j if rotary else None) for j, x in enumerate(keys[b])]
+        for t in range(query.shape[1]):
+            source = query[b, t]
+            if config.query_rank is not None:
+                source = normed(product("q_down_proj", source), p["q_norm.weight"])
+            seen = [j for j in range(len(latents)) if visible(b, t, j)]
+            heads = []
+            for i in range(h):
+                plain = slice(i * d_h, (i + 1) * d_h)
+                q_c = product("q_proj", source, plain)
+                q_r = product("q_rotary_proj", source, slice(i * d_r, (i + 1) * d_r))
+                q = torch.cat((q_c, turned(q_r, t if rotary else None)))
+                k = [torch.cat((product("k_proj", latents[j], plain), shared[j])) for j in seen]
+                v = [product("v_proj", latents[j], slice(i * d_v, (i + 1) * d_v)) for j in seen]
+                weights = torch.softmax(torch.stack([q @ one for one in k]) / math.sqrt(d_h + d_r), 0)
+                heads.append(sum(w * one for w, one in zip(weights, v, strict=True)))
+            out[b, t] = product("out_proj", torch.cat(heads))
+    return out
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-11)
+
+
+@every_form
+@both_arms
+@every_case
+@torch.no_grad()
+def test_a_layer_is_the_loop_over_tokens_and_heads(case, arm, form):
+    layer, query, key = made(case, form)
+    layer.arm = arm
+    close(layer(query, key), naive(layer, query, key))
+
+
+@every_form
+@both_arms
+@every_case
+@torch.no_grad()
+def test_masks_hide_keys_and_positions_turn_their_part_alone(case, arm, form):
+    layer, query, _ = made(case, form)
+    layer.arm = arm
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[0, 2:4] = True
+    rotary = table(0, 7, layer.config.rotary_dim)
+    out = layer(query, causal=True, key_padding_mask=padding, query_padding_mask=padding, rotary=rotary)
+    expected = naive(layer, query, visible=lambda b, t, j: j <= t and not padding[b, j], rotary=True)
+    close(out, expected.masked_fill(padding[..., None], 0.0))
+    assert not out[0, 2:4].any()
+
+
+@every_case
+def test_the_two_forms_are_one_function_forward_and_backward(case):
+    results = []
+    for form in FORMS:
+        layer, query, _ = made(case, form)
+        inputs = query.clone().requires_grad_()
+        out = layer(inputs, causal=True, rotary=table(0, 7, layer.config.rotary_dim))
+        out.square().sum().backward()
+        results.append([out, inputs.grad, *(p.grad for p in layer.parameters())])
+    for one, other in zip(*results, strict=True):
+        close(one, other)
+        assert one.any()
+
+
+@pytest.mark.parametrize("sizes", [[1] * 7, [4, 1, 1, 1], [3, 2, 2]], ids=["one-by-one", "prefill", "chunks"])
+@every_form
+@both_arms
+@torch.no_grad()
+def test_decoding_with_a_cache_is_the_causal_pass(arm, form, sizes):
+    layer, query, _ = made("query-latent-biased", form)
+    layer.arm = arm
+    whole = layer(query, causal=True, rotary=table(0, 7))
+    cache, pieces = layer.make_cache(2, 11), []
+    for chunk in query.split(sizes, dim=1):
+        pieces.append(layer(chunk, rotary=table(cache.length, chunk.shape[1]), cache=cache))
+    close(torch.cat(pieces, dim=1), whole)
+    assert cache.num_bytes == 2 * 7 * (11 + 2) * 8
+
+
+@every_form
+@torch.no_grad()
+def test_a_filled_cache_stands_for_the_keys(form):
+    layer, query, key = made("plain", form)
+    cache = layer.fill_cache(key)
+    close(torch.cat([layer(query[:, t : t + 1], cache=cache) for t in range(7)], 1), layer(query, key))
+
+
+@torch.no_grad()
+def test_the_ideal_step_reads_no_keys_or_values_of_heads():
+    """What it stores is all it reads: latents of tokens that are spoilt in the cache spoil it, in both forms alike."""
+    steps = []
+    for form in FORMS:
+        layer, query, _ = made("plain", form)
+        cache = layer.make_cache(2, 7)
+        layer(query[:, :6], cache=cache)
+        cache.key[:, 2] = 0.25
+        steps.append(layer(query[:, 6:], cache=cache))
+    close(*steps)
+    assert (steps[0] - made("plain")[0](query, causal=True)[:, 6:]).abs().max() > 1e-3
+
+
+@every_form
+@torch.no_grad()
+def test_latents_as_wide_as_all_heads_are_multi_head_attention(form):
+    """Identity up-projections, unit norms of unit rows and no rotary scores leave MHA on the latents."""
+    h, d_h = 3, 5
+    config = make_config(SIZES | dict(d_model=h * d_h, rotary_dim=1, value_dim=d_h, kv_rank=h * d_h, form=form))
+    layer = build(config, dtype=torch.float64)
+    dense = build(make_config(dict(attention="mha", d_model=h * d_h, num_heads=h, bias=False)), dtype=torch.float64)
+    layer.k_proj.weight.copy_(dense.k_proj.weight)
+    layer.v_proj.weight.copy_(dense.v_proj.weight)
+    layer.out_proj.weight.copy_(dense.out_proj.weight)
+    layer.kv_down_proj.weight.copy_(torch.eye(h * d_h))
+    layer.q_rotary_proj.weight.zero_()
+    # scores are divided by the root of d_h + d_r, not of d_h
+    layer.q_proj.weight.copy_(dense.q_proj.weight * math.sqrt((d_h + 1) / d_h))
+    x = torch.randn(2, 7, h * d_h, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    x = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    x = x * math.sqrt(1 + 1e-6)
+    # rows of unit mean square pass a norm but for its epsilon
+    layer.kv_norm.eps = layer.kv_norm.eps * 0
+    x = x / x.square().mean(-1, keepdim=True).sqrt()
+    close(layer(x), dense(x))
+
+
+def test_sizes_that_are_not_given_are_the_papers():
+    config = make_config(dict(attention="mla", d_model=5120, num_heads=40, query_rank=1536))
+    sizes = (config.head_dim, config.rotary_dim, config.value_dim, config.kv_rank)
+    assert sizes == (128, 64, 128, 512)
+    assert replace(config, head_dim=192).kv_rank == 512
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(num_heads=0), "num_heads must be at least 1, not 0"),
+        (dict(num_heads=5, head_dim=None), "num_heads must divide d_model, and 5 does not divide 13"),
+        (dict(rotary_dim=0), "rotary_dim must be at least 1, not 0"),
+        (dict(kv_rank=0), "kv_rank must be at least 1, not 0"),
+        (dict(query_rank=0), "query_rank must be at least 1, not 0"),
+        (dict(form="dense"), "form must be one of released, ideal, not 'dense'"),
+        (dict(attention_dropout=1.0), "attention_dropout must lie in"),
+    ],
+    ids=str,
+)
+def test_sizes_that_cannot_be_built_are_named(fields, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        make_config(SIZES | fields)
+
+
+def test_a_language_model_turns_the_rotary_part():
+    sizes = dict(model="llama", d_ff=17, num_layers=2, vocab_size=19)
+    with pytest.raises(ValueError, match="^rotary_dim must be even for rotary positions, not 3$"):
+        make_config(SIZES | sizes | dict(rotary_dim=3))
+    config = make_config(SIZES | sizes | dict(rotary_dim=4))
+    model, tokens = build(config, dtype=torch.float64), torch.arange(14).view(2, 7)
+    with torch.no_grad():
+        whole, caches = model(tokens), model.make_caches(2, 7)
+        steps = [model(tokens[:, t : t + 1], caches=caches) for t in range(7)]
+    close(torch.cat(steps, 1), whole)
