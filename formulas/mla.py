@@ -22,12 +22,12 @@ def layer(
     d_r: Size,
     d_v: Size,
     d_c: Size,
-    d_q: Size | None = None,
+    d_q: Size | None,
     bias: bool = False,
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; latents of ``n`` of the S are in a cache, None: there is none. Without ``d_q``
+    """T query and S key tokens; latents of ``n`` of the S are in a cache, None: there is none. ``d_q`` None:
     queries have no latent.
 
     MACs: :func:`compressed`'s, B S d_c h (d_h + d_v) + B h T S (d_h + d_r + d_v) and B T h d_v d_m.

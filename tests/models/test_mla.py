@@ -178,7 +178,7 @@ def test_the_ideal_step_reads_no_keys_or_values_of_heads():
 @every_form
 @torch.no_grad()
 def test_latents_as_wide_as_all_heads_are_multi_head_attention(form):
-    """Identity up-projections, unit norms of unit rows and no rotary scores leave MHA on the latents."""
+    """With the token itself for its latent and nothing that turns, what is left is MHA."""
     h, d_h = 3, 5
     config = make_config(SIZES | dict(d_model=h * d_h, rotary_dim=1, value_dim=d_h, kv_rank=h * d_h, form=form))
     layer = build(config, dtype=torch.float64)
@@ -190,11 +190,9 @@ def test_latents_as_wide_as_all_heads_are_multi_head_attention(form):
     layer.q_rotary_proj.weight.zero_()
     # scores are divided by the root of d_h + d_r, not of d_h
     layer.q_proj.weight.copy_(dense.q_proj.weight * math.sqrt((d_h + 1) / d_h))
+    # rows of unit mean square pass a norm unchanged
+    layer.kv_norm.eps = 0.0
     x = torch.randn(2, 7, h * d_h, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    x = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-    x = x * math.sqrt(1 + 1e-6)
-    # rows of unit mean square pass a norm but for its epsilon
-    layer.kv_norm.eps = layer.kv_norm.eps * 0
     x = x / x.square().mean(-1, keepdim=True).sqrt()
     close(layer(x), dense(x))
 

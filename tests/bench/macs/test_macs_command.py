@@ -187,7 +187,7 @@ WRONG = {
     "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from h, d_h, g or K, E, D or h, s"),
     "grid twice": (["--grid", "K=1 K=2"], "grid key 'K' is given twice"),
     "grid value": (["--grid", "K=0 E=8 D=4 T=1"], "grid values must be at least 1, not K=0"),
-    "grid mixed": (["--grid", "K=1 h=8 T=3"], "a grid is of MHA (h, d_h, g) or of MoA (K, E, D) or of MoH"),
+    "grid mixed": (["--grid", "D=1 g=8 T=3"], "a grid is of MHA (h, d_h, g) or of MoA (K, E, D) or of MoH"),
     "grid missing": (["--grid", "K=1 T=3"], "this grid needs E, D: "),
     "grid empty": (["--grid", " "], "an empty grid"),
     "grid unbuildable": (["--grid", "K=9 E=8 D=4 T=1"], "no point of the grid can be built; left out K=9"),
