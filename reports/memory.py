@@ -52,7 +52,7 @@ def layers(facts: Facts) -> str:
 
 def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
     """Why cells have dashes: a sentence for each reason."""
-    heads = {column.key: " ".join(column.head_lines) for column in accounts}
+    heads = {c.key: c.head.replace("\n", " ") + (" bytes" if c.unit else "") for c in accounts}
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
         for name, why in row["missing"].items():
