@@ -71,8 +71,7 @@ class Case:
     def at(self, letter: str, size: int) -> "Case":
         """The case with ``letter`` set to an integer, ready to be built. ConfigError where it cannot be."""
         if letter == "T":
-            if "T" in self.config.fields_by_letter:
-                tokens = self.config.fields_by_letter["T"]
+            if tokens := self._own_tokens:
                 raise ConfigError(f"a {self.config.variant} model has no input length; its T is its {tokens}")
             lengths = {name: self.lengths[name] if name == "batch_size" else size for name in self.lengths}
             moved = replace(self, lengths=lengths)
@@ -88,12 +87,21 @@ class Case:
         if letter == "T":
             return ("T", "S")
         own = [layer.letters() for layer in layers_of(self.config)]
-        return ("h", "g") if letter == "h" and all(sizes.get("g") == sizes["h"] for sizes in own) else (letter,)
+        tied = letter == "h" and all(sizes.get("g") == sizes["h"] for sizes in own)
+        return ("h", "g") if tied else (letter,)
+
+    @property
+    def _own_tokens(self) -> str | None:
+        """The field or property that the number of tokens is, where it is no length of the input."""
+        sizes = layers_of(self.config)[0].fields_by_letter | self.config.fields_by_letter
+        return sizes.get("T")
 
     def letters(self) -> tuple[str, ...]:
-        """The letters whose turning points are sought: T, and those of the routing that are alike in all layers."""
-        routing = layers_of(self.config)[0].routing_letters
-        return ("T", *(letter for letter in routing if letter not in self.uneven()))
+        """The letters whose turning points are sought: T, unless layers have T's of their own, and those of the routing
+        that are alike in all layers."""
+        layer = layers_of(self.config)[0]
+        length = () if "T" in layer.fields_by_letter else ("T",)
+        return (*length, *(letter for letter in layer.routing_letters if letter not in self.uneven()))
 
     def uneven(self) -> tuple[str, ...]:
         """The letters of the routing that differ from layer to layer."""
@@ -115,8 +123,7 @@ def ledger_of(
     ``sizes`` replaces letters of the closed form, by symbols or arrays too; nothing checks that they can be built.
     """
     if config.variant not in MODELS:
-        letters = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
-        return attention_form(config, sizes)("", **_replaced(letters, sizes))
+        return attention_form(config, sizes)("", **_replaced(config.length_letters(lengths), sizes))
     letters = {**config.letters(), **config.length_letters(lengths)}
     return model_form(config).model(attentions(config, sizes), **_replaced(letters, sizes))
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from headcount.bench.contractions.count import Formula, RightCount, right_count
+from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
+from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.rows import merged
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
@@ -25,10 +26,14 @@ def count_macs(
     training: bool = False,
     allow_uncounted: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    elementwise: str = REPORT,
 ) -> RightCount:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta.
+    A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too: ``elementwise``
+    says whether it is named in ``.elementwise`` and counted in ``.with_elementwise`` ("report"), is a part of
+    ``.macs`` ("include"), or raises ElementwiseError ("refuse"); the rule stands in bench.contractions.elementwise.
     ``backward`` adds the gradients of all trainable parameters and floating-point inputs. The module runs in eval
     mode unless ``training``, and is left as it was. ``formulas`` give the MACs of operations that this software
     does not know, by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
@@ -37,7 +42,7 @@ def count_macs(
     ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
     """
     trace = record(module, inputs, kwargs, backward=backward, training=training)
-    return right_count(trace, allow_uncounted=allow_uncounted, formulas=formulas)
+    return right_count(trace, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise)
 
 
 def assert_macs(
@@ -47,6 +52,7 @@ def assert_macs(
     *,
     backward: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    elementwise: str = REPORT,
     **sizes: int,
 ) -> None:
     """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
@@ -56,11 +62,14 @@ def assert_macs(
     """
     args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     wanted = expected if isinstance(expected, int) else evaluate(expected, sizes)
-    counted = count_macs(module, *args, kwargs=kwargs, backward=backward, formulas=formulas)
+    counted = count_macs(module, *args, kwargs=kwargs, backward=backward, formulas=formulas, elementwise=elementwise)
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"
-        lines = [f"{counted.macs:,} multiply-accumulates, expected {wanted:,} = {expected} ({less})"]
+        which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""
+        lines = [f"{counted.macs:,} multiply-accumulates{which}, expected {wanted:,} = {expected} ({less})"]
         for entry in merged(counted.ledger, None):
             sizes_text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
-            lines.append(f"  {entry.macs:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
+            lines.append(f"  {entry.size:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
+        if not counted.included:
+            lines += [f"  not in it: {part.text()}" for part in counted.elementwise if part.kind == CONTRACTION]
         raise AssertionError("\n".join(lines))

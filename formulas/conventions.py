@@ -26,6 +26,12 @@ def exact(entry: Entry) -> int:
 
 
 @convention
+def fvcore(entry: Entry) -> int:
+    """fvcore's own rule: every product and convolution once, 5 for each element of a norm, 1 for each averaged one."""
+    return exact(entry) + 5 * int(entry.kind == "norm") + int(entry.kind == "pooling")
+
+
+@convention
 def projections(entry: Entry) -> int:
     """Every linear layer, the router and the vocabulary projection included; neither of attention's two T*S
     products, no convolution, no bias, no norm, no activation."""
@@ -65,6 +71,12 @@ def router(entry: Entry) -> int:
 def ffn_biases(entry: Entry) -> int:
     """The additions of the feed-forward biases."""
     return int(entry.kind == "bias" and "feed_forward" in entry.path)
+
+
+@convention
+def norms(entry: Entry) -> int:
+    """The elements that norms normalise."""
+    return int(entry.kind == "norm")
 
 
 @convention

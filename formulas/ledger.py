@@ -24,14 +24,20 @@ MAC_KINDS = FORWARD_KINDS + BACKWARD_KINDS
 """Kinds whose size is a number of multiply-accumulates."""
 
 OTHER_KINDS = (
-    "bias", "expert_bias", "softmax", "norm", "rms_norm", "activation", "elementwise", "embedding", "rope",
+    "bias", "expert_bias", "softmax", "norm", "rms_norm", "activation", "elementwise", "pooling", "embedding",
+    "rope",
 )  # fmt: skip
-"""Kinds without multiply-accumulates: their size is the number of output elements."""
+"""Kinds without multiply-accumulates: their size is the number of output elements, of ``pooling`` that of what is
+averaged."""
 
 STORED_KINDS = ("cache", "cache_write", "cache_read")
 """What a decode step does with a cache: elements that it holds afterwards, that are new, that the queries read."""
 
-KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS)
+ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
+"""Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one
+term beside something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
+
+KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
 """All kinds: an entry of another cannot be made."""
 
 

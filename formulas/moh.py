@@ -108,8 +108,9 @@ def activated_work_percent(released: Ledger, ideal: Ledger) -> Fraction:
 
 
 def _heads(form: Ledger) -> int:
-    scores = form.select(lambda entry: entry.kind == "scores")
-    return sum(entry.times * (entry.dims["k"] if "k" in entry.dims else entry.dims["h"]) for entry in scores)
+    # a layer may have scores of several sorts of keys
+    scores = {entry.path: entry for entry in form if entry.kind == "scores"}
+    return sum(entry.times * (entry.dims["k"] if "k" in entry.dims else entry.dims["h"]) for entry in scores.values())
 
 
 def skipped(released: Ledger, ideal: Ledger) -> dict[tuple[str, str], int]:

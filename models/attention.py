@@ -160,7 +160,9 @@ class Attention(Cached, Selectable):
         return rotate(split_heads(self.k_proj(x), head_dim), rotary), split_heads(self.v_proj(x), head_dim)
 
     def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
-        """``fused`` where there is such an arm: it keeps no (T, S) scores, and takes every mask."""
+        """``triton`` where it can be had, else ``fused`` where there is such an arm: no (T, S) scores, every mask."""
+        if self.offers("triton", query):
+            return "triton"
         return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE
 
     def describe(self) -> str:

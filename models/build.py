@@ -75,7 +75,8 @@ def example_inputs(
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int) -> None:
     """Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
-    biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them."""
+    biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them, and normal values
+    with its ``initial_std``."""
     generator = torch.Generator().manual_seed(seed)
     done = set()
     for owner in model.modules():
@@ -91,6 +92,8 @@ def _initialise(model: nn.Module, seed: int) -> None:
 
 
 def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    if name in getattr(module, "initial_std", {}):
+        return torch.randn(shape, generator=generator) * module.initial_std[name]
     if name == "bias":
         return torch.zeros(shape)
     if hasattr(module, "normalized_shape"):

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.configs.moh import Gates, MixtureOfHeadAttentionConfig
+from headcount.models.configs.moh import Gates, HeadSelection
 from headcount.models.configs.moh import Router as Scoring
 from headcount.models.router import Router, Routing
 
 
 class HeadGates(NamedTuple):
-    """The k = s + r heads of each token, shared ones first, and their gates."""
+    """The k = s + r heads of each token, or all h, shared ones first, and their gates."""
 
     indices: Int[Tensor, "batch tgt k"]
     gates: Float[Tensor, "batch tgt k"]
@@ -28,13 +28,14 @@ class HeadRouter(Router):
     matrix is 1. Padded tokens are routed like any other, so that shapes do not depend on a mask.
 
     Router ``query_norm`` has no matrices: head i scores |q_i| / std over the routed heads, from queries before
-    rotary positions; gates are 1 for the selected heads, with the gradient of the probability of that score
-    (Eq. 9-10).
+    rotary positions; gates are 1 for the selected heads and 0 for the others, with the gradient of the probability
+    of that score (Eq. 9-10): of every routed head where ``every`` head's output is there to weigh, else of those
+    selected.
 
     What is recorded is the routing of the routed heads, numbered from 0.
     """
 
-    def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
+    def __init__(self, config: HeadSelection) -> None:
         super().__init__(config.num_routed_heads, config.top_k)
         self.config = config
         s, d_model = config.num_shared_heads, config.d_model
@@ -53,8 +54,13 @@ class HeadRouter(Router):
         x: Float[Tensor, "batch tgt d_model"],
         padding_mask: Bool[Tensor, "batch tgt"] | None = None,
         query: Float[Tensor, "batch tgt heads head_dim"] | None = None,
+        *,
+        every: bool = False,
     ) -> HeadGates:
-        """Route tokens (B, T, d_m); a ``query_norm`` router reads ``query`` (B, T, h, d_h) instead."""
+        """Route tokens (B, T, d_m); a ``query_norm`` router reads ``query`` (B, T, h, d_h) instead.
+
+        With ``every`` it gives the gates of all h heads, which Eq. 10 passes a gradient to.
+        """
         s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates is Gates.RELEASED
         by_norm = self.config.router is Scoring.QUERY_NORM
         ones = x.new_ones(()).expand(*x.shape[:2], 1)
@@ -70,7 +76,10 @@ class HeadRouter(Router):
             weights, selected = torch.topk(probs, r, dim=-1)
             self.record(Routing(weights, selected, logits, probs), padding_mask)
             indices.append(selected + s)
-            if by_norm:
+            if by_norm and every:
+                indices[-1] = torch.arange(s, s + self.num_experts, device=x.device).expand_as(probs)
+                weights = torch.zeros_like(probs).scatter(-1, selected, 1.0) + (probs - probs.detach())
+            elif by_norm:
                 weights = 1 + weights - weights.detach()
             elif released:
                 weights = weights / weights.sum(dim=-1, keepdim=True) * r
@@ -81,7 +90,8 @@ class HeadRouter(Router):
         return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
 
     def _norms(self, query: Float[Tensor, "batch tgt routed head_dim"]) -> Float[Tensor, "batch tgt routed"]:
-        norms = (query * query).sum(dim=-1).sqrt()
-        # no gradient through a norm of 0, and no division by a standard deviation of 0
-        tiny = torch.finfo(norms.dtype).tiny
-        return norms / norms.std(dim=-1, keepdim=True).clamp(min=tiny)
+        # its gradient at a query of 0 is 0
+        norms = torch.linalg.vector_norm(query, dim=-1)
+        deviation = norms.std(dim=-1, keepdim=True)
+        # equal norms are equal scores, by whatever they are divided
+        return norms / deviation.masked_fill(deviation == 0, 1.0)

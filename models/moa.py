@@ -74,6 +74,8 @@ class MixtureOfAttentionHeads(Attention):
         return RoutingLoss(balance + self.config.z_loss_weight * z_loss(logits, padding_mask))
 
     def automatic(self, query: Tensor) -> str:
-        """The rule of :func:`automatic_for`."""
+        """``triton`` where it can be had, else the rule of :func:`automatic_for`."""
+        if self.offers("triton", query):
+            return "triton"
         num_tokens = query.shape[0] * query.shape[1]
         return automatic_for(self.config.top_k, self.config.num_experts, num_tokens, query.dtype, query.device.type)

@@ -29,7 +29,7 @@ def reference(
 ) -> Float[Tensor, "batch tgt d_model"]:
     """Every head, multiplied by its gate: 0 where a token has not selected it (the released code)."""
     q = split_heads(layer.q_proj(query), layer.config.head_dim)
-    selected, gates = layer.route(query, query_padding_mask, q)
+    selected, gates = layer.route(query, query_padding_mask, q, every=True)
     out = attend(rotate(q, rotary), key, value, **core)
     all_gates = gates.new_zeros(*gates.shape[:2], layer.config.num_heads).scatter(-1, selected, gates)
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
@@ -43,7 +43,9 @@ class MixtureOfHeadAttention(Attention):
 
     Released, it computes every H^i and multiplies it by its gate, 0 where the head is not selected: the authors'
     code. models/moh_ideal.py has the same parameters and results without the heads that a token does not select;
-    keys and values are computed for all heads in both. ``ragged`` skips unselected heads on real hardware.
+    keys and values are computed for all heads in both. ``ragged`` skips unselected heads on real hardware. Where gates
+    are quantised, the gradient of Eq. 10 reaches every routed head here, selected or not; neither ``ragged`` nor the
+    ideal form has the outputs of unselected heads that it needs, and passes it to selected ones alone.
     """
 
     def __init__(
@@ -65,9 +67,14 @@ class MixtureOfHeadAttention(Attention):
         x: Float[Tensor, "batch tgt d_model"],
         padding_mask: Bool[Tensor, "batch tgt"] | None,
         query: Float[Tensor, "batch tgt heads head_dim"] | None,
+        *,
+        every: bool = False,
     ) -> HeadGates:
-        """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions."""
-        return self.router(x, padding_mask, query if self.config.router is Scoring.QUERY_NORM else None)
+        """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions.
+
+        ``every``: for an arm that computes every head (see HeadRouter).
+        """
+        return self.router(x, padding_mask, query if self.config.router is Scoring.QUERY_NORM else None, every=every)
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
         """beta L_b (Eq. 7), with beta the config's balance_loss_weight; E beta L_b, averaged, as the released code."""

@@ -68,7 +68,8 @@ def attend_selected(
 
 class IdealMixtureOfHeads(MixtureOfHeadAttention):
     """As MixtureOfHeadAttention, of the same parameters: queries, scores, values and output rows of the k = s + r
-    heads of each token alone. A ``query_norm`` router needs every query."""
+    heads of each token alone. A ``query_norm`` router needs every query; of the gradient of its gates (Eq. 10) the part
+    that goes through unselected heads is missing here, because it needs their outputs."""
 
     def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
         by_norm = config.router is Router.QUERY_NORM

@@ -1,6 +1,7 @@
-"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 1-3 and 7-9)."""
+"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 3 and 7-9)."""
 
-from typing import NamedTuple
+import weakref
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,8 @@ class Router(nn.Module):
     """Chooses ``top_k`` of ``num_experts`` for each token.
 
     The last routing is kept in ``recorded`` while training, or where ``record_routing`` is set; models/losses.py
-    reads it there.
+    reads it there. It can be differentiated until a backward reaches it, and is numbers alone from then on; copies
+    and pickles of the router have none.
     """
 
     def __init__(self, num_experts: int, top_k: int) -> None:
@@ -47,6 +49,27 @@ class Router(nn.Module):
         """Keep a routing where it is wanted."""
         # nothing is kept in plain inference: a stored tensor would outlive the forward
         self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None
+        # a compiled graph takes no such hook
+        if self.recorded is not None and routing.logits.requires_grad and not torch.compiler.is_compiling():
+            routing.logits.register_hook(_Release(self, routing.logits))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles take: all but the recorded routing, which belongs to one graph."""
+        return super().__getstate__() | {"recorded": None}
+
+
+class _Release:
+    """Once a gradient reaches recorded logits: the record without its graph. Holds neither router nor logits."""
+
+    def __init__(self, router: Router, logits: Tensor) -> None:
+        self.router, self.logits = weakref.ref(router), weakref.ref(logits)
+
+    def __call__(self, grad: Tensor) -> None:
+        router = self.router()
+        # a later forward may have recorded another routing
+        if router is not None and router.recorded is not None and router.recorded.routing.logits is self.logits():
+            routing, padding_mask = router.recorded
+            router.recorded = Recorded(Routing(*(part.detach() for part in routing)), padding_mask)
 
 
 class TopKRouter(Router):
@@ -86,11 +109,13 @@ class TopKRouter(Router):
         if self.noise_proj is not None and self.training:
             logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
         probs = torch.softmax(logits, dim=-1)
-        if not ranked and self.top_k == self.num_experts:
+        every = not ranked and self.top_k == self.num_experts
+        if every:
             weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
         else:
             weights, indices = torch.topk(probs, self.top_k, dim=-1)
-        if self.renormalise:
+        if self.renormalise and not every:
+            # all probabilities sum to 1 as they are
             weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)
         self.record(routing, padding_mask)

@@ -46,10 +46,10 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
 def pages(facts, folder: Path) -> dict[Path, str]:
     """The generated pages with the text that they must have."""
-    from headcount.reports import document
+    from headcount.reports import document, quality
 
     document.begin(facts)
-    return {folder / "report.md": document.text(facts)}
+    return {folder / "report.md": document.text(facts), folder / quality.PLOT: quality.plot(facts)}
 
 
 def everything(facts, root: Path) -> dict[Path, str]:

@@ -1,60 +1,76 @@
-"""The papers' sentences about cost, each judged: as printed, as executed, and as counted."""
+"""The papers' sentences about cost, each judged: at their own sizes, for all sizes, as released, and as counted."""
 
 from collections.abc import Mapping
 
 import sympy
 
 from headcount.bench.table import Column
-from headcount.formulas.published import claims, proofs
-from headcount.formulas.published.claims import Claim, Paper
+from headcount.formulas.published import proofs
+from headcount.formulas.published.claims import Claim, Paper, Sentence
+from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Expression, Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
-from headcount.reports import counting, markdown
+from headcount.reports import counting, markdown, own_sizes
 from headcount.reports.facts import Facts
-from headcount.reports.printed import judged_ratios
+from headcount.reports.own_sizes import point
 
 
 def page(facts: Facts) -> str:
-    """A summary and a paragraph for each claim."""
+    """A summary and a paragraph for each sentence."""
     found, searches = facts.claims, facts.searches
     begin_counts(facts)
-    rows = [
-        {
-            "claim": claim.name,
-            "paper": found.papers[claim.paper].name,
-            "place": claim.place,
-            "verdict": proofs.verdict(*searches[claim.name]),
-            "smallest counterexample": _point(_counterexample(*searches[claim.name])),
-        }
-        for claim in found.claims
-    ]
-    rows += [
-        {
-            "claim": ratio.name,
-            "paper": found.papers[ratio.paper].name,
-            "place": ratio.place,
-            "verdict": verdict,
-            "smallest counterexample": None,
-        }
-        for ratio, _, verdict in judged_ratios(facts)
-    ]
-    columns = [Column(key, key) for key in rows[0]]
+    rows = [_row(sentence, facts) for sentence in (*found.claims, *found.sentences)]
     about = (
-        f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence *holds* where no point of "
-        "positive integers contradicts it, *holds only as printed* where the printed equations bear it out and the "
-        "exact costs do not, and *fails* where its own equations contradict it. Searched: every point whose free "
-        f"letters add up to at most {facts.largest_sum}, smallest sums first; a sentence about two printed rows has "
-        "none. Counts are of built layers, by PyTorch's own counter. "
+        f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence is *verbatim* where the "
+        "paper has these words, and *read as* where it says this in others. Three verdicts each. *Own sizes*: what the "
+        "paper prints, or its equations need, in the rows and layers of its own tables. *All sizes*: *holds* where no "
+        "point of positive integers contradicts it, *holds only as printed* where the printed equations bear it out "
+        "and the exact costs do not, *fails* where its own equations contradict it; of sentences about rows, at which "
+        "lengths T = S of the input. *As released*: what the authors' code executes at the own sizes; of MoA that is "
+        f"the exact form. Searched: every point whose free letters add up to at most {facts.largest_sum}, smallest "
+        "sums first. Counts are of built layers, by PyTorch's own counter. "
         f"{' '.join(paper.about for paper in found.papers.values() if paper.about)}"
     )
     return "\n\n".join(
         [
             about,
-            markdown.table(columns, rows),
+            markdown.table([Column(key, key) for key in rows[0]], rows),
             *(paragraph(claim, *searches[claim.name], facts) for claim in found.claims),
+            *(of_rows(sentence, facts) for sentence in found.sentences),
         ]
     )
+
+
+def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
+    three = own_sizes.verdicts(sentence, facts)
+    return {
+        "claim": sentence.name,
+        "paper": facts.claims.papers[sentence.paper].name,
+        "place": sentence.place,
+        "words": sentence.quoted,
+        "own sizes": three.own,
+        "all sizes": three.everywhere,
+        "smallest counterexample": three.smallest,
+        "as released": three.released,
+    }
+
+
+def quoted(sentence: Sentence) -> str:
+    """A sentence with its name, its place, its marking, and what is judged of it."""
+    words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
+    return f"**{sentence.name}** ({sentence.place}), {words}" + (
+        f" Judged as: {sentence.read_as}." if sentence.read_as else ""
+    )
+
+
+def of_rows(sentence: Sentence, facts: Facts) -> str:
+    """A sentence about the paper's own rows, with each comparison."""
+    three = own_sizes.verdicts(sentence, facts)
+    failing = any(not found.holds for check in sentence.checks for found in facts.findings(check))
+    lines = [*own_sizes.checked(sentence, facts), *([sentence.because] if failing or three.smallest else [])]
+    own = f" *At its own sizes: {three.own or 'nothing printed'}.*"
+    return "\n".join([f"{quoted(sentence)}{own}", "", *(f"- {line}" for line in lines if line)])
 
 
 def begin_counts(facts: Facts) -> None:
@@ -88,14 +104,18 @@ def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> 
     bounds = [_bound(text) for text in claim.assume]
     shown = [f"{letter} = {text}" for letter, text in claim.shown.items()]
     lines = [
-        f"**{claim.name}** ({claim.place}): {claim.sentence} *{proofs.verdict(printed, executed).capitalize()}.*"
+        f"{quoted(claim)} *{proofs.verdict(printed, executed).capitalize()}.*"
         + (f" Premise: {_listed(given)}." if given else "")
         + (f" Assuming {_listed(bounds)}." if bounds else "")
         + (f" Written with {_listed(shown)}." if shown else ""),
         *(f"- {form}, {_found(claim, *one, facts)}" for form, one in _forms(claim, paper, printed, executed).items()),
         *([f"- {_threshold(claim, facts)}"] if claim.threshold else []),
     ]
+    lines += [f"- {line}" for line in (*own_sizes.of_layers(claim, facts), *own_sizes.checked(claim, facts))]
     if _counterexample(printed, executed):
+        bounds = [_bound(text) for text in claim.only_without]
+        if own_sizes.degenerate(claim):
+            lines.append(f"- It fails at degenerate sizes alone: with {_listed(bounds)} no coefficient is negative.")
         lines.append(f"- {claim.because}")
     return "\n".join([lines[0], "", *lines[1:]])
 
@@ -122,9 +142,11 @@ def _symbols(text: Expression) -> dict[str, sympy.Symbol]:
 
 def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
     """A relation, its condition in symbols, what the search says, and the count where it can be counted."""
-    needed = {"<": "> 0", "<=": r"\ge 0", "==": "= 0"}[relation.operator]
-    margins = [_shown(claim, difference, case) for case, difference in proofs.margins(claim, relation).items()]
-    condition = f"right less left is {' and '.join(margins)}, and the sentence needs it ${needed}$"
+    needed = {"<": " > 0", "<=": r" \ge 0", "==": " = 0"}[relation.operator]
+    margins = [
+        _shown(claim, difference, case, after=needed) for case, difference in proofs.margins(claim, relation).items()
+    ]
+    condition = f"holds where {' and '.join(margins)}"
     if search.counterexample is None:
         why = "both sides are the same" if relation.operator == "==" else "no coefficient is negative"
         sure = f" It holds at every point: {why}." if proofs.proved(claim, relation) else ""
@@ -133,18 +155,16 @@ def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> st
         never = (
             " It fails at every point: no coefficient has the other sign." if proofs.refuted(claim, relation) else ""
         )
-        found = (
-            f"Smallest counterexample, point {search.tried:,} of the search: {_point(search.counterexample)}.{never}"
-        )
-    return f"`{relation}`: {condition}. {found}{_confirmation(claim, relation, _place(claim, search), facts)}"
+        found = f"Smallest counterexample, point {search.tried:,} of the search: {point(search.counterexample)}.{never}"
+    return f"`{relation}` {condition}. {found}{_confirmation(claim, relation, _place(claim, search), facts)}"
 
 
-def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "") -> str:
+def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
     """A case's formula in the letters that the claim wants it shown in."""
     for letter, text in claim.shown.items():
         others = _symbols(text) | proofs.cases(claim)[case]
         expression = expression.subs(symbol(letter), text.value(others))
-    formula = f"${before}{sympy.latex(_positive(sympy.factor(expression)))}$"
+    formula = f"${before}{sympy.latex(_positive(sympy.factor(expression)))}{after}$"
     return f"{formula} where ${str(case).replace('==', '=')}$" if case else formula
 
 
@@ -160,20 +180,23 @@ def _positive(expression: sympy.Expr) -> sympy.Expr:
     return sympy.Mul(number, *factors)
 
 
-def _point(letters: Mapping[str, int] | None) -> str | None:
-    return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
-
-
 def _threshold(claim: Claim, facts: Facts) -> str:
     """Where both sides of the claim's threshold are equal: the letter by the others, and the count at a point."""
     letter, relation = claim.threshold.letter, claim.threshold.relation
-    values = [_shown(claim, value, case, f"{letter} = ") for case, value in proofs.threshold(claim).items()]
-    point = proofs.equal_at(claim)
-    counts = _confirmation(claim, relation, point, facts).removeprefix(" Counted there: ")
-    return (
-        f"`{relation.left}` equals `{relation.right}` at {' and '.join(values)}. The smallest such integers are "
-        f"{_point(point)}, counted there: {counts}"
-    )
+    sign = {"above": ">", "below": "<", "": "="}[claim.threshold.holds]
+    solved = proofs.threshold(claim).items()
+    values = " and ".join(_shown(claim, value, case, f"{letter} {sign} ") for case, value in solved)
+    if claim.threshold.holds:
+        words = own_sizes.threshold_in_words(claim, facts)
+        return f"{claim.threshold.says} where {values}.{words}{_equal(claim, facts)}"
+    return f"`{relation.left}` equals `{relation.right}` at {values}.{_equal(claim, facts)}"
+
+
+def _equal(claim: Claim, facts: Facts) -> str:
+    """The smallest point at which both sides of the threshold are equal, and the count there."""
+    letters = proofs.equal_at(claim)
+    counts = _confirmation(claim, claim.threshold.relation, letters, facts).removeprefix(" Counted there: ")
+    return f" The smallest integers at which both are equal are {point(letters)}, counted there: {counts}"
 
 
 def _confirmation(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
@@ -182,10 +205,10 @@ def _confirmation(claim: Claim, relation: Relation, letters: Mapping[str, int], 
     if not counting.countable(relation):
         return ""
     sides = (relation.left, relation.right)
-    formula, count = [side.value(letters, claims.costs()) for side in sides], [facts.cost(s, letters) for s in sides]
+    formula, count = [side.value(letters, costs()) for side in sides], [facts.cost(s, letters) for s in sides]
     if formula != count:
-        raise ArithmeticError(f"{claim.name} at {_point(letters)}: counted {count}, by the closed form {formula}")
+        raise ArithmeticError(f"{claim.name} at {point(letters)}: counted {count}, by the closed form {formula}")
     return (
         f" Counted there: `{relation.left}` is {count[0]:,} and `{relation.right}` is {count[1]:,}, so the relation "
-        f"{'holds' if relation.holds(letters, claims.costs()) else 'fails'}."
+        f"{'holds' if relation.holds(letters, costs()) else 'fails'}."
     )

@@ -10,12 +10,15 @@ from headcount.reports import (
     choosing,
     claims,
     counting,
+    departures,
     equations,
     latency,
     markdown,
     memory,
     printed,
     printed_moh,
+    quality,
+    routing,
     tables,
 )
 from headcount.reports.facts import COUNTED, Facts
@@ -81,6 +84,8 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
             (f"{table.place}: {table.title}", 3, [partial(page, name=table.name) for page in pages])
             for table in counted
         ),
+        ("Cost against quality", 2, [quality.page]),
+        ("Sizes and training", 3, [quality.sizes, quality.training]),
         *(
             (CLOSED.get(paper, f"Tables of {paper}"), 2, [partial(tables.closed, paper=paper)])
             for paper in dict.fromkeys(table.paper for table in facts.tables.values())
@@ -91,7 +96,7 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
         ("Formula consistency", 2, [_consistency]),
         ("What each counter misses and adds", 2, [audit.matrix]),
         ("The calls that make each difference", 3, [audit.causes]),
-        ("The papers' claims about cost", 2, [claims.page, printed.ratios]),
+        ("The papers' claims about cost", 2, [claims.page]),
         ("Which rows meet the premise k d_h = d_m", 3, [printed.premises]),
         ("Rows that their table's rule does not print", 3, [printed.rows_without_rule]),
         ("The convolutions of the footnote", 3, [printed.convolutions]),
@@ -100,6 +105,8 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
         ("Where MoA Big saves", 3, [printed.savings]),
         ("MoH's released code against its ideal", 3, [printed_moh.released_against_ideal]),
         ("MoH's frozen position table", 3, [printed_moh.frozen_positions]),
+        ("Where the load goes, and what experts are for", 2, [routing.page]),
+        ("Where this departs from the authors' code", 2, [departures.page]),
         ("Memory and decoding", 2, [memory.layers, memory.models]),
         ("Time per layer", 2, [partial(latency.tables, subject="layer")]),
         ("Time per model", 2, [partial(latency.tables, subject="model")]),

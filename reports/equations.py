@@ -16,6 +16,9 @@ PRINTED = {
 }
 """The paper's own spelling: its k is our K and its d_h our D."""
 
+APPENDIX_B = r"\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}"
+"""Before the paper's next step, whose right-hand side has a factor K that nothing gives it."""
+
 
 def legend(facts: Facts) -> str:
     """Every letter with its word in the code and its meaning."""
@@ -36,7 +39,24 @@ def comparison(facts: Facts) -> str:
         _params_row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer),
     ]
     columns = [Column(key, key) for key in ("equation", "printed", "exact", "left out, by name")]
-    return markdown.table(columns, rows)
+    return f"{markdown.table(columns, rows)}\n\n{_appendix_b(E, D, d_m)}"
+
+
+def _appendix_b(E, D, d_m) -> str:
+    """The ratio of parameters in the letter q of the paper's argument; raises where it is not Eq. 20's."""
+    ratio = moa.params_ratio_appendix_b(E=E, D=D, d_m=d_m)
+    if sympy.simplify(ratio - moa.params_eq20(E=E, D=D, d_m=d_m) / mha.params_eq20(d_m=d_m)) != 0:
+        raise ArithmeticError("Appendix B is not the ratio of Eq. 20")
+    q = sympy.Symbol("q", positive=True)
+    by_share = sympy.expand(ratio.subs(D, q * d_m / E))
+    if by_share.free_symbols != {E, q}:
+        raise ArithmeticError("Appendix B depends on more than E and q")
+    return (
+        f"Appendix B divides the two lines of Eq. 20: ${APPENDIX_B}$, which with $q = E d_h / d_m$ is "
+        f"${sympy.latex(by_share)}$. The paper's right-hand side has a stray factor K: no selection changes what is "
+        "stored. With the router, $E d_m$ more parameters, which Eq. 20 leaves out, the ratio is "
+        f"${sympy.latex(sympy.expand(sympy.simplify(by_share + E / (4 * d_m))))}$."
+    )
 
 
 def _macs_row(name, printed, layer):

@@ -10,15 +10,17 @@ from typing import Any
 
 from headcount.bench import accounts, records
 from headcount.bench.budget import __main__ as budget
-from headcount.bench.case import Case
+from headcount.bench.case import Case, layers_of
 from headcount.bench.macs import columns, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.table import Column, Row, Section
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import claims, proofs, tables
-from headcount.formulas.published.claims import Claim, Claims
+from headcount.formulas.published import claims, data, proofs, sentences, tables
+from headcount.formulas.published.claims import Check, Claim, Claims, Entries, Rows
+from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Expression
 from headcount.formulas.published.proofs import Search
+from headcount.formulas.published.sentences import Finding, OwnLayers, own_layers
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
@@ -29,6 +31,13 @@ COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
 
 ASSUMED = accounts.Assumptions()
+
+
+def _kinds(case: Case, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The sizes of a model's attention layers, each kind once, with T; none where they lack ``needed`` letters."""
+    lengths = case.config.length_letters(case.lengths)
+    found = [{**case.config.letters(), **lengths, **layer.letters()} for layer in dict.fromkeys(layers_of(case.config))]
+    return [letters for letters in found if letters.keys() >= set(needed)]
 
 
 class Facts:
@@ -103,6 +112,19 @@ class Facts:
         """The exact ledger of a preset at its paper's lengths."""
         return Case.of(preset).ledger
 
+    def changed(self, preset: str, **fields: Any) -> Ledger:
+        """The exact ledger of a preset with some fields replaced."""
+        return Case.of(preset, fields).ledger
+
+    def config(self, preset: str) -> Any:
+        """A preset's fields."""
+        return Case.of(preset).config
+
+    def target_length(self, preset: str) -> int:
+        """The tokens that a preset answers at its paper's lengths."""
+        case = Case.of(preset)
+        return case.config.length_letters(case.lengths)["T"]
+
     def grid(self, spec: str) -> Section:
         """A grid counted now by every counter."""
         return self.begin(counting.grid_section, spec).result()
@@ -154,6 +176,35 @@ class Facts:
     def claims(self) -> Claims:
         """The papers' sentences about cost."""
         return claims.load()
+
+    @cached_property
+    def data(self) -> Mapping[str, DataTable]:
+        """What the papers print that is no cost, by name."""
+        return data.typed()
+
+    def own_layers(self, claim: Claim) -> OwnLayers:
+        """A claim at the attention layers of the tables that it names, one of each kind a row."""
+        layers = {
+            f"{row}, {number}" if len(kinds) > 1 else row: letters
+            for name in claim.own
+            for row, case in self._regenerated[name].cases.items()
+            if (kinds := _kinds(case, claim.letters))
+            for number, letters in enumerate(kinds, 1)
+        }
+        return own_layers(claim, layers)
+
+    def findings(self, check: Check) -> list[Finding]:
+        """What a check says at the paper's own sizes."""
+        if isinstance(check, Rows):
+            return list(sentences.of_rows(check, self.tables, self.compared(check)))
+        if isinstance(check, Entries):
+            return list(sentences.of_entries(check, self.data[check.table]))
+        (letters,) = _kinds(Case.of(check.preset))
+        return [sentences.of_sizes(check, letters)]
+
+    def compared(self, check: Rows) -> Mapping[str, Ledger]:
+        """The ledgers of the rows that are compared, by letter."""
+        return {letter: self.ledger(self.tables[name].row(row).preset) for letter, (name, row) in check.rows.items()}
 
     @cached_property
     def searches(self) -> Mapping[str, tuple[Search, Search]]:

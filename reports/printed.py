@@ -1,11 +1,13 @@
-"""What else the papers print about cost, held against the ledger: ratios, vocabularies, rows, unnamed models."""
+"""What else the papers print about cost, held against the ledger: vocabularies, rows, unnamed models."""
 
 from fractions import Fraction
 
 from headcount.bench.table import Column
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import claims
+from headcount.formulas.published import sentences
+from headcount.formulas.published.claims import Rows
+from headcount.formulas.published.expressions import relation
 from headcount.reports import markdown
 from headcount.reports.facts import COUNTED, Facts
 
@@ -15,31 +17,6 @@ PARTS = {
     "feed-forward": conventions.feed_forward,
     "vocabulary projection": conventions.vocabulary_projection,
 }
-
-
-def judged_ratios(facts: Facts) -> list[tuple[claims.Ratio, dict[str, Fraction], str]]:
-    """Sentences that one row costs a part of another: printed, under the table's rule, exact, counted; the verdict."""
-    out = []
-    for ratio in facts.claims.ratios:
-        rows = {row.values["row"]: row.values for row in facts.counted(ratio.table).rows}
-        found = {"printed": claims.printed_ratio(ratio, facts.tables[ratio.table])}
-        accounts = {"under the table's rule": "macs_under_rule", "exact": "macs", "counted by torch": "torch"}
-        for account, key in accounts.items():
-            found[account] = Fraction(rows[ratio.row][key], rows[ratio.against][key])
-        out.append((ratio, found, "holds" if max(found.values()) <= Fraction(ratio.at_most) else "fails"))
-    return out
-
-
-def ratios(facts: Facts) -> str:
-    """A paragraph for each of those sentences."""
-    parts = []
-    for ratio, found, verdict in judged_ratios(facts):
-        figures = ", ".join(f"{name} {float(value):.3f}" for name, value in found.items())
-        parts.append(
-            f"**{ratio.name}** ({ratio.place}): {ratio.sentence} *{verdict.capitalize()}*: {ratio.row} over "
-            f"{ratio.against} is {figures}; the sentence needs at most {float(Fraction(ratio.at_most)):.3f}."
-        )
-    return "\n\n".join(parts)
 
 
 def premises(facts: Facts) -> str:
@@ -122,7 +99,7 @@ def savings(facts: Facts) -> str:
     columns = [Column("part", "part"), *(Column(preset, preset, kind="int") for preset in forms)]
     attention = rows[0]
     dearer = "dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper"
-    length = crossing(forms[BIG], forms[TRANSFORMER_BIG])
+    length = dearer_from(facts, BIG, TRANSFORMER_BIG)
     return (
         f"{conventions.statement(rule)} By part, at the paper's lengths:\n\n{markdown.table(columns, rows)}\n\n"
         f"MoA's attention is {dearer} than the Transformer's; the rest is a narrower model: d_m "
@@ -136,21 +113,12 @@ def _size(form: Ledger, letter: str) -> int:
     return next(entry.dims[letter] for entry in form if letter in entry.dims)
 
 
-def crossing(one: Ledger, other: Ledger, longest: int = 10**6) -> int:
-    """The least length S = T at which ``one`` executes more than ``other``. ValueError where there is none."""
-    # the difference is convex in the length and starts below 0, so it changes sign once
-    low, high = 1, longest
-    if not _exceeds(one, other, high):
-        raise ValueError(f"no length up to {longest:,} makes the first model dearer")
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _exceeds(one, other, middle) else (middle + 1, high)
-    return low
-
-
-def _exceeds(one: Ledger, other: Ledger, length: int) -> bool:
-    return _macs_at(one, length) > _macs_at(other, length)
-
-
-def _macs_at(form: Ledger, length: int) -> int:
-    return sum(entry.with_dims(T=length, S=length).macs for entry in form)
+def dearer_from(facts: Facts, one: str, other: str) -> int:
+    """The least length S = T at which preset ``one`` executes more than ``other``: its last turn. ValueError where
+    there is none."""
+    forms = {"one": facts.ledger(one), "other": facts.ledger(other)}
+    check = Rows(f"{one} against {other}", relation("one <= other"), {})
+    found = sentences.turns(check, forms)
+    if not found or sentences.holds_at(check, forms, found[-1]):
+        raise ValueError(f"no length makes {one} dearer than {other}")
+    return found[-1]

@@ -35,8 +35,9 @@ def released_against_ideal(facts: Facts) -> str:
     about = (
         f"As released, {dearer} of the {len(rows)} models do more than their dense baselines and {less} do less; in "
         f"{by_routers} the difference is what the routers do (routers without weights: {', '.join(free) or 'none'}). A "
-        "form that computes nothing of a head for a token that does not use it, but for its keys and values, does less "
-        f"than the baseline in {cheaper}: {_percent(min(row['whole'] for row in rows))} to "
+        "form that computes nothing of a head for a token that does not use it, but for its keys and values, and for "
+        f"its queries where their norms route, does less than the baseline in {cheaper}: "
+        f"{_percent(min(row['whole'] for row in rows))} to "
         f"{_percent(max(row['whole'] for row in rows))} of the whole model's MACs. In {short} its attention does a "
         "larger part of the dense attention's than the part of the heads that are used."
     )

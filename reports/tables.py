@@ -1,5 +1,8 @@
 """The published tables in documents: printed, under the rule, exact, counted, with verdicts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from headcount.bench.table import Column
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import markdown
@@ -7,13 +10,23 @@ from headcount.reports.facts import COUNTED, Facts
 
 
 def verdicts(facts: Facts) -> str:
-    """How many rows of each counted table come out, and how."""
-    rows = []
-    for name in facts.of_paper(COUNTED):
-        found = [row.values["verdict"] for row in facts.counted(name).rows]
-        rows.append({"table": name, "rows": len(found), **{verdict: found.count(verdict) for verdict in VERDICTS}})
+    """How many rows of each table come out, and how, with the totals; those that are unexplained by name."""
+    rows, unexplained = [], []
+    for name in facts.tables:
+        counts = facts.counted(name) if name in facts.of_paper(COUNTED) else None
+        found = facts.verdicts(name)
+        # a table that is counted fails where a count is not as it must be
+        statuses = [row.values["verdict"] for row in counts.rows] if counts else [v.status for v in found.values()]
+        rows.append(_counts(name, statuses))
+        unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
+    rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
-    return markdown.table([*columns, *(Column(verdict, verdict, kind="int") for verdict in VERDICTS)], rows)
+    made = markdown.table([*columns, *(Column(verdict, verdict, kind="int") for verdict in VERDICTS)], rows)
+    return "\n\n".join([made, *(f"- {line}" for line in unexplained)])
+
+
+def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
+    return {"table": name, "rows": len(found), **{verdict: found.count(verdict) for verdict in VERDICTS}}
 
 
 def counted(facts: Facts, name: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from headcount.bench.contractions.borders import returned
+from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
@@ -10,6 +12,11 @@ from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
+
+DISPATCHED, WITH_ELEMENTWISE = "dispatched contractions", "with elementwise contractions"
+INCLUDE, REPORT, REFUSE = "include", "report", "refuse"
+POLICIES = (REPORT, INCLUDE, REFUSE)
+"""What becomes of contractions written elementwise: named beside the count, a part of it, or an error."""
 
 Formula = Callable[[Event], int]
 """MACs of an operation that this table does not know, from its recorded arguments and result."""
@@ -21,7 +28,22 @@ class UncountedError(RuntimeError):
     def __init__(self, uncounted: tuple["AuditLine", ...]) -> None:
         self.uncounted = uncounted
         lines = "; ".join(line.text() for line in uncounted)
-        super().__init__(f"operations that may hold uncounted products: {lines}")
+        names = ", ".join(dict.fromkeys(line.operation for line in uncounted))
+        super().__init__(
+            f"operations that may hold uncounted products: {lines}; formulas={{name: MACs of one call}} "
+            f"counts {names}, allow_uncounted=True leaves them out"
+        )
+
+
+class ElementwiseError(RuntimeError):
+    """A run held contractions written elementwise, and the caller wants none; ``elementwise`` are these."""
+
+    def __init__(self, elementwise: tuple[Hidden, ...]) -> None:
+        self.elementwise = elementwise
+        lines = "; ".join(dict.fromkeys(part.text() for part in elementwise))
+        super().__init__(
+            f"contractions written elementwise: {lines}; elementwise='include' counts them, 'report' names them"
+        )
 
 
 @dataclass(frozen=True)
@@ -45,17 +67,45 @@ class AuditLine:
 class RightCount:
     """``ledger`` of all contractions, by module path and kind; ``audit`` of all dispatched operations.
 
-    ``by_event`` holds (kind, product) of each operation event, for explanations.
+    ``by_event`` holds (kind, product) of each operation event, for explanations. ``elementwise`` are the products
+    that no operation of a product holds (bench.contractions.elementwise). With ``included`` those that are
+    contractions are in ``macs``, ``ledger`` and ``by_event``; else in ``with_elementwise`` alone.
     """
 
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
+    elementwise: tuple[Hidden, ...] = ()
+    included: bool = False
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the run."""
+        """The headline: dispatched contractions, and with ``included`` those written elementwise too."""
+        return self.with_elementwise if self.included else self.dispatched
+
+    @property
+    def headline(self) -> str:
+        """Which of the two ``macs`` is."""
+        return WITH_ELEMENTWISE if self.included else DISPATCHED
+
+    @property
+    def dispatched(self) -> int:
+        """Multiply-accumulates of operations that are contractions."""
         return self.ledger.macs
+
+    @property
+    def with_elementwise(self) -> int:
+        """The same with the contractions that were written elementwise and summed afterwards."""
+        return self.dispatched + sum(part.size for part in self.elementwise if part.kind == CONTRACTION)
+
+    @property
+    def elementwise_ledger(self) -> Ledger:
+        """The elementwise products by module path and kind, squares and scaled additions too."""
+        times: dict[tuple, int] = {}
+        for part in self.elementwise:
+            key = (part.path, part.kind, tuple(part.dims.items()))
+            times[key] = times.get(key, 0) + 1
+        return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))
 
     @property
     def uncounted(self) -> tuple[AuditLine, ...]:
@@ -64,13 +114,20 @@ class RightCount:
 
 
 def right_count(
-    trace: Trace, *, allow_uncounted: bool = False, formulas: Mapping[str, Formula] | None = None
+    trace: Trace,
+    *,
+    allow_uncounted: bool = False,
+    formulas: Mapping[str, Formula] | None = None,
+    elementwise: str = REPORT,
 ) -> RightCount:
     """The count of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
 
     Raises UncountedError for operations that neither hold known products nor are known to hold none;
-    ``allow_uncounted`` leaves them in the audit instead.
+    ``allow_uncounted`` leaves them in the audit instead. ``elementwise`` is one of POLICIES; ElementwiseError for
+    "refuse" where there is a contraction written so.
     """
+    if elementwise not in POLICIES:
+        raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
     formulas = formulas or {}
     found: dict[int, list[Product]] = {}
     audit: dict[tuple[str, str], AuditLine] = {}
@@ -81,10 +138,22 @@ def right_count(
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
+    for back in returned(trace):
+        name = f"data that left by {back.way} and came back, first used by {back.event.name},"
+        shape = (back.fact.shape,)
+        audit[name, back.event.path] = AuditLine(name, UNKNOWN, back.event.path, 1, shape)
     out = RightCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.uncounted and not allow_uncounted:
         raise UncountedError(out.uncounted)
-    return replace(out, ledger=_ledger(trace, out.by_event))
+    written = tuple(hidden(trace))
+    contractions = tuple(part for part in written if part.kind == CONTRACTION)
+    if contractions and elementwise == REFUSE:
+        raise ElementwiseError(contractions)
+    if elementwise == INCLUDE:
+        added = {part.event: [(part.kind, Product(part.dims, ()))] for part in contractions}
+        by_event = dict(sorted({**out.by_event, **added}.items()))
+        out = replace(out, by_event=by_event, included=True)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
 
 
 def right_parts(trace: Trace) -> list[tuple[str, Product]]:
@@ -112,7 +181,7 @@ def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> 
     times: dict[tuple, int] = {}
     for index, parts in by_event.items():
         for kind, product in parts:
-            if kind not in MAC_KINDS:
+            if kind not in (*MAC_KINDS, CONTRACTION):
                 raise ValueError(f"{kind!r} is no kind of product")
             key = (trace.events[index].path, kind, tuple(product.dims.items()))
             times[key] = times.get(key, 0) + 1

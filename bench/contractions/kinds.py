@@ -18,8 +18,8 @@ class Kinds:
     def __init__(self, trace: Trace, products: dict[int, list[Product]]) -> None:
         self._trace = trace
         self._products = products
-        self._attention: set[int] = set()
-        self._scores = self._scores_events()
+        self._origins: dict[int, str | None] = {}
+        self._scores, self._weighted = self._scores_events()
         self.found: dict[int, list[tuple[str, Product]]] = {}
         for index, parts in products.items():
             event = trace.events[index]
@@ -38,7 +38,7 @@ class Kinds:
             return "linear"
         if event.index in self._scores:
             return "scores"
-        if any(self._reaches(fact, self._attention) for fact in product.operands):
+        if any(fact.source in self._weighted for fact in product.operands):
             return "values"
         return "contraction"
 
@@ -51,51 +51,82 @@ class Kinds:
             return PART if len(shape) > 2 and fact.numel < prod(shape) else WHOLE
         if fact.source is None:
             return None
+        passed: list[int] = []
+        while True:
+            if fact.source in self._origins:
+                found = self._origins[fact.source]
+                break
+            before = self._copied_from(fact)
+            if before is None:
+                found = self._gathered(fact)
+                break
+            passed.append(fact.source)
+            fact = before
+            if fact.storage in self._trace.parameters or fact.source is None:
+                found = self.weight(fact)
+                break
+        self._origins |= dict.fromkeys((*passed, *([fact.source] if fact.source is not None else ())), found)
+        return found
+
+    def _copied_from(self, fact: TensorFact) -> TensorFact | None:
+        """The tensor that this one was moved from."""
         event = self._trace.events[fact.source]
-        name = base(event.name)
         first = next(event.tensors(), None)
-        if first is None or first.source == fact.source:
+        moved = first is not None and first.source != fact.source and base(event.name) in FREE
+        return first if moved else None
+
+    def _gathered(self, fact: TensorFact) -> str | None:
+        event = self._trace.events[fact.source]
+        first = next(event.tensors(), None)
+        if first is None or first.source == fact.source or base(event.name) not in GATHERS:
             return None
-        if name in GATHERS:
-            # Rows of a matrix are an embedding: values, not weights. A matrix may be seen as several, one per head.
-            known = self._trace.parameters.get(first.storage)
-            return GATHERED if known and max(len(known[1]), len(first.shape)) > 2 else None
-        return self.weight(first) if name in FREE else None
+        # Rows of a matrix are an embedding: values, not weights. A matrix may be seen as several, one per head.
+        known = self._trace.parameters.get(first.storage)
+        return GATHERED if known and max(len(known[1]), len(first.shape)) > 2 else None
 
     # Attention
 
-    def _scores_events(self) -> set[int]:
-        """Products of two activations whose result reaches a softmax; fills ``_attention`` with these softmaxes."""
-        scores = set()
+    def _scores_events(self) -> tuple[set[int], set[int]]:
+        """Products of two activations whose result reaches a softmax, and the operations to which these softmaxes'
+        values arrive; either through moves and elementwise operations only. Each operation is looked at once."""
+        reaching: dict[int, bool] = {}
+        softmaxes: list[TensorFact] = []
+        weighted: set[int] = set()
         for event in self._trace.operations():
-            if base(event.name) in SOFTMAXES:
+            name = base(event.name)
+            sources = [fact.source for fact in event.tensors() if fact.source != event.index]
+            passes = name in _PASSES
+            behind = passes and any(reaching.get(source, False) for source in sources)
+            reaching[event.index] = behind or self._of_activations(event.index)
+            if name in SOFTMAXES:
                 first = next(event.tensors())
-                behind = {i for i in self._behind(first) if self._of_activations(i)}
-                if behind:
-                    scores |= behind
-                    self._attention.add(event.index)
-        return scores
+                if reaching.get(first.source, False):
+                    softmaxes.append(first)
+                    weighted.add(event.index)
+            if passes and weighted.intersection(sources):
+                weighted.add(event.index)
+        return self._behind(softmaxes), weighted
 
     def _of_activations(self, index: int) -> bool:
         parts = self._products.get(index, ())
         return any(not p.kind and not any(self.weight(fact) for fact in p.operands) for p in parts)
 
-    def _reaches(self, fact: TensorFact, wanted: set[int]) -> bool:
-        return any(index in wanted for index in self._behind(fact))
-
-    def _behind(self, fact: TensorFact) -> Iterator[int]:
-        """The operations whose values arrive in a tensor through moves and elementwise operations only."""
+    def _behind(self, facts: list[TensorFact]) -> set[int]:
+        """The products of two activations whose values arrive in any of these tensors."""
         seen: set[int] = set()
-        waiting = [fact.source]
+        found = set()
+        waiting = [fact.source for fact in facts]
         while waiting:
             index = waiting.pop()
             if index is None or index in seen:
                 continue
             seen.add(index)
-            yield index
+            if self._of_activations(index):
+                found.add(index)
             event = self._trace.events[index]
             if base(event.name) in _PASSES:
                 waiting += [operand.source for operand in event.tensors() if operand.source != index]
+        return found
 
     # Backward
 

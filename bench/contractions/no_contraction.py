@@ -22,9 +22,9 @@ _COPIES_AND_LAYOUT = """
 """
 _INDEXING = """
     _index_put_impl _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate
-    embedding embedding_dense_backward embedding_renorm gather index index_add index_copy index_fill index_put
-    index_reduce index_select masked_fill masked_scatter masked_scatter_backward nonzero nonzero_static put scatter
-    scatter_add scatter_reduce take where
+    _embedding_bag _embedding_bag_forward_only embedding embedding_dense_backward embedding_renorm gather index
+    index_add index_copy index_fill index_put index_reduce index_select masked_fill masked_scatter
+    masked_scatter_backward nonzero nonzero_static put scatter scatter_add scatter_reduce take where
 """
 _CREATION_AND_RANDOM = """
     _efficientzerotensor arange bartlett_window bernoulli binomial blackman_window cauchy complex empty empty_like
@@ -86,7 +86,14 @@ _LOSSES = """
 _QUESTIONS_AND_FUSED_GATES = """
     _assert_async _assert_scalar _assert_tensor_metadata _functional_assert_async _has_same_storage_numel _print
     _thnn_fused_gru_cell _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl
-    is_coalesced is_set_to prim.device record_stream sym_constrain_range sym_constrain_range_for_size
+    _indices _nested_from_padded _nested_from_padded_and_nested_example _nested_tensor_from_mask
+    _nested_tensor_from_mask_left_aligned _nested_tensor_size nested_to_padded_tensor
+    _linalg_check_errors _new_zeros_with_same_feature_meta _nnz _values col_indices crow_indices
+    dequantize fake_quantize_per_channel_affine fake_quantize_per_channel_affine_cachemask
+    fake_quantize_per_tensor_affine fake_quantize_per_tensor_affine_cachemask histogram indices is_coalesced is_set_to
+    multi_margin_loss multilabel_margin_loss_forward profiler._record_function_enter profiler._record_function_enter_new
+    profiler._record_function_exit quantize_per_channel quantize_per_tensor torchvision.nms values
+    prim.device record_stream sym_constrain_range sym_constrain_range_for_size
 """
 
 KNOWN = frozenset(
@@ -127,4 +134,4 @@ def base(name: str) -> str:
 
 def holds_none(name: str) -> bool:
     """Whether the operation is known to hold no contraction."""
-    return base(name) in KNOWN
+    return base(name) in KNOWN or name.startswith(("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_"))

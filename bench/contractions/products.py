@@ -4,16 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from headcount.bench.contractions.declared import declared
 from headcount.bench.trace.events import Event, TensorFact
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" where the operands decide it."""
+    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" where the operands decide it.
+
+    ``dense_macs`` is what it would be were all elements stored: of sparse operands those are multiplied that are.
+    """
 
     dims: Mapping[str, int]
     operands: tuple[TensorFact, ...]
     kind: str = ""
+    dense_macs: int | None = None
 
     @property
     def macs(self) -> int:
@@ -24,7 +29,21 @@ class Product:
 def products(event: Event) -> list[Product] | None:
     """The contractions of an operation; None where it is not one of this table, or not in a form known here."""
     rule = RULES.get(event.name)
-    return rule(event) if rule else None
+    if rule is None:
+        told = declared(event)
+        return None if told is None else [Product(sizes, operands, kind) for kind, sizes, operands in told]
+    held = [fact for fact in event.tensors() if fact.stored is not None]
+    if not held:
+        return rule(event)
+    # Nested sizes and the common elements of two sparse operands are values: nobody knows them here.
+    partly = event.name in _SPARSE_TOO and len(held) == 1 and bool(held[0].shape)
+    return [_of_stored(product, held[0]) for product in rule(event) or ()] if partly else None
+
+
+def _of_stored(product: Product, sparse: TensorFact) -> Product:
+    """The product of a sparse operand: each stored element times a row or a column of the other operand."""
+    other = product.macs // sparse.numel
+    return Product({"i": sparse.stored, "j": other}, product.operands, product.kind, product.macs)
 
 
 def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
@@ -61,6 +80,9 @@ def _grouped(event: Event) -> list[Product]:
     a, b = event.args[:2]
     *batch, m, k = a.shape
     dims = {"m": m, "i": k, "j": b.shape[-1]}
+    if event.covered is not None and not (batch and len(b.shape) == 3):
+        # Rows beyond the last offset are padding, which no group multiplies.
+        dims["j" if batch else "m" if len(b.shape) == 3 else "i"] = event.covered
     if batch and len(b.shape) == 3:
         dims = {"b": batch[0], **dims}
     return [Product(dims, (a, b), "expert_linear")]
@@ -175,11 +197,25 @@ def _recurrent(event: Event) -> list[Product]:
     ]
 
 
+_SPARSE_TOO = frozenset({"mm", "bmm", "addmm", "addmm_", "_sparse_addmm", "_sparse_mm", "mv", "linear"})
+
+
+def _embedding_bag(event: Event) -> list[Product]:
+    """Rows that are summed are free; summed with a weight each, every element is multiplied once."""
+    table, index = event.args[:2]
+    weights = event.argument(6, "per_sample_weights")
+    return [Product({"i": index.numel, "j": table.shape[1]}, (weights, table), "contraction")] if weights else []
+
+
 RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "mm": _matrices(0, 1),
     "bmm": _matrices(0, 1),
     "addmm": _matrices(1, 2),
     "_addmm_activation": _matrices(1, 2),
+    "_sparse_addmm": _matrices(1, 2),
+    "_sparse_mm": _matrices(0, 1),
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
     "baddbmm": _matrices(1, 2),
     "addbmm": _matrices(1, 2),
     "addmm_": _matrices(1, 2),

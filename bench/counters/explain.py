@@ -88,7 +88,7 @@ class _Causes:
         elif within or self._in_contraction(bill):
             self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product, bill.event)
         else:
-            self.add(ADDED, f"{bill.rule}, which sums over nothing", bill.place, product, bill.event)
+            self.add(ADDED, f"{bill.rule}, where no contraction was dispatched", bill.place, product, bill.event)
 
     def of_missing(self) -> None:
         """What no bill stands for."""

@@ -31,8 +31,9 @@ NAME = "fvcore"
 DEVICE = "meta"
 VERIFIED = {"fvcore": "0.1.5.post20221221", "torch": "2.13"}
 HOOKS = True
-ADDS = {"norm": lambda entry: 5 if entry.weight else 4}
-"""aten::layer_norm with a scale, else without (jit_handles.py:230-248)."""
+ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
+"""aten::layer_norm with a scale, else without (jit_handles.py:230-248); aten::adaptive_avg_pool2d
+(flop_count.py:42)."""
 
 _HANDLES = "flop_count.py:26-46"
 
@@ -64,8 +65,13 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
 
 
 def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
-    """The elements of argument ``first`` times one size of the argument after it."""
-    return lambda event: {PRODUCT: event.args[first].numel * event.args[first + 1].shape[columns_at]}
+    """The elements of tensor ``first`` times one size of the tensor after it; they may go by name."""
+
+    def rule(event: Event) -> dict[str, int]:
+        tensors = list(event.tensors())
+        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[columns_at]}
+
+    return rule
 
 
 def _linear(event: Event) -> dict[str, int]:
@@ -129,21 +135,39 @@ def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dic
     return lambda event: {name: of_input * event.args[0].numel + of_output * event.out.numel}
 
 
-_ROUNDED = "numpy prints four digits"
-_BROADCAST = "one operand is broadcast"
-TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, str]] = {
+def _why_einsum(event: Event) -> str:
+    operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
+    several = "numpy's own order of contraction, printed with four digits"
+    return several if len(operands) > 2 else "numpy prints four digits"
+
+
+def _why_matmul(event: Event) -> str:
+    a, b = list(event.tensors())[:2]
+    same = len(a.shape) == len(b.shape) and a.shape[:-2] == b.shape[:-2]
+    return _BATCHED if same or len(b.shape) <= 2 else "one operand is broadcast"
+
+
+def _why_convolution(event: Event) -> str:
+    if isinstance(event.argument(4, "padding"), str):
+        return "a window given as a word"
+    return "a complex product as real ones" if event.out.dtype.startswith("complex") else _BATCHED
+
+
+_BATCHED = "its formula sees the shapes of one call, not of what runs for it (vmap)"
+Why = Callable[[Event], str]
+TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, Why | str]] = {
     "linear": (_linear, "jit_handles.py:99-110", ""),
     **dict.fromkeys(
-        ("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227", _BROADCAST)
+        ("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227", _why_matmul)
     ),
     "bmm": (_columns(0, -1), "jit_handles.py:113-126", ""),
     "addmm": (_columns(1, -1), "jit_handles.py:82-96", ""),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110", "")),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        (_convolution, "jit_handles.py:129-173", "a window given as a word"),
+        (_convolution, "jit_handles.py:129-173", _why_convolution),
     ),
-    "einsum": (_einsum, "jit_handles.py:176-214", _ROUNDED),
+    "einsum": (_einsum, "jit_handles.py:176-214", _why_einsum),
     "layer_norm": (_norm(2), "jit_handles.py:230-248", ""),
     "group_norm": (_norm(2), "jit_handles.py:230-248", ""),
     "instance_norm": (_norm(1), "jit_handles.py:230-248", ""),
@@ -162,7 +186,8 @@ def bills(trace: Trace) -> list[Bill]:
         event = trace.events[index]
         if event.name in TABLE:
             rule, place, differs = TABLE[event.name]
-            out.append(Bill(index, rule(event), f"aten::{event.name}", place, differs=differs or "its formula"))
+            why = differs(event) if callable(differs) else "its formula"
+            out.append(Bill(index, rule(event), f"aten::{event.name}", place, differs=why))
     return out
 
 

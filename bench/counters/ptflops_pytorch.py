@@ -30,9 +30,10 @@ NAME = "ptflops-pytorch"
 DEVICE = "cpu"
 VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}
 HOOKS = True
-ADDS = {"bias": 1, "norm": 1, "activation": 1}
-"""Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu and F.silu patched
-(pytorch_engine.py:348-390). Not torch.softmax, ``+`` and ``*``, nor nn.Embedding, which has no hook."""
+ADDS = {"bias": 1, "norm": 1, "activation": 1, "pooling": 1}
+"""Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu, F.silu and
+F.adaptive_avg_pool2d patched (pytorch_engine.py:348-390). Not torch.softmax, ``+`` and ``*``,
+nor nn.Embedding, which has no hook."""
 TWICE = "pytorch_engine.py:96-103"
 
 _PATCHES = "pytorch_engine.py:348-390, 434-474"

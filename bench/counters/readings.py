@@ -1,5 +1,6 @@
 """Counters on one call of a module: each reading, what is known of it beforehand, and the calls that make it differ."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import Formula, RightCount, right_count
+from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count, CounterError, Reading
 from headcount.bench.counters.explain import Explanation, explain
@@ -44,10 +45,12 @@ class Recorded:
         *,
         allow_uncounted: bool = False,
         formulas: Mapping[str, Formula] | None = None,
+        elementwise: str = REPORT,
     ) -> None:
         self._module, self._args, self._kwargs = module, args, kwargs
         self._names = base.names(tools)
-        self._allow_uncounted, self._formulas = allow_uncounted, formulas
+        self._allow_uncounted = allow_uncounted
+        self._options = {"formulas": formulas, "elementwise": elementwise}
 
     def _record(self, hooked: bool) -> Trace:
         return record(self._module, self._args, self._kwargs, names=self._names, hooked=hooked)
@@ -59,7 +62,7 @@ class Recorded:
     @cached_property
     def right(self) -> RightCount:
         """Every contraction once."""
-        return right_count(self._plain, allow_uncounted=self._allow_uncounted, formulas=self._formulas)
+        return right_count(self._plain, allow_uncounted=self._allow_uncounted, **self._options)
 
     @cached_property
     def _hooked(self) -> tuple[Trace, RightCount]:
@@ -67,7 +70,7 @@ class Recorded:
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
             return self._plain, self.right
         trace = self._record(hooked=True)
-        return trace, right_count(trace, allow_uncounted=True, formulas=self._formulas)
+        return trace, right_count(trace, allow_uncounted=True, **self._options)
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Why the reading of ``tool`` is not the right count."""
@@ -84,6 +87,7 @@ def read(
     exact: int | None = None,
     allow_uncounted: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    elementwise: str = REPORT,
 ) -> Readings:
     """Record ``module`` once and run each counter on the same call.
 
@@ -92,15 +96,25 @@ def read(
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = Recorded(module, args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas)
+    call = Recorded(
+        fresh(module), args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise
+    )
     exact = call.right.macs if exact is None else exact
-    positional = Positional(module, args, kwargs)
     out = []
     for tool in tools:
-        reading, failed = _reading(tool, positional, label)
+        reading, failed = _reading(tool, Positional(fresh(module), args, kwargs), label)
         explanation = call.explain(tool) if reading else None
         out.append(Count(tool.NAME, exact, reading, failed, explanation=explanation))
     return Readings(call.right, tuple(out))
+
+
+def fresh(module: nn.Module) -> nn.Module:
+    """A copy with state of its own and the same parameters, so that a cache that grows is as it was for each run;
+    the module itself where it cannot be copied."""
+    try:
+        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    except Exception:
+        return module
 
 
 def as_record(cell: Count) -> dict[str, Any]:

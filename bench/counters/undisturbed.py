@@ -74,8 +74,8 @@ def arguments(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, .
 
 
 def device_of(inputs: Mapping[str, Tensor]) -> str:
-    """The one device type of the inputs; ValueError where there is none or more than one."""
-    devices = {tensor.device.type for tensor in inputs.values()}
-    if len(devices) != 1:
+    """The one device type of the inputs, the CPU where there are none; ValueError where there is more than one."""
+    devices = {tensor.device.type for tensor in inputs.values()} or {"cpu"}
+    if len(devices) > 1:
         raise ValueError(f"inputs on one device expected, found {sorted(devices)}")
     return devices.pop()

@@ -75,7 +75,7 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
         letters["num_layers"] = "N"
     whole = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
     if isinstance(config, Layered) and "num_layers" not in letters:
-        whole.remove("num_layers")
+        whole = [name for name in whole if name != "num_layers"]
     return {letters.get(name, name): name for name in whole}
 
 
@@ -109,6 +109,8 @@ def _by_kind(form: Ledger) -> dict[str, sympy.Expr]:
 
 def _attention(config: ModelConfig, names) -> Part:
     attention = config.attention
+    if "T" in attention.fields_by_letter:
+        raise UsageError(f"{attention.variant} attention is of a grid of tokens, whose number is no length to change")
     lengths = {"B": "batch_size", "T": "tgt_len", "S": "src_len"}
     fields_of = _sizes(attention)
     letters = _letters(names, lengths | fields_of)
@@ -136,6 +138,8 @@ def _attention(config: ModelConfig, names) -> Part:
 
 
 def _feed_forward(config: ModelConfig, names) -> Part:
+    if not hasattr(config, "d_ff"):
+        raise UsageError(f"the feed-forward blocks of a {config.variant} model differ from stage to stage")
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
     letters = _letters(names, known)
     fixed = {"B": 1, "T": 10, "d_m": config.d_model, "F": config.d_ff}

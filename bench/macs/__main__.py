@@ -50,6 +50,16 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
     out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
     out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
+    out.add_argument(
+        "--formula", nargs="+", metavar="OPERATOR=EXPRESSION", default=[],
+        help="with --module: MACs of an unknown operation in the sizes of its tensors: a0 is the first size of the "
+        "first, b1 the second of the second, o that of the result; a, b, o alone are numbers of elements",
+    )  # fmt: skip
+    out.add_argument(
+        "--elementwise", choices=("report", "include", "refuse"),
+        help="with --module: contractions written elementwise and summed, (a * b).sum(-1), are named beside the count, "
+        "a part of it, or an error",
+    )  # fmt: skip
     out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
     out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
     for name in LENGTHS:
@@ -96,8 +106,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         check_device(args.device)
     if args.module:
         return _module(args, counters)
-    if args.depth is not None or args.allow_uncounted:
-        raise UsageError("--depth and --allow-uncounted go with --module")
+    if args.depth is not None or args.allow_uncounted or args.elementwise or args.formula:
+        raise UsageError("--depth, --allow-uncounted, --elementwise and --formula go with --module")
     assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
@@ -184,9 +194,17 @@ def _comparison(args, lengths) -> Iterator[Section]:
 def _module(args, counters) -> Iterator[Section]:
     from headcount.bench.macs import module
 
+    meant_elsewhere = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
+    if meant_elsewhere:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in meant_elsewhere)
+        raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=INTEGER")
+    if args.depth is not None and args.depth < 1:
+        raise UsageError(f"--depth must be at least 1, not {args.depth}")
     tools = [name for name in counters if name in registry.NAMES]
     given = module.settings(args.set)
-    answer = module.count(args.module, given, tools, device=args.device, allow_uncounted=args.allow_uncounted)
+    options = {"allow_uncounted": args.allow_uncounted, "elementwise": args.elementwise or "report"}
+    options["formulas"] = module.formulas(args.formula)
+    answer = module.count(args.module, given, tools, device=args.device, **options)
     return module.sections(args.module, answer, args.depth)
 
 

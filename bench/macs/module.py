@@ -1,14 +1,17 @@
 """``bench.macs --module``: one module of the user's under every counter. Imports no torch: a child process counts."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headcount.bench.contractions.rows import cut, folded, merged, sizes
 from headcount.bench.counters.base import CounterError
+from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
+from headcount.formulas.published.expressions import evaluate
 
 __all__ = ["count", "sections", "settings"]
 
@@ -20,17 +23,46 @@ def count(
     *,
     device: str | None = None,
     allow_uncounted: bool = False,
+    elementwise: str = "report",
+    formulas: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """What a process of its own found for the module that ``spec`` builds (bench.macs.module_answer).
 
     Raises what bench.isolated.ask does, and CounterError for operations that nobody knows.
     """
-    details = {"settings": given, "counters": list(counters), "device": device, "allow_uncounted": allow_uncounted}
+    details = {
+        "settings": given,
+        "counters": list(counters),
+        "device": device,
+        "allow_uncounted": allow_uncounted,
+        "elementwise": elementwise,
+        "formulas": dict(formulas or {}),
+    }
     answer = ask("count", spec, **details)
     if "uncounted" in answer:
-        reason = f"operations that may hold products: {'; '.join(answer['uncounted'])} (--allow-uncounted lists them)"
+        lines = "; ".join(answer["uncounted"])
+        reason = f"operations that may hold products: {lines}"
+        reason += " (--formula OPERATOR=EXPRESSION counts one, --allow-uncounted leaves them out)"
+        raise CounterError("right", spec, reason)
+    if "refused" in answer:
+        reason = f"contractions written elementwise: {'; '.join(answer['refused'])} (--elementwise report names them)"
         raise CounterError("right", spec, reason)
     return answer
+
+
+def formulas(words: Sequence[str]) -> dict[str, str]:
+    """Expressions by operation from OPERATOR=EXPRESSION words; UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            if not (equals and name):
+                raise ValueError("is no OPERATOR=EXPRESSION")
+            evaluate(text, {letter: 1 for letter in re.findall(r"[a-z]\d*", text)})
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--formula {word}: {error}") from error
+        out[name] = text
+    return out
 
 
 def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[Section]:
@@ -39,7 +71,9 @@ def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[S
     if answer["counters"]:
         yield _counters_section(answer)
         yield causes_section("module-causes", CAUSES, answer["counters"])
-    uncounted = [line for line in answer["audit"] if line["state"] == "unknown"]
+    if answer["elementwise"]:
+        yield _elementwise_section(answer)
+    uncounted = _unknown(answer)
     if uncounted:
         layout = Table("uncounted", "operations that nobody knows", [Column("text", "operation", width=60)])
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in uncounted])
@@ -66,17 +100,17 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
                 "path": entry.path or "(model)",
                 "kind": entry.kind,
                 "sizes": "" if depth is not None else sizes(entry),
-                "macs": entry.macs,
-                "share": share(entry.macs, measured.macs),
+                "macs": entry.size,
+                "share": share(entry.size, answer["macs"]),
                 "params": params.pop(entry.path, None),
             }
         )
     for path, number in params.items():
         rows.append({**BLANK, "path": path or "(model)", "params": number})
-    rows.append({**BLANK, "path": "total", "macs": measured.macs, "params": total})
+    rows.append({**BLANK, "path": "total", "macs": answer["macs"], "params": total})
     layout = Table(
         "module",
-        f"{spec}: the right count",
+        f"{spec}: {_which(answer)}, {answer['headline']}",
         [
             Column("path", "module", width=40),
             Column("kind", "kind", width=13),
@@ -91,15 +125,73 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
         "spec": spec,
         "device": answer["device"],
         "why_not_meta": answer["why_not_meta"],
-        "macs": measured.macs,
+        "macs": answer["macs"],
+        "headline": answer["headline"],
+        "dispatched": answer["dispatched"],
+        "with_elementwise": answer["with_elementwise"],
         "params": total,
         "trainable_params": answer["trainable_params"],
         "audit": answer["audit"],
     }
     below = [f"{answer['trainable_params']:,} of {total:,} parameters are trainable."]
+    if answer["with_elementwise"] != answer["dispatched"]:
+        below.insert(
+            0,
+            f"{answer['dispatched']:,} dispatched contractions, {answer['with_elementwise']:,} with elementwise "
+            "contractions.",
+        )
     out = [Row(row) for row in rows]
     out[-1] = Row(rows[-1], records=answer["ledger"])
     return Section(layout, out, below=below, facts=facts)
+
+
+def _unknown(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [line for line in answer["audit"] if line["state"] == "unknown"]
+
+
+def _which(answer: dict[str, Any]) -> str:
+    left_out = sum(line["calls"] for line in _unknown(answer))
+    return f"a part of the count, without {left_out} calls that nobody knows" if left_out else "the right count"
+
+
+def _equal(answer: dict[str, Any]) -> str:
+    """What a reading is that equals the headline: right only where that is all."""
+    if _unknown(answer):
+        return "the same part"
+    left_out = answer["macs"] != answer["with_elementwise"]
+    return "as dispatched" if left_out else "right"
+
+
+_APART = "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
+
+
+def _elementwise_section(answer: dict[str, Any]) -> Section:
+    """Products that no operation of a product holds: which of them are contractions, and what is named apart."""
+    layout = Table(
+        "module-elementwise",
+        "products written elementwise and summed",
+        [
+            Column("path", "module", width=40),
+            Column("call", "call", width=30),
+            Column("kind", "kind", width=23),
+            Column("sizes", "sizes", width=24),
+            Column("size", "multiplications", kind="int", width=18),
+        ],
+        notes_above=[_APART],
+    )
+    lines: dict[tuple, dict[str, Any]] = {}
+    for line in answer["elementwise"]:
+        key = (folded(line["path"]), line["call"], line["kind"], tuple(line["dims"].items()))
+        one = lines.setdefault(key, {**line, "path": key[0], "times": 0, "size": 0})
+        one["times"] += line["times"]
+        one["size"] += line["size"]
+    rows = []
+    for line in lines.values():
+        text = " ".join(f"{letter}={size}" for letter, size in line["dims"].items())
+        values = {key: line[key] for key in ("call", "kind", "size")}
+        times = f"{line['times']} x " if line["times"] > 1 else ""
+        rows.append(Row({**values, "path": line["path"] or "(model)", "sizes": times + text}, records=[line]))
+    return Section(layout, rows)
 
 
 def _counters_section(answer: dict[str, Any]) -> Section:
@@ -120,7 +212,7 @@ def _counters_section(answer: dict[str, Any]) -> Section:
         if cell["failed"]:
             verdict, notes = "failed", [f"failed: {cell['failed']}"]
         elif cell["explained"]:
-            verdict = "explained" if cell["difference"] else "right"
+            verdict = "explained" if cell["difference"] else _equal(answer)
         else:
             verdict = "unexplained"
             failures = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]

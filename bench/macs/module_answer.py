@@ -3,19 +3,23 @@
 import contextlib
 import copy
 import random
+import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.contractions.count import UncountedError
+from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_thread
-from headcount.bench.isolated.user_code import build, called, load
+from headcount.bench.isolated.user_code import UserCodeError, build, called, load
+from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
+from headcount.formulas.published.expressions import evaluate
 
 META = "meta"
 
@@ -23,12 +27,15 @@ META = "meta"
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The right count, its audit, the parameters and every reading; only what is ``uncounted`` where that is an error.
 
-    ``request`` holds spec, here, settings, counters, device and allow_uncounted. Raises UserCodeError.
+    ``request`` holds spec, here, settings, counters, device, allow_uncounted, elementwise and formulas. Raises
+    UserCodeError.
     """
     try:
         return _counted(request)
     except UncountedError as error:
         return {"uncounted": [line.text() for line in error.uncounted]}
+    except ElementwiseError as error:
+        return {"refused": list(dict.fromkeys(part.text() for part in error.elementwise))}
 
 
 def _counted(request: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +48,7 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
 
         numpy.random.seed(0)
     module, args, kwargs = build(spec, function, request["settings"])
+    _materialised(module, args, kwargs)
 
     def run(module: nn.Module, args: tuple, kwargs: dict) -> Readings:
         with one_thread():
@@ -51,6 +59,8 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
                 counters=request["counters"],
                 label=spec,
                 allow_uncounted=request["allow_uncounted"],
+                elementwise=request["elementwise"],
+                formulas={name: formula(text) for name, text in request["formulas"].items()},
             )
 
     found, device, why = _where_it_runs(run, module, args, kwargs, request["device"])
@@ -58,6 +68,10 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
         "device": device,
         "why_not_meta": why,
         "macs": found.right.macs,
+        "headline": found.right.headline,
+        "dispatched": found.right.dispatched,
+        "with_elementwise": found.right.with_elementwise,
+        "elementwise": _written_elementwise(found.right),
         "ledger": found.right.ledger.as_records(),
         "params": _params(module),
         "trainable_params": sum(p.numel() for p in module.parameters() if p.requires_grad),
@@ -70,6 +84,51 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def formula(text: str) -> Formula:
+    """An expression in the sizes of an operation's tensors as the MACs of a call.
+
+    ``a`` is the number of elements of the first tensor, ``a0`` its first size; ``o`` is the result. Raises
+    UserCodeError for a letter that the call does not have, and for a result that is no whole number.
+    """
+
+    def macs(event: Event) -> int:
+        sizes: dict[str, int] = {}
+        for letter, fact in (*zip(string.ascii_lowercase, event.tensors(), strict=False), ("o", None)):
+            fact = fact or next(tensors_in(event.out), None)
+            if fact is not None:
+                sizes |= {letter: fact.numel, **{f"{letter}{axis}": size for axis, size in enumerate(fact.shape)}}
+        try:
+            return evaluate(text, sizes)
+        except (ValueError, ZeroDivisionError) as error:
+            raise UserCodeError(f"--formula {event.name}={text}: {error}") from error
+
+    return macs
+
+
+def _materialised(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    """Run a module with lazy parts once, so that they have shapes. Raises UserCodeError."""
+    if any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())):
+        try:
+            with torch.no_grad():
+                module(*args, **kwargs)
+        except Exception as error:
+            raise called("the first run of a module with lazy parts", error) from error
+
+
+def _written_elementwise(right: RightCount) -> list[dict[str, Any]]:
+    """Equal products of one module as one line with repetitions."""
+    lines: dict[tuple, dict[str, Any]] = {}
+    for part in right.elementwise:
+        key = (part.path, part.call, part.kind, tuple(part.dims.items()))
+        line = lines.setdefault(
+            key,
+            {"path": part.path, "call": part.call, "kind": part.kind, "dims": dict(part.dims), "times": 0, "size": 0},
+        )
+        line["times"] += 1
+        line["size"] += part.size
+    return list(lines.values())
+
+
 def _where_it_runs(
     run: Callable, module: nn.Module, args: tuple, kwargs: dict, device: str | None
 ) -> tuple[Readings, str, str | None]:
@@ -80,7 +139,7 @@ def _where_it_runs(
         try:
             copied = _on_meta(module), *_moved((args, kwargs), META)
             return run(*copied), META, None
-        except UncountedError:
+        except (UncountedError, ElementwiseError, UserCodeError):
             raise
         except Exception as error:
             why = called("a run on meta", error)
@@ -91,7 +150,7 @@ def _where_it_runs(
         if device is not None:
             module, (args, kwargs) = module.to(device), _moved((args, kwargs), device)
         return run(module, args, kwargs), device or "/".join(sorted(given)), why and why.reason
-    except UncountedError:
+    except (UncountedError, ElementwiseError, UserCodeError):
         raise
     except Exception as error:
         if _runs(module, args, kwargs):

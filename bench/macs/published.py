@@ -52,7 +52,8 @@ class Activated(Printed):
         "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
         "causal scores as executed, the whole square: of the dense baseline, with the same vocabulary; as released, "
         "every head computed and then gated, which the counters read; ideal, nothing computed of a head for a token "
-        "that does not use it, but for its keys and values. Counters: raw readings, with what they add."
+        "that does not use it, but for its keys and values, and for its queries where their norms route. Counters: raw "
+        "readings, with what they add."
     )
 
     def sizes(self, how: str) -> list[Column]:

@@ -16,7 +16,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
+from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.render import FORMATS
@@ -42,6 +45,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="train and analyse a built-in example instead; moa where none is named",
     )
     out.add_argument("--save", metavar="DIR", help="with --example: write its checkpoint, tokens and log there")
+    out.add_argument("--record", action="store_true", help="with --example: store what it finds under reports/records")
     out.add_argument("--top", type=int, default=5, metavar="N", help="tokens listed for each expert")
     out.add_argument("--least", type=int, default=5, metavar="N", help="choices that a listed token has at least")
     out.add_argument("--plot", metavar="PATH", help="write the sorted shares as a plot (png, svg, pdf)")
@@ -52,11 +56,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; its exit code."""
-    return serve(prog, parser(prog), plan, argv)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
-def plan(args: argparse.Namespace) -> Work:
-    """What ``args`` asks for, recorded, and drawn where a plot is asked for, before it is printed."""
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
+    """What ``args`` asks for, recorded, and drawn where a plot is asked for, before it is printed; ``argv`` is stored
+    beside a record."""
     for name in ("top", "least"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} must be at least 1, not {getattr(args, name)}")
@@ -65,15 +71,35 @@ def plan(args: argparse.Namespace) -> Work:
         from headcount.bench.routing import plot as routing_plot
 
         routing_plot.save(layers, args.plot)
-    return Work(sections)
+    path = _store(args.example, sections, argv) if args.record else None
+    return Work(sections, remark=lambda: f", record in {path}" if path else "")
+
+
+def _store(example: str, sections: Sequence[Section], argv: Sequence[str]) -> Path:
+    """Append one record of an example to the machine's records; its path."""
+    environ = env.environment("cpu", ["bench.routing", *argv])
+    today = datetime.now(UTC).date().isoformat()
+    path = records.place(records.writable(), environ["device"], today, environ["commit"])
+    found = {
+        section.table.name: [
+            # a token's name is the example's own, and no one else can spell it
+            {**record, **({"tokens": row.values["tokens"]} if "top_tokens" in record else {})}
+            for row in section.rows
+            for record in row.records
+        ]
+        for section in sections
+    }
+    records.append(path, {"kind": "routing", "example": example, **found, "environment": environ})
+    return path
 
 
 def _given(args) -> tuple[list[Section], dict]:
     missing = [f"--{name}" for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} missing: give --checkpoint, --preset and --tokens, or --example")
-    if args.save:
-        raise UsageError("--save goes with --example")
+    for name in ("save", "record"):
+        if getattr(args, name):
+            raise UsageError(f"--{name} goes with --example")
     config = presets.preset(args.preset, presets.parse_overrides(args.preset, args.set))
 
     from headcount.bench.routing import run as routing_run

@@ -13,7 +13,9 @@ an operation that reached the dispatcher below autograd."""
 @dataclass(frozen=True, slots=True)
 class TensorFact:
     """A tensor at one moment: ``storage`` numbers its memory (views share it), ``source`` is the index of the
-    operation that last wrote there, None for parameters, buffers and inputs."""
+    operation that last wrote there, None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements,
+    say where in that memory it lies; without strides where that is not known (sparse, nested and symbolic tensors).
+    ``stored`` is the number of elements that a sparse or nested tensor holds; a nested one has no ``shape``."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -21,6 +23,9 @@ class TensorFact:
     contiguous: bool
     storage: int
     source: int | None
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+    stored: int | None = None
 
     @property
     def numel(self) -> int:
@@ -49,9 +54,11 @@ class ModuleFact:
 class Event:
     """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
 
-    ``parent`` is the index of the event around it. ``composite`` marks an operation that was taken apart: its
-    parts are events inside it. In ``backward``, ``forward`` is the index of the event being differentiated.
-    ``writes`` says that an operation writes to an argument. ``module`` indexes :attr:`Trace.modules`.
+    ``failed`` says that it raised, so that nothing of it counts. ``covered`` is how many rows the offsets of a
+    grouped product cover, where they have values. ``parent`` is the index of the event around it. ``composite`` marks
+    an operation that was taken apart: its parts are events inside it. In ``backward``, ``forward`` is the index of the
+    event being differentiated. ``writes`` says that an operation writes to an argument. ``module`` indexes
+    :attr:`Trace.modules`.
     """
 
     index: int
@@ -67,6 +74,8 @@ class Event:
     composite: bool = False
     writes: tuple[int, ...] = ()
     module: int | None = None
+    failed: bool = False
+    covered: int | None = None
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument by position or name."""
@@ -81,7 +90,9 @@ class Event:
 class Trace:
     """All events in order of their beginning, the model's modules, and where its weights lie.
 
-    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model.
+    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model. ``left`` are
+    calls, with the module's path, after which work may run where it is not seen: other threads, disabled modes.
+    ``given`` are the storages of tensors that modules hold as plain attributes.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -91,6 +102,8 @@ class Trace:
     args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     out: Any = None
+    left: list[tuple[str, str]] = field(default_factory=list)
+    given: set[int] = field(default_factory=set)
 
     def around(self, event: Event) -> Iterator[Event]:
         """The events that contain ``event``, innermost first."""
@@ -103,8 +116,8 @@ class Trace:
         return any(outer.what == what for outer in self.around(event))
 
     def operations(self) -> Iterator[Event]:
-        """Operations that ran as one: composite ones are represented by their parts."""
-        return (event for event in self.events if event.what == OPERATION and not event.composite)
+        """Operations that ran as one: composite ones are represented by their parts, failed ones left out."""
+        return (e for e in self.events if e.what == OPERATION and not e.composite and not e.failed)
 
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:

@@ -1,11 +1,14 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
+from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -80,12 +83,17 @@ class Dispatched(TorchDispatchMode):
             out = self._recorder.call(event, operation, args, kwargs)
             self._recorder.wrote(event, (), out)
             return out
+        if any(_runs_its_own(kind) for kind in types):
+            # torch then asks the subclass, and what it runs comes here.
+            return NotImplemented
         packet = operation._overloadpacket
         if packet.__name__ in _LAYOUT_QUESTIONS:
             return NotImplemented
         namespace = operation.namespace
         name = packet.__name__ if namespace == "aten" else f"{namespace}.{packet.__name__}"
         event = self._recorder.begin(OPERATION, name, args, kwargs)
+        if name in ("_grouped_mm", "_scaled_grouped_mm"):
+            event.covered = _last(args[2:], kwargs)
         out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
         self._recorder.wrote(event, _written(operation, args, kwargs), out)
         return out
@@ -93,13 +101,42 @@ class Dispatched(TorchDispatchMode):
     def _run(self, event, operation, args, kwargs):
         # In backward the function mode is on here, and would see each operation once more.
         with torch._C.DisableTorchFunction():
-            if operation is not torch.ops.prim.device.default:
+            if _is_composite(operation) and not _holds_nested(args):
                 with self:
                     out = operation.decompose(*args, **kwargs)
                 if out is not NotImplemented:
                     event.composite = True
                     return out
             return operation(*args, **kwargs)
+
+
+@cache
+def _runs_its_own(kind: type) -> bool:
+    """Whether a tensor subclass runs other operations in the place of those that it is called with."""
+    own = getattr(kind, "__torch_dispatch__", None)
+    return own not in (None, Tensor.__torch_dispatch__) and not issubclass(kind, FakeTensor | FunctionalTensor)
+
+
+def _last(args: tuple, kwargs: dict) -> int | None:
+    """The last of the offsets of a grouped product, which are its integers; None where they have no values."""
+    integers = [tensor for tensor in tensors_of((args, kwargs)) if tensor.dtype == torch.int32 and tensor.dim() == 1]
+    if not integers or integers[-1].is_meta or isinstance(integers[-1], FakeTensor) or not integers[-1].numel():
+        return None
+    return int(integers[-1][-1])
+
+
+def _holds_nested(args: tuple) -> bool:
+    """Whether a nested tensor is among the arguments, which torch runs whole: its parts ask for sizes."""
+    return any(isinstance(value, Tensor) and value.is_nested and value.layout is torch.strided for value in args)
+
+
+@cache
+def _is_composite(operation) -> bool:
+    """Whether torch may take this operation apart (OpOverload.decompose asks the same each time)."""
+    if operation is torch.ops.prim.device.default:
+        return False
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return key in operation.py_kernels or operation.has_kernel_for_dispatch_key(key)
 
 
 def mark_nodes(out: Any, index: int) -> None:
@@ -121,11 +158,19 @@ def differentiated() -> tuple[bool, int | None]:
 
 def _written(operation, args, kwargs) -> tuple[Tensor, ...]:
     out = []
-    for position, argument in enumerate(operation._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            out += tensors_of(value)
+    for position, name in _writes(operation):
+        out += tensors_of(args[position] if position < len(args) else kwargs.get(name))
     return tuple(out)
+
+
+@cache
+def _writes(operation) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments to which an operation writes."""
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(operation._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
 
 
 def tensors_of(value: Any) -> list[Tensor]:

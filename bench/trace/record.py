@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.events import Trace
@@ -31,13 +33,18 @@ def record(
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets some: torch's encoder layer
-    then leaves its fast path. Afterwards training flags, random state, torch's functions and modes are as they were.
+    then leaves its fast path. Afterwards training flags, buffers, random state, torch's functions and modes are as
+    they were.
     Whatever the model raises passes through.
     """
     kwargs = dict(kwargs or {})
+    lazy = next((name for name, part in model.named_modules() if _has_no_shapes(part)), None)
+    if lazy is not None:
+        kind = type(model.get_submodule(lazy)).__name__
+        raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
     flags, hooks = training_flags_kept(model), _hooks(model, hooked)
-    with flags, hooks, torch.random.fork_rng(), torch.set_grad_enabled(backward):
+    with flags, hooks, _state(model), torch.random.fork_rng(), torch.set_grad_enabled(backward):
         if not training:
             model.eval()
         torch.random.default_generator.manual_seed(seed)
@@ -51,6 +58,28 @@ def record(
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(tensors_of(out)))
     return trace
+
+
+def _has_no_shapes(module: nn.Module) -> bool:
+    own = (*module._parameters.values(), *module._buffers.values())
+    return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
+
+
+@contextmanager
+def _state(model: nn.Module) -> Iterator[None]:
+    """Buffers, such as the statistics of a normalisation, are afterwards what they were."""
+    with torch.no_grad():
+        before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
+    owners = [(module, dict(module._buffers)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, buffers in owners:
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for buffer, value in before.values():
+                buffer.copy_(value)
 
 
 @contextmanager
@@ -71,8 +100,10 @@ def _differentiable(tensor: Tensor) -> Tensor:
 def _differentiate(model: nn.Module, out: Any) -> None:
     """Backward from every output; ``grad`` is afterwards what it was."""
     outputs = [tensor for tensor in tensors_of(out) if tensor.requires_grad]
-    # Contiguous gradients: a grouped product refuses the stride 0 that sum() sends back.
-    gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+    # Given from outside, as in a larger model: no constants of the run. Contiguous: a grouped product refuses the
+    # stride 0 that sum() sends back.
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:
         for parameter in before:

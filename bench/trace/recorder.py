@@ -1,5 +1,8 @@
 """The recorder: a function mode, a dispatch mode and replaced names that all append to one list of events."""
 
+import functools
+import multiprocessing
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -7,20 +10,30 @@ from typing import Any
 import torch
 
 # Imported before any name is replaced: a lazy import of it among replaced names fails for good.
+import torch._decomp.decompositions_for_jvp
 import torch._dynamo  # noqa: F401
 import torch._tensor
 import torch.functional
 import torch.nn.attention.flex_attention  # noqa: F401
 import torch.nn.functional as F
 import torch.overrides
+import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
 from torch.autograd.function import _SingleLevelFunction
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from headcount.bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
 from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watch
 
+_BORDERS = (
+    (threading.Thread, "start"),
+    (multiprocessing.Process, "start"),
+    (python_dispatch, "_disable_current_modes"),
+)
+"""Where work goes that no dispatch mode of this thread sees."""
+_SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -51,6 +64,8 @@ class Recorder:
                     attributes=attributes,
                 )
             )
+            held = [value for value in vars(module).values() if isinstance(value, Tensor | tuple | list | dict)]
+            self.trace.given |= {self._storage(tensor) for tensor in tensors_of(held)}
         for named, into in (
             (model.named_parameters(), self.trace.parameters),
             (model.named_buffers(), self.trace.buffers),
@@ -71,6 +86,10 @@ class Recorder:
             replaced.set(_SingleLevelFunction, "apply", classmethod(self._autograd_call()))
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
+            for owner, name in _BORDERS:
+                replaced.set(owner, name, self._crossing(getattr(owner, name), f"{owner.__name__}.{name}"))
+            # A compiled function runs as it is written: what a compiler makes of it no mode can follow.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(Dispatched(self))
             stack.enter_context(Called(self, guards))
             yield
@@ -103,6 +122,9 @@ class Recorder:
         """Call ``function`` as the open ``event`` and close it."""
         try:
             out = function(*args, **kwargs)
+        except BaseException:
+            event.failed = True
+            raise
         finally:
             while self._open.pop() is not event:
                 pass
@@ -132,17 +154,27 @@ class Recorder:
 
     def _fact(self, tensor: Tensor) -> TensorFact:
         storage = self._storage(tensor)
+        if tensor.is_nested and tensor.layout is torch.strided:
+            with _disable_current_modes():
+                stored = int(tensor._nested_tensor_size().prod(1).sum())
+            return TensorFact((), _dtype(tensor), tensor.device.type, False, storage, None, stored=stored)
         try:
             contiguous = tensor.is_contiguous()
         except RuntimeError:
             contiguous = False
+        shape, strides, offset = _shape(tensor), None, 0
+        if storage >= 0 and not tensor._has_symbolic_sizes_strides:
+            strides, offset = tensor.stride(), tensor.storage_offset()
         return TensorFact(
-            _shape(tensor),
-            str(tensor.dtype).removeprefix("torch."),
+            shape,
+            _dtype(tensor),
             tensor.device.type,
             contiguous,
             storage,
             self._sources.get(storage),
+            strides,
+            offset,
+            _stored(tensor),
         )
 
     def _storage(self, tensor: Tensor) -> int:
@@ -198,6 +230,16 @@ class Recorder:
 
         return apply
 
+    def _crossing(self, original: Callable, name: str) -> Callable:
+        """A way out of the thread whose operations are seen."""
+
+        @functools.wraps(original)
+        def wrapper(*args, **kwargs):
+            self.trace.left.append((name, self._open[-1].path if self._open else ""))
+            return original(*args, **kwargs)
+
+        return wrapper
+
     def _named_call(self, name: str) -> Callable:
         def around(original: Callable, args: tuple, kwargs: dict) -> Any:
             return self.call(self.begin(NAMED, name, args, kwargs), original, args, kwargs)
@@ -206,8 +248,21 @@ class Recorder:
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
-    # Symbolic sizes (bench.symbolic) stay symbols.
-    return tuple(size if isinstance(size, torch.SymInt) else int(size) for size in tensor.shape)
+    # Symbolic sizes (bench.derive.symbolic) stay symbols.
+    return tuple(tensor.shape)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _stored(tensor: Tensor) -> int | None:
+    """How many elements a sparse tensor holds, whole blocks of them where it has blocks; None for others."""
+    if tensor.layout not in _SPARSE:
+        return None
+    # Our own question to a tensor is no operation of the run.
+    with _disable_current_modes():
+        return (tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()).numel()
 
 
 def _is_plain(value: Any) -> bool:

@@ -19,6 +19,13 @@ class HeadRouter:
     """Heads are scored by the norms of their queries, without matrices."""
     released: bool
     """Selected probabilities are renormalised."""
+    every: bool = False
+    """Scores by norm pass their gradient to every head, so that there are gates of all."""
+
+    @property
+    def gated(self) -> int:
+        """Heads that have a gate for each token."""
+        return self.h if self.every and self.by_norm and self.r else self.s + self.r
 
     @property
     def E(self) -> int:
@@ -66,8 +73,8 @@ class HeadRouter:
                 run.drop("shared_gates")
                 gone.remove("shared_gates")
             gone += ["weighed_shared", "weighed_routed"]
-        run.take_bytes("indices", tokens * (s + r) * INDEX_BYTES)
-        run.take(gates=tokens * (s + r))
+        run.take_bytes("indices", tokens * self.gated * INDEX_BYTES)
+        run.take(gates=tokens * self.gated)
         run.drop(*gone)
 
     def _softmax(self, run: Schedule, name: str, width: int, training: bool) -> list[str]:
@@ -83,22 +90,30 @@ class HeadRouter:
     def _selection(self, run: Schedule, training: bool) -> list[str]:
         tokens, E, r = self.tokens, self.E, self.r
         if self.by_norm:
-            run.take(squares=tokens * E * self.d_h)
-            run.derive("squares", sums=tokens * E)
-            run.derive("sums", norms=tokens * E)
+            run.take(norms=tokens * E)
             run.take(deviation=tokens)
+            run.take_bytes("equal", tokens)
             run.take(divisor=tokens)
             if not training:
-                run.drop("deviation")
+                run.drop("equal")
         run.take(logits=tokens * E)
         if self.by_norm and not training:
-            run.drop("divisor", "norms")
+            run.drop("divisor", "deviation", "norms")
         run.take(probs=tokens * E, top=tokens * r)
         run.take_bytes("selected", tokens * r * INDEX_BYTES)
         run.take_bytes("routed_indices", tokens * r * INDEX_BYTES)
         # the routing is recorded in training
         gone = ["routed_indices"] if training else ["routed_indices", "logits", "probs", "selected"]
-        if self.by_norm:
+        if self.by_norm and self.every:
+            run.take_bytes("every_index", E * INDEX_BYTES)
+            run.drop("routed_indices")
+            run.take(no_choice=tokens * E)
+            run.derive("no_choice", chosen=tokens * E)
+            run.take(through=tokens * E)
+            run.take(routed_gates=tokens * E)
+            run.drop("through", "chosen")
+            gone[0] = "every_index"
+        elif self.by_norm:
             run.take(raised=tokens * r)
             run.derive("raised", routed_gates=tokens * r)
         elif self.released:
@@ -162,9 +177,12 @@ class HeadRouter:
             run.take(d_top=tokens * r)
             run.drop("d_dividend", "d_total")
             gradient = "d_top"
-        run.take(no_probs=tokens * E, d_probs=tokens * E)
-        run.drop("no_probs", gradient)
-        run.derive("d_probs", d_logits=tokens * E)
+        if self.by_norm and self.every:
+            run.derive(gradient, d_logits=tokens * E)
+        else:
+            run.take(no_probs=tokens * E, d_probs=tokens * E)
+            run.drop("no_probs", gradient)
+            run.derive("d_probs", d_logits=tokens * E)
         if self.by_norm:
             self._norms_backward(run)
         else:
@@ -184,10 +202,8 @@ class HeadRouter:
     def _norms_backward(self, run: Schedule) -> None:
         tokens, size, wide = self.tokens, self.tokens * self.E, self.tokens * self.E * self.d_h
         self._quotient(run, "d_logits", "divisor", self.E)
-        run.take(zero=1)
-        run.take_bytes("not_clamped", tokens)
-        run.take(d_deviation=tokens)
-        run.drop("not_clamped", "zero", "d_divisor")
+        run.derive("d_divisor", d_deviation=tokens)
+        run.drop("equal")
         run.take(scaled_deviation=tokens, per_deviation=tokens)
         run.take_bytes("no_deviation", tokens)
         run.drop("no_deviation", "scaled_deviation")
@@ -195,12 +211,10 @@ class HeadRouter:
         run.drop("d_mean", "centred", "mean", "per_deviation", "d_deviation", "deviation")
         run.take(d_norms=size)
         run.drop("d_dividend", "d_of_deviation")
-        run.take(twice=size, d_sums=size)
-        run.drop("twice", "d_norms", "norms")
-        run.take(d_left=wide, d_right=wide)
-        run.drop("d_sums", "q")
+        run.take(directions=wide)
+        run.take_bytes("no_norm", size)
         run.take(d_routed_queries=wide)
-        run.drop("d_right", "d_left")
+        run.drop("no_norm", "directions", "d_norms", "norms", "q")
         if self.s:
             run.derive("d_routed_queries", d_of_norms=tokens * self.h * self.d_h)
         run.take(d_queries=tokens * self.h * self.d_h)

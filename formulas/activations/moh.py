@@ -20,7 +20,7 @@ from headcount.formulas.activations.schedule import Schedule
 
 def forward(*, element_bytes: int, **letters) -> Schedule:
     """A forward pass without gradients."""
-    run, (n, router, gates) = Schedule(element_bytes), parts(**letters)
+    run, (n, router, gates) = Schedule(element_bytes), parts(**letters, every=True)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run)
     core_forward(run, n)
@@ -31,7 +31,7 @@ def forward(*, element_bytes: int, **letters) -> Schedule:
 
 def training(*, element_bytes: int, **letters) -> Schedule:
     """A forward and a backward pass into the parameters."""
-    run, (n, router, gates) = Schedule(element_bytes), parts(**letters)
+    run, (n, router, gates) = Schedule(element_bytes), parts(**letters, every=True)
     run.take(k=n.keys, v=n.keys, q=n.rows)
     router.forward(run, training=True)
     saved = core_training(run, n)
@@ -51,7 +51,7 @@ def training(*, element_bytes: int, **letters) -> Schedule:
         run.drop("heads")
     run.drop("d_gated", "all_gates")
     if router.learns:
-        run.take(d_gates=router.tokens * (router.s + router.r))
+        run.take(d_gates=router.tokens * router.gated)
         run.drop("d_all_gates", "indices")
     core_backward(run, n, *saved)
     if router.learns:
@@ -67,12 +67,12 @@ RENORMALISED = {"printed": False, "released": True}
 
 
 def parts(
-    *, B, T, S, d_m, h, s, r, d_h, g, bias=False, router="linear", gates="released"
+    *, B, T, S, d_m, h, s, r, d_h, g, bias=False, router="linear", gates="released", every=False
 ) -> tuple[Sizes, HeadRouter, int]:
     """Attention of all heads, the router, and the number of gates, zeros included. KeyError for an unknown router or
     kind of gates."""
     attention = sizes(B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=g, bias=bias)
-    routing = HeadRouter(B * T, d_m, h, s, r, d_h, BY_NORM[router], RENORMALISED[gates])
+    routing = HeadRouter(B * T, d_m, h, s, r, d_h, BY_NORM[router], RENORMALISED[gates], every)
     return attention, routing, B * T * h
 
 

@@ -1,20 +1,21 @@
-"""The papers' sentences about cost, as relations between costs: data, typed in claims.toml.
+"""The papers' sentences about cost: data, typed in claims.toml, each with its place and with what is judged of it.
 
 A relation is a text such as ``moa_macs() < mha_macs()`` over letters and named costs; a cost may be taken at
 other letters, ``moa_macs(E=E + 1)`` (see :mod:`headcount.formulas.published.expressions`).
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from importlib.resources import files
+from typing import Any
 
-from headcount.formulas import conventions, mha, moa, moh, moh_ideal
 from headcount.formulas.ledger import Size
+from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Expression, Relation, expression, relation
-from headcount.formulas.published.rounding import UNITS
-from headcount.formulas.published.tables import PublishedTable
+
+QUOTED = ("verbatim", "read as")
+"""Whether a sentence stands in the paper in these words, or is what the paper says in others."""
 
 
 @dataclass(frozen=True)
@@ -30,34 +31,88 @@ class Paper:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The value of ``letter`` at which both sides of an equality are the same is asked for."""
+    """The value of ``letter`` at which both sides of an equality are the same is asked for.
+
+    ``holds``: on which side of it the executed relation holds, ``above`` or ``below``, with ``says`` in words; empty
+    where the equality is about something else.
+    """
 
     letter: str
     relation: Relation
+    holds: str = ""
+    says: str = ""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A sentence with its place, its premise, and its relation under the printed and under the exact costs.
+class Rows:
+    """A relation between what the tables print of some rows: ``rows`` gives (table, row) for each letter."""
 
-    ``premise``: letters by others, in order. ``assume``: lower bounds of letters, ``K > 1`` or ``E >= K``.
-    ``cases``: conditions on one letter, ``s == 1`` or ``s > 1``, that cover all its values and have formulas of
-    their own. ``shown``: letters by others, put into a formula where it is shown.
+    label: str
+    relation: Relation
+    rows: Mapping[str, tuple[str, str]]
+    of: str = "macs"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A relation between the sizes of a preset's attention and numbers of the sentence."""
+
+    label: str
+    relation: Relation
+    preset: str
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Relations between the cells of each entry of a data table (formulas/published/data.py), which must all hold."""
+
+    label: str
+    relations: tuple[Relation, ...]
+    table: str
+
+
+Check = Rows | Sizes | Entries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A sentence with its place, and what is checked of it at the paper's own sizes.
+
+    ``quoted``: one of QUOTED. ``read_as``: how its words were made checkable, where they leave that open.
+    ``because``: why it does not hold where it does not.
     """
 
     name: str
     paper: str
     place: str
     sentence: str
+    quoted: str
+    because: str = ""
+    read_as: str = ""
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Sentence):
+    """A sentence with its premise, and its relation under the printed and under the exact costs.
+
+    ``premise``: letters by others, in order. ``assume``: lower bounds of letters, ``K > 1`` or ``E >= K``.
+    ``cases``: conditions on one letter, ``s == 1`` or ``s > 1``, that cover all its values and have formulas of
+    their own. ``shown``: letters by others, put into a formula where it is shown. ``own``: the tables whose attention
+    layers are the paper's own sizes. ``only_without``: bounds under which the executed relation always holds, so that
+    it fails at degenerate sizes alone.
+    """
+
     letters: tuple[str, ...]
     premise: Mapping[str, Expression]
     assume: tuple[Relation, ...]
     as_printed: Relation
     as_executed: Relation
-    because: str
     cases: tuple[Relation, ...] = ()
     shown: Mapping[str, Expression] = field(default_factory=dict)
     threshold: Threshold | None = None
+    own: tuple[str, ...] = ()
+    only_without: tuple[Relation, ...] = ()
 
     def complete(self, letters: Mapping[str, Size]) -> dict[str, Size]:
         """``letters`` with those that the premise gives."""
@@ -66,19 +121,13 @@ class Claim:
             found[letter] = given.value(found, costs())
         return found
 
-
-@dataclass(frozen=True)
-class Ratio:
-    """A sentence that one printed row costs at most a part of another."""
-
-    name: str
-    paper: str
-    place: str
-    sentence: str
-    table: str
-    row: str
-    against: str
-    at_most: str
+    def admitted(self, letters: Mapping[str, int]) -> dict[str, int] | None:
+        """A layer's sizes as a point of this claim; None where it does not meet the premise and the assumptions."""
+        point = self.complete({letter: letters[letter] for letter in self.letters})
+        # how long the input is belongs to no layer, and a claim about parameters fixes it
+        meets = all(point[letter] == letters[letter] for letter in self.premise if letter != "T")
+        free = all(point[letter] > 0 for letter in self.letters)
+        return point if meets and free and all(bound.holds(point) for bound in self.assume) else None
 
 
 @dataclass(frozen=True)
@@ -97,24 +146,31 @@ class Claims:
 
     papers: Mapping[str, Paper]
     claims: tuple[Claim, ...]
-    ratios: tuple[Ratio, ...]
+    sentences: tuple[Sentence, ...]
+    timed: tuple[Sentence, ...]
     named_models: tuple[NamedModel, ...]
+
+    @property
+    def all(self) -> tuple[Sentence, ...]:
+        """Every sentence, those with relations first."""
+        return (*self.claims, *self.sentences, *self.timed)
 
 
 def load() -> Claims:
-    """The typed claims. ValueError for a text that is no relation or no expression."""
+    """The typed claims. ValueError for a text that is no relation or no expression, or for an unknown marking."""
     data = tomllib.loads(files("headcount.formulas.published").joinpath("claims.toml").read_bytes().decode())
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
         tuple(_claim(**claim) for claim in data["claim"]),
-        tuple(Ratio(**ratio) for ratio in data["ratio"]),
+        *(tuple(Sentence(**_checked(**one)) for one in data[kind]) for kind in ("sentence", "timed")),
         tuple(NamedModel(**model) for model in data["named_model"]),
     )
 
 
 def _claim(
-    *, letters, premise, assume, as_printed, as_executed, cases=(), shown=None, threshold=None, **texts
-) -> Claim:
+    *, letters, premise, assume, as_printed, as_executed, cases=(), shown=None, threshold=None, own=(),
+    only_without=(), **sentence,
+) -> Claim:  # fmt: skip
     return Claim(
         letters=tuple(letters),
         premise={letter: expression(text) for letter, text in premise.items()},
@@ -123,9 +179,20 @@ def _claim(
         as_executed=statement(as_executed),
         cases=tuple(relation(text) for text in cases),
         shown={letter: expression(text) for letter, text in (shown or {}).items()},
-        threshold=threshold and Threshold(threshold["letter"], relation(threshold["relation"])),
-        **texts,
+        threshold=threshold and Threshold(**{**threshold, "relation": relation(threshold["relation"])}),
+        own=tuple(own),
+        only_without=tuple(bound(text) for text in only_without),
+        **_checked(**sentence),
     )
+
+
+def _checked(*, quoted, rows=(), sizes=(), entries=(), **texts) -> dict[str, Any]:
+    if quoted not in QUOTED:
+        raise ValueError(f"{texts['name']}: quoted must be one of {', '.join(QUOTED)}, not {quoted!r}")
+    of_one = ((Rows, rows), (Sizes, sizes))
+    checks = [kind(**{**one, "relation": statement(one["relation"])}) for kind, found in of_one for one in found]
+    checks += [Entries(**{**one, "relations": tuple(map(statement, one["relations"]))}) for one in entries]
+    return {**texts, "quoted": quoted, "checks": tuple(checks)}
 
 
 def statement(text: str) -> Relation:
@@ -142,47 +209,3 @@ def bound(text: str) -> Relation:
     if found.operator not in (">", ">=") or {found.left.text} != found.left.letters:
         raise ValueError(f"{text!r} is no lower bound of a letter")
     return found
-
-
-def costs() -> dict[str, Callable[..., Size]]:
-    """The costs that a relation may name, each a function of all letters."""
-    return {
-        "moa_macs_eq18": lambda *, T, K, D, d_m, **_: moa.macs_eq18(T=T, K=K, D=D, d_m=d_m),
-        "mha_macs_eq19": lambda *, T, d_m, **_: mha.macs_eq19(T=T, d_m=d_m),
-        "moa_params_eq20": lambda *, E, D, d_m, **_: moa.params_eq20(E=E, D=D, d_m=d_m),
-        "mha_params_eq20": lambda *, d_m, **_: mha.params_eq20(d_m=d_m),
-        "moa_macs": lambda **letters: _moa(**letters).macs,
-        "mha_macs": lambda **letters: _mha(**letters).macs,
-        "moa_params": lambda **letters: _moa(**letters).params,
-        "mha_params": lambda **letters: _mha(**letters).params,
-        "moa_router_macs": lambda **letters: _moa(**letters).billed(conventions.router),
-        "moa_projection_macs": lambda **letters: _moa(**letters).billed(_projections),
-        "moh_macs": lambda **letters: _moh(moh, **letters).macs,
-        "moh_ideal_macs": lambda **letters: _moh(moh_ideal, **letters).macs,
-        "moh_params": lambda **letters: _moh(moh, **letters).params,
-    }
-
-
-def _projections(entry) -> int:
-    """The linear layers but for the router."""
-    return conventions.projections(entry) - conventions.router(entry)
-
-
-def _moa(*, T, K, E, D, d_m):
-    return moa.layer("", B=1, T=T, S=T, d_m=d_m, E=E, K=K, D=D)
-
-
-def _mha(*, T, d_m, **_):
-    # heads of any width with h d_h = d_m cost the same
-    return mha.layer("", B=1, T=T, S=T, d_m=d_m, h=1, d_h=d_m, g=1, bias=False)
-
-
-def _moh(form, *, T, h, s, r, d_h, g, d_m):
-    return form.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g)
-
-
-def printed_ratio(ratio: Ratio, table: PublishedTable) -> Fraction:
-    """The ratio of the two printed MAC cells."""
-    printed = {row.name: row.cells.get("macs") for row in table.rows}
-    units = {name: Fraction(text[:-1]) * UNITS[text[-1]] for name, text in printed.items() if text}
-    return units[ratio.row] / units[ratio.against]

@@ -51,7 +51,11 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row; ``cells`` holds its texts as printed, by quantity: absent where nothing is printed."""
+    """One printed row; ``cells`` holds its texts as printed, by quantity: absent where nothing is printed.
+
+    ``quality``: what else the table prints of the model, under its column's name. ``rounded_from``: by quantity, the
+    number with more digits that the paper prints elsewhere, of which a cell is a second rounding.
+    """
 
     name: str
     preset: str
@@ -60,6 +64,8 @@ class Row:
     adjust: tuple[Adjustment, ...] = ()
     note: str | None = None
     baseline: Baseline | None = None
+    quality: Mapping[str, str] = field(default_factory=dict)
+    rounded_from: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
 """Whether a claim's relation holds at every point: a search over whole numbers, and proofs on polynomials."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 import sympy
 
-from headcount.formulas.published.claims import Claim, costs
+from headcount.formulas.published.claims import Claim
+from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.symbols import symbol
 
@@ -97,9 +98,11 @@ def threshold(claim: Claim) -> dict[Relation | None, sympy.Expr]:
     return solved
 
 
-def proved(claim: Claim, relation: Relation) -> bool:
-    """Whether the relation, ``<``, ``<=`` or ``==``, holds at every point: letters written as their least value plus
-    something non-negative leave no negative coefficient, and a positive constant where the relation is strict."""
+def proved(claim: Claim, relation: Relation, bounds: Sequence[Relation] = ()) -> bool:
+    """Whether the relation, ``<``, ``<=`` or ``==``, holds at every point, of those within ``bounds`` where there are
+    any: letters written as their least value plus something non-negative leave no negative coefficient, and a positive
+    constant where the relation is strict."""
+    claim = replace(claim, assume=(*claim.assume, *bounds))
     found = margins(claim, relation)
     if relation.operator == "==":
         return all(difference == 0 for difference in found.values())

@@ -35,6 +35,10 @@ class PublishedTable:
         """The column of a quantity; None where the table prints none."""
         return next((column for column in self.columns if column.quantity == quantity), None)
 
+    def row(self, name: str) -> Row:
+        """The row of this name. KeyError where there is none."""
+        return {row.name: row for row in self.rows}[name]
+
     @property
     def judged(self) -> tuple[Column, ...]:
         """The columns whose rules decide the verdicts."""
@@ -77,8 +81,11 @@ def _table(data: Mapping[str, Any]) -> PublishedTable:
     return PublishedTable(**plain, columns=made, rows=tuple(_row(**row) for row in data["row"]))
 
 
-def _row(*, name, preset, verdict, adjust=(), note=None, baseline=None, **cells) -> Row:
+def _row(
+    *, name, preset, verdict, adjust=(), note=None, baseline=None, quality=None, rounded_from=None, **cells
+) -> Row:
     if baseline:
         fields = {field: value for field, value in baseline.items() if field != "preset"}
         baseline = Baseline(baseline["preset"], fields)
-    return Row(name, preset, verdict, cells, tuple(Adjustment(**terms) for terms in adjust), note, baseline)
+    adjustments = tuple(Adjustment(**terms) for terms in adjust)
+    return Row(name, preset, verdict, cells, adjustments, note, baseline, quality or {}, rounded_from or {})

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.columns import Case, Column, Row
-from headcount.formulas.published.rounding import Printing
+from headcount.formulas.published.rounding import UNITS, Printing
 from headcount.formulas.published.tables import PublishedTable
 
 SEVERITY = ("nothing printed", "reproduced", "explained", "no rule", "unexplained")
@@ -61,9 +62,13 @@ def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradic
     note = f". {row.note}" if row.note else ""
     terms = [(term, column.adjusted(term, case)) for term in row.adjust if term.of == column.quantity]
     adjusted = total + sum(amount for _, amount in terms)
-    if terms and printing.text(adjusted) == printed:
+    # where the cell is a second rounding, the first one is what the sum must print
+    once = row.rounded_from.get(column.quantity, printed)
+    twice = printing.text(Fraction(once[:-1]) * UNITS[once[-1]])
+    if terms and column.printing.like(once).text(adjusted) == once and twice == printed:
         steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
-        return Verdict("explained", None, f"{by_rule}; {shown}{steps} = {adjusted:,} prints {printed}{note}")
+        again = f", which rounded again prints {printed}" if once != printed else ""
+        return Verdict("explained", None, f"{by_rule}; {shown}{steps} = {adjusted:,} prints {once}{again}{note}")
     if contradiction := contradictions.get(row.name):
         return Verdict("no rule", None, f"{by_rule}; {contradiction}{note}")
     return Verdict("unexplained", None, by_rule + column.near_misses(row, table.rows, cases) + note)

@@ -34,8 +34,10 @@ def one_of(choices: tuple[str, ...], **values: str) -> None:
 
 
 def same_width(d_model: int, *layers: "Lettered") -> None:
-    """ConfigError where an attention layer is of another width than its model."""
+    """ConfigError where an attention layer is of another width than its model, or of a grid instead of a sequence."""
     for layer in layers:
+        if "T" in layer.fields_by_letter:
+            raise ConfigError(f"attention {layer.variant} is of a grid of tokens, which only a transnext model has")
         if layer.d_model != d_model:
             raise ConfigError(f"d_model of the attention must be the model's {d_model}, not {layer.d_model}")
 
@@ -58,7 +60,8 @@ class Arm(NamedTuple):
 
     ``target`` is its function below headcount.models, imported only when it runs. ``timed``: whether a benchmark
     takes it unless it is asked for others. ``masks``: whether it takes causal and padding masks, and so decodes.
-    ``form``: the form whose ledger says what it needs, where that is not the configuration's own.
+    ``form``: the form whose ledger says what it needs, where that is not the configuration's own. ``package``: what
+    it cannot run without besides a CUDA device, None for an arm that runs everywhere.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Arm(NamedTuple):
     timed: bool = True
     masks: bool = True
     form: str | None = None
+    package: str | None = None
 
 
 class Form(StrEnum):
@@ -140,6 +144,10 @@ class AttentionConfig(Lettered):
             "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
             "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
         }
+
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Input lengths in the field's letters: T query and S key tokens."""
+        return {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
 
     @property
     def rotary_width(self) -> int:

@@ -22,7 +22,9 @@ def field_types(model: str | None, attention: str) -> dict[str, Any]:
     inner = {f.name: f.type for f in fields(ATTENTIONS[attention])}
     outer = {f.name: f.type for f in fields(MODELS[model]) if f.name not in ("attention", "layers")} if model else {}
     if model and issubclass(MODELS[model], Layered):
-        inner = {name: PER_LAYER if kind in (int, int | None) else kind for name, kind in inner.items()}
+        left_out = MODELS[model].derived_fields
+        kinds = {name: kind for name, kind in inner.items() if name not in left_out}
+        inner = {name: PER_LAYER if kind in (int, int | None) else kind for name, kind in kinds.items()}
     return inner | outer
 
 
@@ -47,26 +49,27 @@ def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     if model is None:
         return _construct(ATTENTIONS[attention], values)
     if issubclass(MODELS[model], Layered):
-        return _construct(MODELS[model], {**values, "layers": _layers(ATTENTIONS[attention], values)})
+        return _construct(MODELS[model], {**values, "layers": _layers(MODELS[model], ATTENTIONS[attention], values)})
     return _construct(MODELS[model], {**values, "attention": _construct(ATTENTIONS[attention], values)})
 
 
-def _layers(cls, values) -> tuple[AttentionConfig, ...]:
-    num_layers = values.get("num_layers", 1)
-    if num_layers < 1:
-        raise ConfigError(f"num_layers must be at least 1, not {num_layers}")
-    listed = {name: value for name, value in values.items() if isinstance(value, tuple)}
+def _layers(model, cls, values) -> tuple[AttentionConfig, ...]:
+    unit, runs = model.runs(values)
+    own = {f.name for f in fields(cls)}
+    listed = {name: value for name, value in values.items() if name in own and isinstance(value, tuple)}
     for name, value in listed.items():
-        if len(value) != num_layers:
-            raise ConfigError(f"{name} takes one whole number or one for each of {num_layers} layers, not {len(value)}")
-    if not listed:
-        return (_construct(cls, values),) * num_layers
+        if len(value) != len(runs):
+            raise ConfigError(f"{name} takes one whole number or one for each of {len(runs)} {unit}s, not {len(value)}")
+    if not listed and not model.derived_fields:
+        return (_construct(cls, values),) * sum(runs)
     layers = []
-    for i in range(num_layers):
+    for i, times in enumerate(runs):
+        derived = {name: value for name, value in model.derived(values, i).items() if name in own}
         try:
-            layers.append(_construct(cls, {**values, **{name: value[i] for name, value in listed.items()}}))
+            one = _construct(cls, {**values, **{name: value[i] for name, value in listed.items()}, **derived})
         except ConfigError as error:
-            raise ConfigError(f"layer {i}: {error}") from None
+            raise ConfigError(f"{unit} {i}: {error}") from None
+        layers += [one] * times
     return tuple(layers)
 
 

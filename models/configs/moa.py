@@ -32,6 +32,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         Arm("dense-all", "kernels.dense_all:dense_all"),
         Arm("grouped", "kernels.grouped:grouped"),
         Arm("loop", "kernels.loop:loop"),
+        Arm("triton", "kernels.triton_moa:run", package="triton"),
     )
 
     d_model: int

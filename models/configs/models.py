@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headcount.models.configs.base import (
     AttentionConfig,
@@ -10,7 +10,6 @@ from headcount.models.configs.base import (
     Input,
     ModelConfig,
     at_least,
-    one_of,
     probability,
     same_width,
     takes_rotary,
@@ -104,60 +103,26 @@ class MaskedLanguageModelConfig(ModelConfig):
         return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvolutionConfig(ModelConfig):
-    """Encoder-decoder with a light or dynamic convolution in place of self-attention (arXiv 1901.10430).
+class Layered(ModelConfig):
+    """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each.
 
-    ``convolution``: ``light`` or ``dynamic``; cross-attention is ``attention``. One kernel size per layer.
+    ``derived_fields`` are fields of an attention that nobody gives.
     """
 
-    variant: ClassVar[str] = "convolution"
-    module: ClassVar[str | None] = None
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "F": "d_ff",
-        "V": "vocab_size",
-        "h_w": "num_weight_heads",
-        "encoder_kernels": "encoder_kernel_sizes",
-        "decoder_kernels": "decoder_kernel_sizes",
-        "dynamic": "dynamic",
-    }
-    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
-
-    attention: AttentionConfig
-    convolution: str
-    d_model: int
-    d_ff: int
-    num_weight_heads: int
-    encoder_kernel_sizes: tuple[int, ...]
-    decoder_kernel_sizes: tuple[int, ...]
-    vocab_size: int
-
-    def __post_init__(self):
-        at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
-        at_least(1, num_weight_heads=self.num_weight_heads)
-        for name in ("encoder_kernel_sizes", "decoder_kernel_sizes"):
-            at_least(1, **{f"the number of {name}": len(getattr(self, name))})
-            at_least(1, **{name: min(getattr(self, name))})
-        if self.d_model % self.num_weight_heads:
-            raise ConfigError(
-                f"num_weight_heads must divide d_model, and {self.num_weight_heads} does not divide {self.d_model}"
-            )
-        same_width(self.d_model, self.attention)
-        one_of(("light", "dynamic"), convolution=self.convolution)
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether kernels are predicted from the tokens."""
-        return self.convolution == "dynamic"
-
-    length_letters = EncoderDecoderConfig.length_letters
-
-
-class Layered(ModelConfig):
-    """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each."""
-
     layers: tuple[AttentionConfig, ...]
+    derived_fields: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+        """What an attention's field may have one value for each of, and how many layers each of these has."""
+        num_layers = values.get("num_layers", 1)
+        at_least(1, num_layers=num_layers)
+        return "layer", (1,) * num_layers
+
+    @classmethod
+    def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, Any]:
+        """The ``derived_fields`` of the attention of run ``i``, which follow from the model's own."""
+        return {}
 
     @property
     def attention(self) -> AttentionConfig:

@@ -32,14 +32,53 @@ class Router(StrEnum):
     QUERY_NORM = "query_norm"
 
 
+class HeadSelection:
+    """Of ``num_heads`` heads the first ``num_shared_heads`` are every token's, and ``top_k`` of the others."""
+
+    num_heads: int
+    num_shared_heads: int
+    top_k: int
+    router: str
+
+    def check_selection(self) -> None:
+        """ConfigError where a token cannot use num_shared_heads and top_k of the others."""
+        at_least(0, num_shared_heads=self.num_shared_heads, top_k=self.top_k)
+        if self.num_shared_heads > self.num_heads:
+            raise ConfigError(
+                f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"
+            )
+        if self.top_k > self.num_routed_heads:
+            raise ConfigError(
+                f"top_k must lie in 0..num_heads - num_shared_heads = 0..{self.num_routed_heads}, not {self.top_k}"
+            )
+        if self.num_shared_heads + self.top_k == 0:
+            raise ConfigError("num_shared_heads and top_k must not both be 0: no token would use any head")
+
+    @property
+    def num_routed_heads(self) -> int:
+        """E = h - s, the heads that tokens choose from."""
+        return self.num_heads - self.num_shared_heads
+
+    @property
+    def num_active_heads(self) -> int:
+        """k = s + r, the heads that each token uses."""
+        return self.num_shared_heads + self.top_k
+
+    @property
+    def steerable(self) -> bool:
+        """Whether heads are chosen by a matrix."""
+        return self.router is Router.LINEAR and self.top_k > 0
+
+
 @dataclass(frozen=True, kw_only=True)
-class MixtureOfHeadAttentionConfig(AttentionConfig):
+class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     """MoH (arXiv 2410.11842): heads 1..s are shared, and ``top_k`` = r of the h - s others are routed per token.
 
     ``gates``: ``released`` (renormalised, times r, s and 2) or ``printed`` (Eq. 5-6). ``router``: ``linear``, or
     the parameter-free ``query_norm`` of the LLaMA3 variant, whose gates are 0 and 1. ``form``:
     ``released`` computes every head and then gates it, as the released code does; ``ideal`` computes nothing of a
-    head for a token that does not use it, but for its keys and values. Both are the same function.
+    head for a token that does not use it, but for its keys and values, and for its queries where their norms route.
+    Both are the same function.
     """
 
     variant: ClassVar[str] = "moh"
@@ -60,7 +99,8 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
         released=(
             Arm("reference", "moh:reference", timed=False),
             Arm("fused", "moh:fused"),
-            Arm("ragged", "kernels.ragged:ragged", masks=False, form=Form.IDEAL),
+            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL),
+            Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
         ),
         ideal=(Arm("reference", "moh_ideal:reference"),),
     )
@@ -81,38 +121,13 @@ class MixtureOfHeadAttentionConfig(AttentionConfig):
 
     def __post_init__(self):
         at_least(1, d_model=self.d_model, num_heads=self.num_heads)
-        at_least(0, num_shared_heads=self.num_shared_heads, top_k=self.top_k)
         at_least(0, balance_loss_weight=self.balance_loss_weight)
         probability(attention_dropout=self.attention_dropout)
         named(self, form=Form, gates=Gates, router=Router)
-        if self.num_shared_heads > self.num_heads:
-            raise ConfigError(
-                f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"
-            )
-        if self.top_k > self.num_routed_heads:
-            raise ConfigError(
-                f"top_k must lie in 0..num_heads - num_shared_heads = 0..{self.num_routed_heads}, not {self.top_k}"
-            )
-        if self.num_shared_heads + self.top_k == 0:
-            raise ConfigError("num_shared_heads and top_k must not both be 0: no token would use any head")
+        self.check_selection()
         if self.router == "query_norm" and self.top_k and self.num_routed_heads < 2:
             raise ConfigError("router query_norm needs num_heads - num_shared_heads of at least 2, not 1")
         derive_heads(self)
-
-    @property
-    def num_routed_heads(self) -> int:
-        """E = h - s, the heads that tokens choose from."""
-        return self.num_heads - self.num_shared_heads
-
-    @property
-    def num_active_heads(self) -> int:
-        """k = s + r, the heads that each token uses."""
-        return self.num_shared_heads + self.top_k
-
-    @property
-    def steerable(self) -> bool:
-        """Whether heads are chosen by a matrix."""
-        return self.router is Router.LINEAR and self.top_k > 0
 
 
 CONFIG = MixtureOfHeadAttentionConfig

@@ -9,19 +9,22 @@ from importlib import import_module
 from typing import Any
 
 from headcount.models.configs.base import AttentionConfig, ModelConfig
+from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.configs.models import (
-    ConvolutionConfig,
     DiffusionTransformerConfig,
     EncoderDecoderConfig,
     LlamaConfig,
     MaskedLanguageModelConfig,
 )
+from headcount.models.configs.transnext import TransNeXtConfig
 
 VARIANTS = (
     "mha",
     "moa",
     "mae",
     "moh",
+    "aggregated",
+    "moh_aggregated",
     "mla",
     "switchhead",
 )
@@ -37,6 +40,7 @@ MODELS: dict[str, type[ModelConfig]] = {
         ConvolutionConfig,
         LlamaConfig,
         DiffusionTransformerConfig,
+        TransNeXtConfig,
     )
 }
 

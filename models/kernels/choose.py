@@ -1,13 +1,16 @@
 """Which arm of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
 
 import functools
+import importlib.util
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
-from headcount.models.configs.base import AttentionConfig, ConfigError
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
 from headcount.models.resolve import arm_function
 
 REFERENCE, AUTO = "reference", "auto"
@@ -47,8 +50,18 @@ class Selectable(nn.Module, ABC):
                 f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
                 f"{query.device}: auto runs {name}",
             )
+        arm = next(arm for arm in self.config.arms if arm.name == name)
+        if missing(arm, query.device):
+            choices = ", ".join(runnable(self.config, query.device))
+            raise ConfigError(f"arm {name} needs {missing(arm, query.device)}; choose from {choices}")
         self.arm_used = name
-        return arm_function(next(arm.target for arm in self.config.arms if arm.name == name))
+        return arm_function(arm.target)
+
+    def offers(self, name: str, query: Tensor) -> bool:
+        """Whether ``auto`` may take arm ``name``: there is one, which runs on CUDA, and queries have 16 bits."""
+        found = [arm for arm in self.config.arms if arm.name == name]
+        fits = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
+        return fits and any(not missing(arm, query.device) for arm in found)
 
 
 def check(layer: Selectable, name: str) -> None:
@@ -57,6 +70,24 @@ def check(layer: Selectable, name: str) -> None:
     if name not in names:
         choices = ", ".join(names)
         raise ConfigError(f"unknown arm {name!r} of {layer.config.variant}; choose from {choices}")
+
+
+def missing(arm: Arm, device: torch.device) -> str | None:
+    """What ``arm`` lacks to run on ``device``; None where it runs. On meta every arm has shapes.
+
+    Triton's interpreter, TRITON_INTERPRET=1, takes tensors on the CPU.
+    """
+    if arm.package is None or device.type == "meta":
+        return None
+    if importlib.util.find_spec(arm.package) is None:
+        return f"the package {arm.package} (pip install 'headcount[gpu]')"
+    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    return None if interpreted or device.type == "cuda" else "a CUDA device"
+
+
+def runnable(config: AttentionConfig, device: torch.device) -> list[str]:
+    """The names of the arms of ``config`` that run on ``device``, the reference first."""
+    return [arm.name for arm in config.arms if not missing(arm, device)]
 
 
 def select_arm(model: nn.Module, name: str) -> None:

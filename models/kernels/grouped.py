@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.segments import collect, make_segments, spread
+from headcount.models.kernels.segments import collect, make_segments, smallest_integer, spread
 
 ALIGNED_BYTES = 16
 
@@ -69,13 +69,15 @@ def _autocast(device_type: str) -> bool:
 def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     segments = make_segments(indices, layer.config.num_experts)
     x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
+    # a cache may hold them in the dtype of the weights
+    key, value = lowered(key), lowered(value)
     bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
         q = spread(x.flatten(0, 1), w_q, bias, segments)
         out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
         y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
-    return _with_output_bias(layer, y.view(query.shape), indices, gates)
+    return with_output_bias(layer, y.view(query.shape), indices, gates)
 
 
 def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
@@ -83,18 +85,26 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
     x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
     q = padded_grouped_mm(SpreadTokens.apply(x.flatten(0, 1), plan), w_q, plan.offsets)
     if layer.q_proj.bias is not None:
-        q = q + lowered(layer.q_proj.bias).index_select(0, plan.experts)
+        q = q + lowered(layer.q_proj.bias).index_select(0, plan.experts.int())
     q = Permute.apply(q, plan.inverse, plan.order)
 
-    out = fused_attend(q.view(*indices.shape, -1), key, value, **core) * gates[..., None]
-
+    out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
+    if torch.is_grad_enabled():
+        # on the narrow side: the gradient of a gate needs what it multiplies
+        out = out * gates[..., None]
     rows = Permute.apply(out.reshape(q.shape), plan.order, plan.inverse)
-    y = CollectTokens.apply(padded_grouped_mm(rows, w_o, plan.offsets), plan)
-    return _with_output_bias(layer, y.view(query.shape), indices, gates)
+    rows = padded_grouped_mm(rows, w_o, plan.offsets)
+    if torch.is_grad_enabled():
+        y = CollectTokens.apply(rows, plan)
+    else:
+        # order, gate and sum in one pass
+        bags = plan.inverse.view(-1, plan.top_k)
+        y = F.embedding_bag(bags, rows, mode="sum", per_sample_weights=gates.view_as(bags).to(rows.dtype))
+    return with_output_bias(layer, y.view(query.shape), indices, gates)
 
 
-def _with_output_bias(layer, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
-    """y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts."""
+def with_output_bias(layer, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
+    """y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
     if layer.out_proj.bias is None:
         return y
     scattered = gates.new_zeros(*gates.shape[:-1], layer.config.num_experts).scatter(-1, indices, gates)
@@ -114,11 +124,11 @@ class Plan(NamedTuple):
 
 def make_plan(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Plan:
     """Sorted row ids, where each row went, their tokens and experts, and where each expert's rows end (int32)."""
-    experts, order = torch.sort(indices.flatten(), stable=True)
+    experts, order = torch.sort(indices.flatten().to(smallest_integer(num_experts)), stable=True)
     positions = torch.arange(order.numel(), device=order.device)
     inverse = torch.empty_like(order).scatter(0, order, positions)
     # the host never learns the sizes, as it would from bincount
-    wanted = torch.arange(num_experts, device=order.device)
+    wanted = torch.arange(num_experts, device=order.device, dtype=experts.dtype)
     offsets = torch.searchsorted(experts, wanted, right=True, out_int32=True)
     top_k = indices.shape[-1]
     return Plan(order, inverse, order // top_k, experts, offsets, top_k)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headcount.models.attention import attend
+from headcount.models.experts import ExpertLinear
+from headcount.models.kernels.grouped import lowered
 from headcount.models.router import Routing
 
 
@@ -37,13 +39,13 @@ def loop(
     """As the reference; rows of gate exactly 0 are left out, as in the released code."""
     dispatch = _dispatch(layer.router(query, query_padding_mask))
     x = query.reshape(-1, query.shape[-1])
-    q = ExpertLoop.apply(x[dispatch.tokens], dispatch.sizes, layer.q_proj.weight, layer.q_proj.bias)
+    q = _experts(layer.q_proj, x[dispatch.tokens], dispatch.sizes)
     q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, dispatch.rows, q)
 
     out = attend(q.view(*query.shape[:2], layer.config.top_k, -1), key, value, **core)
 
     rows = out.reshape(-1, out.shape[-1])[dispatch.rows]
-    y = ExpertLoop.apply(rows, dispatch.sizes, layer.out_proj.weight, layer.out_proj.bias)
+    y = _experts(layer.out_proj, rows, dispatch.sizes)
     y = y * dispatch.gates[:, None]
     return y.new_zeros(x.shape).index_add(0, dispatch.tokens, y).view_as(query)
 
@@ -55,6 +57,12 @@ def _dispatch(routing: Routing) -> Dispatch:
     used = gates.nonzero().squeeze(-1)
     rows = used[experts[used].sort().indices]
     return Dispatch(rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0))
+
+
+def _experts(experts: ExpertLinear, rows: Tensor, sizes: Tensor) -> Tensor:
+    # cast here, where autograd casts the gradients back: the backward runs without autocast
+    bias = None if experts.bias is None else lowered(experts.bias)
+    return ExpertLoop.apply(lowered(rows), sizes, lowered(experts.weight), bias)
 
 
 class ExpertLoop(torch.autograd.Function):

@@ -3,6 +3,7 @@
 Keys and values stay whole: head i's key at a position is read by every query that selected head i.
 """
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -10,9 +11,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headcount.models.attention import hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
-from headcount.models.kernels.segments import Segments, collect, make_segments, spread
+from headcount.models.kernels.choose import say_once
+from headcount.models.kernels.grouped import lowered
+from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
+from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
+from headcount.models.resolve import arm_function
 from headcount.models.rotary import Rotary, rotate
 
 
@@ -30,15 +36,36 @@ def ragged(
 ) -> Float[Tensor, "batch tgt d_model"]:
     """The layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
-    Raises ConfigError for a causal or padded call and for dropout, which it has no form of: choose ``fused``.
+    On meta the rows of the selected heads are gathered, to the same products as on the CPU. Causal on CUDA every head
+    is computed, which is said once: torch packs no rows whose positions have gaps. ConfigError for dropout.
     """
-    if causal or key_padding_mask is not None or dropout:
-        raise ConfigError("ragged takes no causal mask, padding or dropout; choose fused")
-    route = _packed_on_device if x.is_cuda else _packed_by_head
-    return route(layer, x, key, value, query_padding_mask, rotary)
+    if dropout:
+        raise ConfigError("ragged takes no dropout; choose fused")
+    if x.is_cuda and causal and x.shape[1] > 1:
+        say_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
+        masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
+        return arm_function("moh:fused")(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
+    if x.is_cuda:
+        return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
+    hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
+    return (_gathered if x.is_meta else _packed_by_head)(layer, x, key, value, query_padding_mask, rotary, hidden)
 
 
-def _packed_by_head(layer, x, key, value, query_padding_mask, rotary):
+def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
+    """The shapes of rows that are multiplied one by one: sizes of segments are values, which meta does not have."""
+    config, head_dim = layer.config, layer.config.head_dim
+    full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if config.router is Router.QUERY_NORM else None
+    selected, gates = layer.route(x, query_padding_mask, full)
+    if full is None:
+        query = SelectedQueries.forward(layer.q_proj, x, selected, head_dim)
+    else:
+        query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
+    group = config.num_heads // config.num_kv_heads
+    out = attend_selected(rotate(query, rotary), key, value, selected, group, hidden, 0.0)
+    return SelectedOutputs.forward(layer.out_proj, out * gates[..., None], selected)
+
+
+def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
     """Products head by head over the rows that selected it; sizes lie on the host."""
     config, head_dim = layer.config, layer.config.head_dim
     by_norm = config.router is Router.QUERY_NORM
@@ -50,10 +77,12 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary):
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         bias = None if layer.q_proj.bias is None else layer.q_proj.bias.unflatten(0, (-1, head_dim))
-        query = spread(x.flatten(0, 1), by_head, bias, segments).view(*selected.shape, head_dim)
-    out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1])
+        bias = None if bias is None else lowered(bias)
+        query = spread(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments).view(*selected.shape, head_dim)
+    out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
-    y = collect(out, gates.reshape(-1), outputs, x.shape[0] * x.shape[1], segments)
+    out, gates, outputs = (lowered(t) for t in (out, gates.reshape(-1), outputs))
+    y = collect(out, gates, outputs, x.shape[0] * x.shape[1], segments)
     y = y.view(*x.shape[:2], -1)
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias
 
@@ -64,23 +93,28 @@ def _attend_by_head(
     value: Float[Tensor, "batch src kv_heads head_dim"],
     segments: Segments,
     tgt_len: int,
+    hidden: Bool[Tensor, "#batch #tgt src"] | None,
 ) -> Float[Tensor, "rows head_dim"]:
     """Each head's rows against that head's keys, sequence by sequence."""
     group = len(segments.rows) // key.shape[2]
+    visible = None if hidden is None else ~hidden.expand(key.shape[0], tgt_len, -1)
     places, outs = [], []
     for head, rows, tokens in segments.filled():
         sizes = torch.bincount(tokens // tgt_len, minlength=key.shape[0]).tolist()
-        for b, own in enumerate(rows.split(sizes)):
+        for b, (own, at) in enumerate(zip(rows.split(sizes), tokens.split(sizes), strict=True)):
             if own.numel():
                 q = query.index_select(0, own)[None, None]
                 k, v = (t[b, :, head // group][None, None] for t in (key, value))
+                seen = None if visible is None else visible[b].index_select(0, at - b * tgt_len)
                 places.append(own)
-                outs.append(F.scaled_dot_product_attention(q, k, v)[0, 0])
+                outs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)[0, 0])
     # every row belongs to one head, so that the order is a permutation
     return torch.cat(outs)[torch.argsort(torch.cat(places))]
 
 
-def _packed_on_device(layer, x, key, value, query_padding_mask, rotary, varlen: Callable | None = None):
+def _packed_on_device(
+    layer, x, key, value, query_padding_mask, rotary, key_padding_mask=None, varlen: Callable | None = None
+):
     """Attention alone over packed queries, each (sequence, key/value head) a sequence of variable-length attention.
 
     Nothing is read back from the device: the number of rows is N k, and their order comes from one stable sort.
@@ -93,16 +127,26 @@ def _packed_on_device(layer, x, key, value, query_padding_mask, rotary, varlen: 
     batch_size, src_len, num_kv_heads, _ = key.shape
     counts = torch.zeros(batch_size * num_kv_heads, dtype=torch.int32, device=x.device)
     counts = counts.scatter_add(0, sequences, torch.ones_like(sequences, dtype=torch.int32))
-    ends = F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
-    key_ends = torch.arange(counts.numel() + 1, device=x.device, dtype=torch.int32) * src_len
     keys, values = (t.transpose(1, 2).reshape(-1, 1, head_dim) for t in (key, value))
-    rows = query.reshape(-1, 1, head_dim)[order]
+    lengths = torch.full_like(counts, src_len)
+    if key_padding_mask is not None:
+        # hidden keys go behind all others, where no sequence reads
+        hidden = key_padding_mask[:, None].expand(-1, num_kv_heads, -1).flatten(0, 1)
+        lengths = (~hidden).sum(-1, dtype=torch.int32)
+        first = torch.sort(hidden.flatten().to(torch.uint8), stable=True).indices
+        keys, values = keys[first], values[first]
     most = x.shape[1] * min(selected.shape[-1], config.num_heads // num_kv_heads)
-    packed = (varlen or _varlen())(rows, keys, values, ends, key_ends, most, src_len)
+    rows = query.reshape(-1, 1, head_dim)[order]
+    packed = (varlen or _varlen())(rows, keys, values, _ends(counts), _ends(lengths), most, src_len)
     out = torch.empty_like(packed).index_copy(0, order, packed).view(*selected.shape, head_dim)
     heads = out.new_zeros(*selected.shape[:2], config.num_heads, head_dim)
     index = selected[..., None].expand(-1, -1, -1, head_dim)
-    return layer.out_proj(heads.scatter(2, index, out * gates[..., None]).flatten(-2))
+    return layer.out_proj(heads.scatter(2, index, out * gates[..., None].to(out.dtype)).flatten(-2))
+
+
+def _ends(lengths: Int[Tensor, "sequences"]) -> Int[Tensor, "bounds"]:
+    """Where each sequence begins, and where the last one ends."""
+    return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
 
 def _order(
@@ -111,7 +155,9 @@ def _order(
     """For each row the (sequence, key/value head) that it reads, and the rows sorted by it."""
     batch = torch.arange(selected.shape[0], device=selected.device)[:, None, None]
     sequences = (batch * num_kv_heads + selected // group).reshape(-1)
-    return sequences, torch.sort(sequences, stable=True).indices
+    # a sort reads as many bytes as its keys have
+    keys = sequences.to(smallest_integer(selected.shape[0] * num_kv_heads))
+    return sequences, torch.sort(keys, stable=True).indices
 
 
 def _varlen() -> Callable:

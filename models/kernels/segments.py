@@ -27,10 +27,15 @@ class Segments(NamedTuple):
                 yield expert, rows, tokens
 
 
+def smallest_integer(below: int) -> torch.dtype:
+    """The narrowest dtype for numbers from 0 to ``below`` - 1: a sort takes as many passes as its keys have bytes."""
+    return next(kind for kind in (torch.uint8, torch.int16, torch.int32) if below - 1 <= torch.iinfo(kind).max)
+
+
 def make_segments(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Segments:
     """Rows by their expert, in the order of the tokens."""
     experts = indices.flatten()
-    order = torch.sort(experts, stable=True).indices
+    order = torch.sort(experts.to(smallest_integer(num_experts)), stable=True).indices
     sizes = torch.bincount(experts, minlength=num_experts).tolist()
     return Segments(order.split(sizes), (order // indices.shape[-1]).split(sizes))
 

@@ -27,6 +27,11 @@ IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
 DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 LAYERS = dict(num_heads=(3, 3, 3, 5), num_shared_heads=(3, 1, 1, 2), top_k=(0, 2, 2, 2), num_kv_heads=None)
+IMAGES = dict(
+    model="transnext", d_model=(10, 21, 33), num_heads=(2, 3, 11), depths=(2, 1, 2), mlp_ratio=(7, 5, 3),
+    pool_ratio=(5, 2, 1), image_size=80, num_classes=13, position_width=17,
+)  # fmt: skip
+HEADS = dict(attention="moh_aggregated", num_shared_heads=(2, 1, 3), top_k=(0, 1, 5))
 CASES = {
     "translation-mha": (TRANSLATION | MHA, dict(batch_size=3, src_len=17, tgt_len=13)),
     "translation-gqa": (TRANSLATION | GQA, dict(batch_size=3, src_len=17, tgt_len=13)),
@@ -47,6 +52,9 @@ CASES = {
     "dit-moa": (DIT | MOA, dict(batch_size=3)),
     "dit-moh": (DIT | MOH | LAYERS | dict(bias=True), dict(batch_size=3)),
     "dit-moh-ideal": (DIT | MOH | LAYERS | IDEAL | dict(bias=True), dict(batch_size=3)),
+    "images": (IMAGES | dict(attention="aggregated"), dict(batch_size=3)),
+    "images-moh": (IMAGES | HEADS, dict(batch_size=3)),
+    "images-moh-ideal": (IMAGES | HEADS | IDEAL, dict(batch_size=3)),
     "translation-mla-ideal": (TRANSLATION | MLA | IDEAL, dict(batch_size=3, src_len=17, tgt_len=13)),
     "llama-mla": (LLAMA | MLA | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
     "llama-mla-ideal": (LLAMA | MLA | IDEAL | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
@@ -106,6 +114,12 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case):
             # rows of the output projection, and of the queries unless their norms decide
             idle = (layer.num_heads - layer.num_active_heads) * layer.head_dim
             unused += idle * (layer.d_model if layer.router == "query_norm" else 2 * layer.d_model + layer.bias)
+        if layer.variant == "moh_aggregated" and layer.form == "ideal":
+            # rows of both projections, a bias, an embedding and a temperature; U, b and c of a window of 9 tokens
+            of_head = (
+                layer.head_dim * (2 * layer.d_model + 1 + 1) + 1 + bool(layer.num_pooled) * 9 * (layer.head_dim + 2)
+            )
+            unused += (layer.num_heads - layer.num_active_heads) * of_head
     total = sum(parameter.numel() for parameter in model.parameters())
     assert ledger_of(config, lengths).active_params == total - unused
 

@@ -124,3 +124,24 @@ def test_a_rule_that_follows_the_table_does_so_only_where_it_says():
     assert Printing("G", "half-up").like("118.6G") == Printing("G", "half-up")
     assert Printing("G", "half-up", decimals=-1).like("118.6G") == Printing("G", "half-up", decimals=1)
     assert Printing("%", "half-up", multiple=5).text(Fraction(145, 2)) == "75%"
+
+
+@pytest.mark.parametrize("once, status", [("9.05k", "explained"), ("9.04k", "unexplained"), ("9.15k", "unexplained")])
+def test_a_second_rounding_is_explained_by_the_first(once, status):
+    # 7,000 + 2,047 prints 9.05 with two decimals, and that again 9.1
+    form = FORM + ledger(Entry("x", "norm", {"T": 2047}))
+    only = replace(row("a", "9.1k", adjust=(Adjustment(1, "norms"),)), rounded_from={"macs": once})
+    column = Macs(printing=Printing("k", "half-up", decimals=-1), convention="exact")
+    found = judge(replace(table(only), columns=(column,)), {"a": Case(form)})["a"]
+    assert found.status == status
+    if status == "explained":
+        because = "7,000 + 2,047 (norms) = 9,047 prints 9.05k, which rounded again prints 9.1k"
+        assert found.because == f"7,000 prints 7.0k, not 9.1k; {because}"
+
+
+def test_a_second_rounding_must_give_the_printed_number():
+    # 9.05 is what the sum prints, and rounds to 9.1
+    form = FORM + ledger(Entry("x", "norm", {"T": 2047}))
+    only = replace(row("a", "9.2k", adjust=(Adjustment(1, "norms"),)), rounded_from={"macs": "9.05k"})
+    column = Macs(printing=Printing("k", "half-up", decimals=-1), convention="exact")
+    assert judge(replace(table(only), columns=(column,)), {"a": Case(form)})["a"].status == "unexplained"

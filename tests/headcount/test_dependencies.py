@@ -21,10 +21,6 @@ NOT_YET = {
     "pandas": "used by the CSV output to come",
     "jinja2": "used by the HTML output to come",
 }
-UNSEEN = {
-    "triton": "what torch compiles FlexAttention with on a GPU; bench.env stores its version",
-}
-"""Declared, and imported by none of our modules, each with the reason why it is there."""
 
 
 def package(requirement):
@@ -58,7 +54,7 @@ def test_what_the_package_imports_is_declared():
 
 
 def test_what_is_declared_is_imported():
-    assert names_of(AT_RUN_TIME) - imported(*ROOMS) == NOT_YET.keys() | UNSEEN.keys()
+    assert names_of(AT_RUN_TIME) - imported(*ROOMS) == NOT_YET.keys()
 
 
 def test_what_tests_import_is_declared():

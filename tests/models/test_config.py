@@ -9,14 +9,16 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.configs.layer import as_model
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.configs.models import ConvolutionConfig, EncoderDecoderConfig, MaskedLanguageModelConfig
+from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, preset
-from headcount.models.configs.registry import ATTENTIONS
+from headcount.models.configs.registry import ATTENTIONS, MODELS
+from headcount.models.configs.transnext import TransNeXtConfig
 
 MHA = {"attention": "mha", "d_model": 15, "num_heads": 3}
 MOA = {"attention": "moa", "d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}
@@ -136,7 +138,8 @@ def test_masked_lm_refuses_inputs_longer_than_its_positions():
 @pytest.mark.parametrize("name", PRESETS)
 def test_preset_is_valid(name):
     config = preset(name)
-    assert config.attention.d_model == config.d_model
+    widths = config.widths if isinstance(config, TransNeXtConfig) else (config.d_model,)
+    assert config.attention.d_model == widths[0]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,7 @@ LIGHT = PRESETS["lightconv"]
         (MOA | dict(attention="mqa"), f"attention must be one of {', '.join(ATTENTIONS)}, not 'mqa'"),
         (
             MOA | dict(model="gpt"),
-            "model must be one of encoder_decoder, masked_lm, convolution, llama, dit, not 'gpt'",
+            f"model must be one of {', '.join(MODELS)}, not 'gpt'",
         ),
         (MOA | dict(top_k=2.5), "top_k must be a whole number, not 2.5"),
         (MOA | dict(top_k=True), "top_k must be a whole number, not True"),

@@ -27,7 +27,7 @@ LAYERS = {
 CASES = [
     (case, name)
     for case, config in LAYERS.items()
-    for name in (*(arm.name for arm in config.arms if arm.masks), "auto")
+    for name in (*(arm.name for arm in config.arms if arm.masks and not arm.package), "auto")
 ]
 CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 1, 1, 1], "chunks": [5, 1, 4, 3]}
 MODEL = dict(

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from headcount.bench.count import count_macs
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
@@ -21,9 +22,14 @@ CASES = {
 }
 
 
-def layer(case, arm="ragged"):
-    config = make_config(dict(attention="moh", d_model=13, **CASES[case]))
+def layer(case, arm="ragged", **more):
+    config = make_config(dict(attention="moh", d_model=13, **CASES[case], **more))
     return build(config, dtype=torch.float64, arm=arm)
+
+
+def expected_of(case):
+    """The reference; by norm the ideal one, since released alone has gradients through unselected heads."""
+    return layer(case, "reference", **({"form": "ideal"} if "router" in CASES[case] else {}))
 
 
 def features(length, seed):
@@ -53,7 +59,7 @@ def test_packed_heads_equal_every_head_computed(case, cross):
     module = layer(case)
     found = outputs(module, features(T, 1), key)
     assert module.arm_used == "ragged"
-    assert_same(found, outputs(layer(case, "reference"), features(T, 1), key))
+    assert_same(found, outputs(expected_of(case), features(T, 1), key))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -72,7 +78,7 @@ def test_rotary_positions_and_padded_queries(case):
     head_dim = CASES[case]["head_dim"]
     options = {"rotary": rotary_table(T, head_dim, 100.0, dtype=torch.float64), "query_padding_mask": mask}
     found = outputs(layer(case), features(T, 1), **options)
-    assert_same(found, outputs(layer(case, "reference"), features(T, 1), **options))
+    assert_same(found, outputs(expected_of(case), features(T, 1), **options))
     assert not found[0][1, 4:].any()
 
 
@@ -99,7 +105,7 @@ def test_packing_for_a_device_with_variable_length_attention(case, length):
             out.append(F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1))
         return torch.cat(out)
 
-    module, reference = layer(case), layer(case, "reference")
+    module, reference = layer(case), expected_of(case)
     x = features(length, 3)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     found = ragged._packed_on_device(module, x, key, value, None, None, varlen=loop)
@@ -124,12 +130,71 @@ def test_the_packed_rows_of_a_device_are_read_back_nowhere():
     assert not Seen.names & {"_local_scalar_dense", "nonzero", "bincount", "item"}
 
 
-@pytest.mark.parametrize(
-    "options", [{"causal": True}, {"key_padding_mask": torch.zeros(B, T, dtype=torch.bool)}], ids=["causal", "padded"]
-)
-def test_what_packed_heads_have_no_form_of_is_refused(options):
-    with pytest.raises(ConfigError, match="^ragged takes no causal mask, padding or dropout; choose fused$"):
-        layer("h5-s2-r1-g5")(features(T, 1), **options)
+def padding(*lengths):
+    return torch.arange(T) >= torch.tensor(lengths)[:, None]
+
+
+MASKS = {
+    "causal": {"causal": True},
+    "padded": {"key_padding_mask": padding(7, 4, 1), "query_padding_mask": padding(7, 4, 1)},
+    "causal-padded": {"causal": True, "key_padding_mask": padding(7, 4, 1)},
+    "no-visible-key": {"key_padding_mask": padding(7, 0, 1)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_packed_heads_take_masks(case, mask):
+    found = outputs(layer(case), features(T, 1), **MASKS[mask])
+    assert_same(found, outputs(layer(case, "reference"), features(T, 1), **MASKS[mask]))
+
+
+@pytest.mark.parametrize("sizes", [[1] * T, [4, 1, 2]], ids=str)
+@torch.no_grad()
+def test_packed_heads_decode_what_one_pass_gives(sizes):
+    module, x = layer("h6-s2-r1-norm"), features(T, 1)
+    cache = module.make_cache(B, T)
+    pieces = [module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)]
+    expected = layer("h6-s2-r1-norm", "reference")(x, causal=True)
+    torch.testing.assert_close(torch.cat(pieces, 1), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["h5-s2-r1-g5", "h6-s2-r1-norm"])
+def test_packing_for_a_device_leaves_hidden_keys_out(case):
+    def loop(query, key, value, ends, key_ends, most, src_len):
+        out = []
+        for i, size in enumerate(ends.diff().tolist()):
+            q = query[ends[i] : ends[i] + size]
+            k, v = (x[key_ends[i] : key_ends[i + 1]] for x in (key, value))
+            weights = torch.softmax(torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5, -1)
+            out.append(torch.einsum("hts,shd->thd", weights, v))
+        return torch.cat(out)
+
+    module, x = layer(case), features(T, 3)
+    hidden = torch.rand(B, T, generator=torch.Generator().manual_seed(1)) < 0.4
+    hidden[:, 2], hidden[1] = False, torch.arange(T) != 5
+    key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
+    found = ragged._packed_on_device(module, x, key, value, None, None, hidden, varlen=loop)
+    expected = layer(case, "reference")(x, key_padding_mask=hidden)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mask", [{}, {"causal": True}], ids=["all", "causal"])
+def test_packed_heads_are_counted_on_meta_as_on_the_cpu(case, mask):
+    counts = []
+    for device in ("cpu", "meta"):
+        module = build(make_config(dict(attention="moh", d_model=13, **CASES[case])), device=device, arm="ragged")
+        counts.append(count_macs(module, torch.zeros(B, T, 13, device=device), kwargs=mask).macs)
+    ideal = build(make_config(dict(attention="moh", d_model=13, form="ideal", **CASES[case])), device="meta")
+    assert counts == [count_macs(ideal, torch.zeros(B, T, 13, device="meta"), kwargs=mask).macs] * 2
+
+
+def test_dropout_is_refused():
+    config = make_config(dict(attention="moh", d_model=13, attention_dropout=0.1, **CASES["h5-s2-r1-g5"]))
+    module = build(config, arm="ragged").train()
+    with pytest.raises(ConfigError, match="^ragged takes no dropout; choose fused$"):
+        module(features(T, 1).float())
 
 
 def test_a_sparse_layer_has_one_path():

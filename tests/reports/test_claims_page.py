@@ -6,7 +6,7 @@ import pytest
 
 from headcount.bench.table import Row, Section
 from headcount.formulas.published.expressions import relation
-from headcount.reports import claims, printed
+from headcount.reports import claims, equations, own_sizes, printed, tables
 from headcount.reports.facts import Facts
 
 FACTS = Facts(largest_sum=8)
@@ -23,7 +23,10 @@ def test_a_claim_is_judged_by_symbols_search_and_count():
     assert "*Holds only as printed.*" in text
     assert "$d_m = D K$" in text and r"$E \ge K$" in text
     assert "It holds at every point" in text
-    assert r"$D K T \left(2 D K - 2 D - E\right)$" in text
+    assert r"holds where $D K T \left(2 D K - 2 D - E\right) > 0$" in text
+    assert r"MoA costs less where $E < 2 D \left(K - 1\right)$" in text
+    # 2 * 64 * 7 = 896
+    assert "At the paper's own layers MoA costs less up to E = 895; theirs have E = 32." in text
     assert "T=1 K=2 E=2 D=1 d_m=2" in text
     # router 4, two expert projections 8, shared ones 4, core 4; MHA: four projections 16, core 4
     assert "`moa_macs()` is 20 and `mha_macs()` is 20, so the relation fails" in text
@@ -46,8 +49,11 @@ def test_a_claim_that_counts_otherwise_is_an_error():
 def test_a_claim_of_moh_has_a_formula_for_each_case():
     text = judged("no-more-parameters")
     assert "*Fails.*" in text and r"Assuming $h \ge r + s$" in text
-    assert "- As printed and as released, `moh_params() <= mha_params()`: " in text
-    assert r"$- d_{h} h \left(h + 1\right)$ where $s = 1$ and $- d_{h} h \left(h + 2\right)$ where $s > 1$" in text
+    assert "- As printed and as released, `moh_params() <= mha_params()` holds where " in text
+    assert (
+        r"$- d_{h} h \left(h + 1\right) \ge 0$ where $s = 1$ and $- d_{h} h \left(h + 2\right) \ge 0$ where $s > 1$"
+        in text
+    )
     assert "It fails at every point" in text
     # four projections 2 * 2 each; one routed head and two groups of width 2
     assert "`moh_params()` is 22 and `mha_params()` is 16, so the relation fails" in text
@@ -60,8 +66,8 @@ def test_both_forms_of_moh_are_counted_and_the_equality_too():
     assert f"`moh_macs()` is {42 + 12} and `mha_macs()` is 42, so the relation fails" in text
     assert "Written with $r = k - s$" in text
     # where s > 1: (h^2 + 2h - 2T(h - k)) / (2h(h - k))
-    equal = r"$d_h = \frac{- 2 T h + 2 T k + h^{2} + 2 h}{2 h \left(h - k\right)}$ where $s > 1$"
-    assert equal in text and "counted there: `moh_ideal_macs()` is 72 and `mha_macs()` is 72" in text
+    beyond = r"$d_h > \frac{- 2 T h + 2 T k + h^{2} + 2 h}{2 h \left(h - k\right)}$ where $s > 1$"
+    assert beyond in text and "counted there: `moh_ideal_macs()` is 72 and `mha_macs()` is 72" in text
 
 
 def test_the_router_of_moa_is_counted_at_its_threshold():
@@ -77,30 +83,83 @@ def test_what_holds_is_counted_at_the_first_point():
     )
 
 
+SENTENCES = {sentence.name: sentence for sentence in FACTS.claims.all}
+
+
 class MadeUp(Facts):
-    """The two rows of the ratio with these MACs in every account, and one of them printed otherwise."""
+    """One printed cell of Table 1 is another."""
 
-    def __init__(self, macs, printed=None):
-        super().__init__()
-        (ratio,) = self.claims.ratios
-        values = zip((ratio.row, ratio.against), macs, strict=True)
-        self.made = [Row({"row": n, "macs": size, "macs_under_rule": size, "torch": size}) for n, size in values]
-        if printed:
-            table = self.tables[ratio.table]
-            rows = tuple(replace(r, cells={"macs": printed}) if r.name == ratio.row else r for r in table.rows)
-            self.tables = {**self.tables, ratio.table: replace(table, rows=rows)}
-
-    def counted(self, name):
-        return Section(None, self.made)
+    def __init__(self, row, **cells):
+        super().__init__(largest_sum=8)
+        table = self.tables["moa-table1"]
+        rows = tuple(replace(r, cells={**r.cells, **cells}) if r.name == row else r for r in table.rows)
+        self.tables = {**self.tables, "moa-table1": replace(table, rows=rows)}
 
 
-def test_a_changed_number_changes_the_ratio():
-    text = printed.ratios(MadeUp((584, 1000)))
-    assert "is printed 0.584, under the table's rule 0.584, exact 0.584, counted by torch 0.584" in text
-    assert "*Fails*" in text
-    text = printed.ratios(MadeUp((584, 1000), printed="1045M"))
-    assert "is printed 0.500, " in text and "*Fails*" in text
-    assert "*Holds*" in printed.ratios(MadeUp((500, 1000), printed="1045M"))
+def three(name, facts=FACTS):
+    found = own_sizes.verdicts(SENTENCES[name], facts)
+    return found.own, found.everywhere, found.released
+
+
+@pytest.mark.parametrize(
+    "name, own, everywhere, released",
+    [
+        ("fewer-macs", "holds", "holds only as printed", "holds"),
+        # K = E only in Base, whose E D is 2 d_m
+        ("fewer-params", "no layer meets the premise", "holds only as printed, at degenerate sizes alone",
+         "no layer meets the premise"),
+        ("params-without-macs", "holds", "holds only as printed", "fails"),
+        ("no-more-parameters", "holds in 4 of 12", "fails", "fails"),
+        ("inference-efficiency", "holds", "fails", "fails"),
+        ("wider-at-no-cost", "holds in 2 of 4", "fails", "fails"),
+        ("shared-keys-space", "holds", "holds", "holds"),
+        ("half-the-computation", "holds in 1 of 5", "fails at some length for 5 of 5", "holds in 1 of 5"),
+        ("three-settings", "holds", "fails at every length", "fails"),
+        ("comparable-to-mae", None, "fails at some length for 1 of 1", "holds"),
+        ("five-percent-of-the-tokens", "fails", None, None),
+        ("five-percent-of-the-choices", "holds", None, None),
+        ("the-best-coefficients", "holds in 1 of 3", None, None),
+    ],
+)  # fmt: skip
+def test_a_sentence_has_three_verdicts(name, own, everywhere, released):
+    assert three(name) == (own, everywhere, released)
+
+
+def test_the_ratios_of_section_1_follow_the_printed_cells():
+    text = claims.of_rows(SENTENCES["half-the-computation"], FACTS)
+    assert text.startswith('**half-the-computation** (section 1), "surpasses many large models or ')
+    for ratio in ("0.478, holds", "0.584, fails", "0.682, fails", "0.697, fails", "0.819, fails"):
+        assert f" = {ratio}; executed" in text
+    assert "*At its own sizes: holds in 1 of 5.*" in text
+    changed = claims.of_rows(SENTENCES["half-the-computation"], MadeUp("Admin 18L-18L (Liu 2020b)", macs="2440M"))
+    assert "1,220,000,000 / 2,440,000,000 = 0.500, holds" in changed and "holds in 2 of 5" in changed
+
+
+def test_the_lowest_of_the_big_is_passed_by_each_at_some_length():
+    text = claims.of_rows(SENTENCES["lowest-of-the-big"], FACTS)
+    for model, length in (("Admin 18L-18L", "287"), ("LightConv", "637"), ("DynamicConv", "670"),
+                          ("Transformer big", "786"), ("Admin 60L-12L", "2,172")):  # fmt: skip
+        (line,) = (line for line in text.splitlines() if line.startswith(f"- {model},"))
+        assert line.endswith(f"it holds at T = 1; it fails from T = {length} on.")
+
+
+def test_two_sections_print_one_length():
+    assert printed.dearer_from(FACTS, printed.BIG, printed.TRANSFORMER_BIG) == 786
+    assert "costs more than Transformer big from T = 786 on" in printed.savings(FACTS)
+
+
+def test_both_sides_are_shown_at_the_largest_layer_of_the_paper():
+    text = judged("shared-keys-computation")
+    assert "At Big: 16K32E256D (T=10 K=16 E=32 D=256 d_m=512)" in text
+    # 31 times two projections of ten tokens to 256
+    assert f"`moa_own_keys_macs()` is {45_547_520 + 31 * 2 * 10 * 512 * 256:,}" in text
+    assert "It holds at every point" in text
+
+
+def test_a_claim_that_fails_at_degenerate_sizes_alone_says_so():
+    assert "It fails at degenerate sizes alone: with $D > 1$ no coefficient is negative." in judged("fewer-params")
+    without = judged("fewer-params", only_without=())
+    assert "degenerate" not in without
 
 
 def test_the_premise_is_met_by_the_rows_whose_widths_say_so():
@@ -126,8 +185,7 @@ def test_the_unlisted_model_is_in_no_table():
 
 
 def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
-    one, other = (FACTS.ledger(name) for name in (printed.BIG, printed.TRANSFORMER_BIG))
-    length = printed.crossing(one, other)
+    length = printed.dearer_from(FACTS, printed.BIG, printed.TRANSFORMER_BIG)
 
     def macs(t, d_m, f, attention):
         encoder, decoder = attention(t) + 2 * t * d_m * f, 2 * attention(t) + 2 * t * d_m * f
@@ -141,8 +199,8 @@ def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
 
     for t, dearer in ((length, True), (length - 1, False)):
         assert (macs(t, 512, 2048, moa_macs) > macs(t, 1024, 4096, mha_macs)) == dearer
-    with pytest.raises(ValueError, match="^no length up to 9 makes the first model dearer$"):
-        printed.crossing(one, other, longest=9)
+    with pytest.raises(ValueError, match="^no length makes transformer-big dearer than moa-16K32E256D$"):
+        printed.dearer_from(FACTS, printed.TRANSFORMER_BIG, printed.BIG)
 
 
 def test_the_footnote_is_answered_by_the_vocabulary_projection():
@@ -151,3 +209,32 @@ def test_the_footnote_is_answered_by_the_vocabulary_projection():
     assert f"{10 * 1024 * kernels:,}" in text
     assert text.count(f"{10 * 1024 * 32000:,}") == 2
     assert "prints 1750M. All" in text and "without it the row prints 1750M" in text
+
+
+def test_appendix_b_is_the_ratio_of_eq_20_without_the_stray_factor():
+    text = equations.comparison(FACTS)
+    assert r"$\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}$" in text
+    assert r"is $\frac{q}{2} + \frac{q}{2 E}$. The paper's right-hand side has a stray factor K" in text
+
+
+class Closed(Facts):
+    """No row is counted."""
+
+    def counted(self, name):
+        made = [Row({"verdict": verdict.status}) for verdict in self.verdicts(name).values()]
+        return Section(None, made)
+
+
+def test_the_totals_name_all_tables_and_every_row_that_is_unexplained():
+    facts = Closed()
+    text = tables.verdicts(facts)
+    assert all(f"| {name} " in text for name in facts.tables)
+    total = [int(cell) for cell in text.splitlines()[-1].split("|")[2:-1]]
+    assert total[0] == sum(total[1:]) == sum(len(table.rows) for table in facts.tables.values())
+    assert total[4] == 0
+    table = facts.tables["moh-llm"]
+    first = replace(table.rows[0], cells={**table.rows[0].cells, "params": {"params": "1M"}})
+    facts = Closed()
+    facts.tables = {**facts.tables, "moh-llm": replace(table, rows=(first, *table.rows[1:]))}
+    text = tables.verdicts(facts)
+    assert "- moh-llm, LLM-S: " in text and "not 1M" in text

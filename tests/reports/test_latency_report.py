@@ -126,7 +126,24 @@ def test_the_sentence_is_judged_by_the_fastest_arm(stored):
     facts = stored(*CELL)
     text = latency.sentence(facts)
     assert "| grouped   | 0.25 [0.25, 0.25]" in text
-    assert "at most half of `loop`: 1 holds; as fast as MHA: 1 fails." in text
+    assert "at most half of `loop`: 1 holds; as fast as MHA of the same model width: 1 fails; " in text
+
+
+INNER = dict(role="mha-inner", implementation="fused", wall=(1.6, 1.6), arm="mha-8x128", macs=2 * 10**9)
+
+
+def test_both_standard_blocks_stand_beside_their_macs(stored):
+    model = CELL[3] | {"macs": 8 * 10**8}
+    text = latency.sentence(stored(*CELL[:3], model, record(**INNER)))
+    (row,) = (line for line in text.splitlines() if line.startswith("| moa-8K8E128D"))
+    cells = [cell.strip() for cell in row.split("|")[7:-1]]
+    assert cells == ["1.25", "1.25 [1.25, 1.25]", "fails", "0.50", "0.62 [0.62, 0.62]", "holds"]
+    assert "model width: 1 fails; as fast as MHA of the same inner width: 1 holds." in text
+
+
+def test_a_standard_block_that_was_not_timed_is_not_judged(stored):
+    text = latency.sentence(stored(*CELL))
+    assert text.endswith("as fast as MHA of the same inner width: not timed.")
 
 
 @pytest.mark.parametrize(

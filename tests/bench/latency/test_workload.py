@@ -42,6 +42,31 @@ def test_shares_are_those_of_the_figures():
     assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
 
 
+def test_the_model_of_figure_3_gets_the_shares_of_figure_3():
+    tokens = 20_000
+    counts = torch.bincount(workload.selection("paper", tokens, 32, 16).flatten(), minlength=32)
+    percent = [100 * int(count) / (16 * tokens) for count in counts]
+    assert round(percent[0], 2) == max(round(p, 2) for p in percent) == 5.29
+    assert round(percent[-1], 2) == min(round(p, 2) for p in percent) == 0.96
+    expected = [tokens * 16 * share for share in workload.expert_shares("paper", 32)]
+    assert all(abs(int(count) - e) <= 2 for count, e in zip(counts, expected, strict=True))
+
+
+@pytest.mark.parametrize("routing", ["paper", "zipf"])
+@pytest.mark.parametrize("num_experts, top_k", [(2, 1), (5, 3), (11, 7), (11, 10), (32, 16), (7, 7), (1, 1)])
+def test_no_expert_is_selected_twice_or_more_often_than_every_token(routing, num_experts, top_k):
+    shares = workload.expert_shares(routing, num_experts)
+    found = workload.inclusion(shares, top_k)
+    assert sum(found) == pytest.approx(top_k, rel=1e-12)
+    assert all(0 < p <= 1 for p in found)
+    free = [p / share for p, share in zip(found, shares, strict=True) if p < 1]
+    assert not free or max(free) == pytest.approx(min(free), rel=1e-12)
+    chosen = workload.selection(routing, 997, num_experts, top_k)
+    assert all(len(set(row)) == top_k for row in chosen.tolist())
+    counts = torch.bincount(chosen.flatten(), minlength=num_experts)
+    assert all(abs(int(n) - 997 * p) <= 2 for n, p in zip(counts, found, strict=True))
+
+
 @pytest.mark.parametrize("routing", workload.ROUTINGS)
 @pytest.mark.parametrize("k", [1, 3, 11])
 def test_a_steered_layer_selects_what_it_is_told(routing, k):

@@ -135,6 +135,7 @@ WRONG = {
     "nothing": ([], "--checkpoint, --preset, --tokens missing"),
     "example and files": (["--example", "--tokens", "x"], "--tokens cannot go with --example"),
     "save": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--save", "d"], "--save goes with --example"),
+    "record": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--record"], "--record goes with --example"),
     "top": (["--example", "--top", "0"], "--top must be at least 1, not 0"),
     "preset": (["--checkpoint", "x", "--tokens", "x", "--preset", "x"], "unknown preset 'x'"),
     "example": (["--example", "mae"], "invalid choice: 'mae' (choose from"),

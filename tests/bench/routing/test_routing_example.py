@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from headcount.bench import records
 from headcount.bench.routing import example as routing_example
 from headcount.bench.routing import task as routing_task
 from headcount.bench.routing.__main__ import main
@@ -132,3 +133,25 @@ def test_moves_in_words():
     # no fall that the figures do not show
     assert routing_example._moves("it", 2.0001, 2) == "it stays at 2.000"
     assert routing_example.label({"L_b": 0.0}) == "no auxiliary loss"
+
+
+def test_an_example_is_stored_with_what_it_found_and_where(monkeypatch, tmp_path, capsys):
+    train = routing_example.train
+    monkeypatch.setattr(routing_example, "train", lambda name, coefficients, steps: train(name, coefficients, 2))
+    monkeypatch.setattr(records, "writable", lambda: tmp_path)
+    assert main(["--example", "moh", "--record", "--least", "1", "--format", "json"]) == 0
+    printed = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
+    (path,) = tmp_path.glob("*/*.jsonl")
+    ((record,), problems) = records.read(path)
+    assert problems == [] and record["environment"]["command"] == [
+        "bench.routing", "--example", "moh", "--record", "--least", "1", "--format", "json"
+    ]  # fmt: skip
+    assert (record["kind"], record["example"]) == ("routing", "moh")
+    for name in ("runs", "classes", "balance"):
+        assert record[name] == printed[name]
+    for stored, row in zip(record["heads"], printed["heads"], strict=True):
+        assert {key: stored[key] for key in row} == row
+        if not row["shared"]:
+            # each token with its PMI, by the example's own name for it
+            for (token, value), text in zip(stored["top_tokens"], stored["tokens"].split(") "), strict=True):
+                assert text.removesuffix(")") == f"{routing_example.task.token_name(token)} ({value:.1f}"

@@ -1,0 +1,20 @@
+"""Operators of others that tell their own products: an attribute ``contractions`` on ``torch.ops.<library>.<name>``.
+
+It takes the call's arguments, of which only shapes are read, and gives each product as (kind, sizes by letter,
+positions of the operands among the arguments); an empty list says that there is none.
+"""
+
+from headcount.bench.trace.events import Event
+
+
+def declared(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
+    """Kind, sizes and operands of each product of an operation; None where its operator tells nothing."""
+    library, _, name = event.name.partition(".")
+    if not name:
+        return None
+    import torch
+
+    rule = getattr(getattr(getattr(torch.ops, library), name, None), "contractions", None)
+    if rule is None:
+        return None
+    return [(kind, sizes, tuple(event.args[i] for i in at)) for kind, sizes, at in rule(*event.args)]

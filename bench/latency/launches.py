@@ -1,0 +1,86 @@
+"""The launches of the Triton kernels for layers that are timed: recorded on tensors without values."""
+
+import torch
+from torch import Tensor
+
+from headcount.models.configs.make import make_config
+from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
+from headcount.models.configs.presets import preset
+from headcount.models.kernels import triton_launch as kernels
+from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
+from headcount.models.kernels.triton_launch import Launched, recording
+
+MOA = ("moa-8K8E128D", "moa-8K8E256D", "moa-8K32E128D", "moa-16K32E256D", "mlm-moa-8K64E256D")
+"""Presets whose attention is taken."""
+NARROW = {"attention": "moa", "d_model": 512, "num_experts": 8, "top_k": 8, "head_dim": 64}
+"""The narrowest heads of the MoA paper's tables, with every expert selected."""
+_HEADS = {"attention": "moh", "d_model": 2048, "num_heads": 32, "head_dim": 64, "num_shared_heads": 8, "top_k": 8}
+MOH = (
+    _HEADS,
+    {**_HEADS, "d_model": 1152, "num_heads": 16, "head_dim": 72, "num_shared_heads": 9, "top_k": 3},
+    {**_HEADS, "d_model": 4096, "num_kv_heads": 8, "head_dim": 128, "router": "query_norm"},
+)
+"""The shapes of the paper's comparison at half of the heads, of its widest DiT, and of LLaMA3."""
+LENGTHS = ((16, 1024), (16, 16), (16, 1))
+"""(sequences, tokens): many tokens, few, and one of each sequence that is decoded, behind STORED others."""
+STORED = 512
+
+
+def launches() -> list[Launched]:
+    """Every launch of a forward and a backward pass of these layers in bfloat16, in order."""
+    moa = [*(preset(name).attention for name in MOA), make_config(NARROW)]
+    moh = [make_config(values) for values in MOH]
+    with recording() as found:
+        for batch_size, tgt_len in LENGTHS:
+            for config in moa:
+                (_all_experts if config.top_k == config.num_experts else _selected)(config, batch_size, tgt_len)
+            for config in moh:
+                _heads(config, batch_size, tgt_len)
+    return found
+
+
+def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _all_experts(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int) -> None:
+    x = _empty(batch_size * tgt_len, config.d_model)
+    for with_logits in (False, True):
+        kernels.route(x, _empty(config.num_experts, config.d_model), config.top_k, config.renormalise, with_logits)
+    tgt_len = min(tgt_len, MOST_KEYS_OF_MQA)
+    if config.head_dim <= WIDEST_HEAD_OF_MQA:
+        q = _empty(batch_size, tgt_len, config.top_k, config.head_dim)
+        k = _empty(batch_size, STORED if tgt_len == 1 else tgt_len, config.head_dim)
+        gates = _empty(*q.shape[:3], dtype=torch.float32)
+        for causal in (False, True)[:tgt_len]:
+            kernels.mqa(q, k, k, gates, None, causal)
+
+
+def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int) -> None:
+    d_model, top_k, head_dim = config.d_model, config.top_k, config.head_dim
+    x, router = _empty(batch_size * tgt_len, d_model), _empty(config.num_experts, d_model)
+    for with_logits in (False, True):
+        gates, _, order, ends, _ = kernels.route(x, router, top_k, config.renormalise, with_logits)
+    w_q, w_o = _empty(config.num_experts, d_model, head_dim), _empty(config.num_experts, head_dim, d_model)
+    bias = _empty(config.num_experts, head_dim) if config.bias else None
+    rows = kernels.expert(x, w_q, bias, None, order, ends, top_k)
+    kernels.slots(kernels.expert(rows, w_o, None, gates, order, ends, 1), top_k)
+    # the gradients: each product by the transposed matrices, and those of the matrices
+    kernels.expert(x, w_o.transpose(1, 2), None, None, order, ends, top_k)
+    kernels.weight_grad(rows, x, gates, order, ends, False)
+    kernels.expert(rows, w_q.transpose(1, 2), None, None, order, ends, 1)
+    kernels.weight_grad(x, rows, None, order, ends, config.bias)
+
+
+def _heads(config: MixtureOfHeadAttentionConfig, batch_size: int, tgt_len: int) -> None:
+    width, group = config.head_dim, config.num_kv_heads
+    q, k = (_empty(batch_size, tgt_len, heads, width) for heads in (config.num_heads, group))
+    heads = _empty(batch_size, tgt_len, config.num_active_heads, dtype=torch.int32)
+    gates = _empty(*heads.shape)
+    if tgt_len == 1:
+        cache = _empty(batch_size, STORED, group, width)
+        kernels.decode(q[:, 0], cache, cache, heads[:, 0], gates[:, 0], None)
+    else:
+        for causal in (False, True):
+            kernels.ragged(q, k, k, heads, gates, None, causal)

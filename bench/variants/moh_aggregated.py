@@ -1,0 +1,8 @@
+"""Mixture of heads over aggregated attention: of a grid of tokens, so that no length, grid or search has it.
+
+Importable without torch.
+"""
+
+from headcount.bench.variants.variant import Variant
+
+VARIANT = Variant(name="moh_aggregated", label="MoH-ViT")

@@ -1,0 +1,37 @@
+"""Mixture of heads over aggregated attention (MoH-ViT, arXiv 2410.11842): released, and without unselected heads."""
+
+from headcount.formulas import aggregated, moh
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+
+FORMS = ("released", "ideal")
+
+
+def layer(
+    path: str,
+    *,
+    B: Size,
+    d_m: Size,
+    h: Size,
+    s: Size,
+    r: Size,
+    d_h: Size,
+    T: Size,
+    M: Size,
+    N_pos: Size,
+    d_pos: Size,
+    form: str = "released",
+) -> Ledger:
+    """Aggregated attention, the routers of MoH and a gate on each head's output, window and pooled part together.
+
+    ``ideal``: queries, scores, values and output rows of k = s + r heads for each token. Keys and values, pooled ones
+    too, stay: other tokens read them; and so does the bias of positions.
+    """
+    if form not in FORMS:
+        raise ValueError(f"unknown form {form!r}; choose from {', '.join(FORMS)}")
+    heads = {"k": s + r} if form == "ideal" else {"h": h}
+    selected = {"k": s + r, "s": s} if form == "ideal" else {}
+    return ledger(
+        moh.linear_router(at(path, "router"), B=B, T=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h),
+        aggregated.layer(path, B=B, d_m=d_m, h=h, d_h=d_h, T=T, M=M, N_pos=N_pos, d_pos=d_pos, **selected),
+        Entry(path, "elementwise", {"B": B, "T": T, **heads, "d_h": d_h}),
+    )

@@ -1,0 +1,109 @@
+"""Whether a sentence's relations hold at the paper's own sizes, and at which length of the input that changes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import sympy
+
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.published.claims import Claim, Entries, Rows, Sizes
+from headcount.formulas.published.costs import costs
+from headcount.formulas.published.data import DataTable
+from headcount.formulas.published.expressions import Relation
+from headcount.formulas.published.rounding import UNITS
+from headcount.formulas.published.tables import PublishedTable
+
+PRINTED, EXECUTED = "printed", "executed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says: ``form`` PRINTED or EXECUTED, ``values`` of its letters."""
+
+    label: str
+    form: str
+    relations: tuple[Relation, ...]
+    values: Mapping[str, Fraction]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all relations hold there."""
+        return not self.failing
+
+    @property
+    def failing(self) -> list[Relation]:
+        """Those that do not."""
+        return [relation for relation in self.relations if not relation.holds(self.values)]
+
+
+def of_rows(check: Rows, tables: Mapping[str, PublishedTable], ledgers: Mapping[str, Ledger]) -> Iterator[Finding]:
+    """A finding as printed, where all rows print a number, and one as executed; ``ledgers``: by letter."""
+    texts = {
+        letter: tables[table].column(check.of).printed(tables[table].row(name))
+        for letter, (table, name) in check.rows.items()
+    }
+    if all(texts.values()):
+        printed = {letter: Fraction(text[:-1]) * UNITS[text[-1]] for letter, text in texts.items()}
+        yield Finding(check.label, PRINTED, (check.relation,), printed)
+    executed = {letter: Fraction(getattr(form, check.of)) for letter, form in ledgers.items()}
+    yield Finding(check.label, EXECUTED, (check.relation,), executed)
+
+
+def of_sizes(check: Sizes, letters: Mapping[str, int]) -> Finding:
+    """The finding on a preset's sizes."""
+    named = check.relation.left.letters | check.relation.right.letters
+    return Finding(check.label, PRINTED, (check.relation,), {letter: Fraction(letters[letter]) for letter in named})
+
+
+def of_entries(check: Entries, table: DataTable) -> Iterator[Finding]:
+    """A finding for each entry of a data table."""
+    named = {letter for one in check.relations for letter in one.left.letters | one.right.letters}
+    for entry in table.entries:
+        values = {letter: Fraction(entry[letter]) for letter in named}
+        yield Finding(str(entry[table.columns[0].key]), PRINTED, check.relations, values)
+
+
+def turns(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
+    """The lengths T = S, above 1, at which the executed relation begins to hold or to fail; ``forms``: by letter.
+
+    Both sides are polynomials of the length of degree 2. ArithmeticError where they are not.
+    """
+
+    def margin(length: int) -> int:
+        values = _macs_at(forms, length)
+        return check.relation.right.value(values) - check.relation.left.value(values)
+
+    T = sympy.Symbol("T")
+    polynomial = sympy.Poly(sympy.interpolate([(t, margin(t)) for t in (1, 2, 3)], T), T)
+    if polynomial.eval(7) != margin(7):
+        raise ArithmeticError(f"{check.label}: not of degree 2 in the length")
+    near = {int(sympy.floor(root)) + step for root in polynomial.real_roots() for step in (0, 1)} if polynomial else ()
+    return [t for t in sorted(near) if t > 1 and holds_at(check, forms, t) != holds_at(check, forms, t - 1)]
+
+
+def holds_at(check: Rows, forms: Mapping[str, Ledger], length: int) -> bool:
+    """Whether the executed relation holds at a length T = S."""
+    return check.relation.holds(_macs_at(forms, length))
+
+
+def _macs_at(forms: Mapping[str, Ledger], length: int) -> dict[str, int]:
+    return {letter: sum(entry.with_dims(T=length, S=length).macs for entry in form) for letter, form in forms.items()}
+
+
+@dataclass(frozen=True)
+class OwnLayers:
+    """A claim at the paper's own layers: points by the row whose layer it is, of ``layers`` that were looked at."""
+
+    layers: int
+    points: Mapping[str, Mapping[str, int]]
+
+    def holding(self, relation: Relation) -> list[str]:
+        """The rows at whose layers the relation holds."""
+        return [name for name, point in self.points.items() if relation.holds(point, costs())]
+
+
+def own_layers(claim: Claim, layers: Mapping[str, Mapping[str, int]]) -> OwnLayers:
+    """The ``layers``, sizes by row, that meet the claim's premise, as points of it."""
+    points = {name: point for name, letters in layers.items() if (point := claim.admitted(letters))}
+    return OwnLayers(len(layers), points)

@@ -1,0 +1,81 @@
+"""TransNeXt (arXiv 2311.17132): an image through stages of ever fewer and wider tokens."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from headcount.formulas.aggregated import WINDOW
+from headcount.formulas.blocks import layer_norm, linear, residual
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
+from headcount.formulas.transformer import Mixer
+
+NO_STEP = "an image classifier reads its image at once and decodes no tokens"
+
+KERNELS = (7, 3)
+"""Sides of the overlapping patches of the image, and of the grid before each later stage."""
+
+
+def patch_embedding(path: str, *, B: Size, T: Size, C_in: Size, d_m: Size, p: Size) -> Ledger:
+    """A convolution of side p as a linear layer on unfolded patches, and LayerNorm: B T C_in p^2 d_m MACs."""
+    patch = {"C_in": C_in, "p_h": p, "p_w": p}
+    return ledger(
+        linear(at(path, "proj"), {"B": B, "T": T}, patch, {"d_m": d_m}, True),
+        layer_norm(at(path, "norm"), B=B, T=T, d_m=d_m),
+    )
+
+
+def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
+    """(GELU(depth-wise convolution of x W_a) * x W_b) W_2: B T F (3 d_m + w) MACs."""
+    rows, width, inner, window = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"w": WINDOW}
+    return ledger(
+        linear(at(path, "fc1"), rows, width, {"2": 2, **inner}, True),
+        # as products of unfolded windows
+        Entry(at(path, "conv"), "linear", {**rows, **inner, **window}, weight={**inner, **window}),
+        Entry(at(path, "conv"), "elementwise", {**rows, **inner}, weight=inner),
+        Entry(path, "activation", {**rows, **inner}),
+        Entry(path, "elementwise", {**rows, **inner}),
+        linear(at(path, "fc2"), rows, inner, width, True),
+    )
+
+
+def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
+    """x + Attention(Norm(x)), then x + FeedForward(Norm(x))."""
+    rows = {"B": B, "T": T, "d_m": d_m}
+    return ledger(
+        layer_norm(at(path, "self_attn_norm"), **rows),
+        attention(at(path, "self_attn"), B=B),
+        residual(path, **rows),
+        layer_norm(at(path, "feed_forward_norm"), **rows),
+        feed_forward(at(path, "feed_forward"), F=F, **rows),
+        residual(path, **rows),
+    )
+
+
+def model(
+    attention: Sequence[Mixer],
+    *,
+    B: Size,
+    C_in: Size,
+    C: Size,
+    depths: Sequence[int],
+    tokens: Sequence[Size],
+    widths: Sequence[Size],
+    inner_widths: Sequence[Size],
+) -> Ledger:
+    """One block for each of ``attention``, ``depths`` of them in each stage; C classes from the mean of the tokens."""
+    parts = []
+    channels = (C_in, *widths)
+    bounds = pairwise(accumulate(depths, initial=0))
+    for i, ((first, last), T, d_m, F) in enumerate(zip(bounds, tokens, widths, inner_widths, strict=True)):
+        stage, rows = f"stages.{i}", {"B": B, "T": T, "d_m": d_m}
+        patch = KERNELS[min(i, 1)]
+        parts += [
+            patch_embedding(at(stage, "patch_embedding"), C_in=channels[i], p=patch, **rows),
+            stack(
+                at(stage, "blocks"),
+                attention[first:last],
+                lambda path, mixer, rows=rows, F=F: block(path, mixer, F=F, **rows),
+            ),
+            layer_norm(at(stage, "norm"), **rows),
+        ]
+    mean = Entry("", "elementwise", {"B": B, "d_m": widths[-1]})
+    return ledger(*parts, mean, linear("head", {"B": B}, {"d_m": widths[-1]}, {"C": C}, True))

@@ -1,0 +1,206 @@
+"""Aggregated attention (TransNeXt, arXiv 2311.17132): neighbours and pooled keys under one softmax, by cosine.
+
+The window is unfolded, and every product is a ``torch.matmul`` of two operands that both carry the whole batch: the
+spelling that every MAC counter reads in full, on meta too.
+"""
+
+from math import expm1, log, log2
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headcount.models.attention import split_heads
+from headcount.models.configs.aggregated import AggregatedAttentionConfig
+from headcount.models.kernels.choose import REFERENCE, Selectable
+
+WINDOW = 9
+PATCH_OF_POSITIONS = 8
+"""Relative positions are measured in eighths of the grid's side, and halved logarithmically."""
+
+
+class Grid(NamedTuple):
+    """What the place of tokens on a grid says, the same for every layer of its size.
+
+    ``coordinates`` of every relative position; which of them ``pairs`` of a token and a pooled token have; where
+    ``visible`` is 0, a neighbour lies outside, None where there is no window; ``log_keys`` of the keys of each token.
+    """
+
+    coordinates: Float[Tensor, "positions 2"]
+    pairs: Int[Tensor, "tgt keys"]
+    visible: Float[Tensor, "tgt 9"] | None
+    log_keys: Float[Tensor, "tgt"] | float
+
+
+class Keys(NamedTuple):
+    """Keys, of length 1, and values of tokens, by head."""
+
+    key: Float[Tensor, "batch heads src head_dim"]
+    value: Float[Tensor, "batch heads src head_dim"]
+
+
+def reference(
+    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
+) -> Float[Tensor, "batch tgt d_model"]:
+    """Every head, side by side, through the output projection."""
+    return layer.out_proj(every_head(layer, x, grid).flatten(-2))
+
+
+def every_head(
+    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
+) -> Float[Tensor, "batch tgt heads head_dim"]:
+    """The output of every head."""
+    direction = by_head(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
+    query = (direction + layer.query_embedding[:, None]) * layer.scale(grid)[..., None]
+    (keys, pooled), bias = layer.keys_and_values(x), layer.position_bias(grid)
+    if pooled is None:
+        weights = torch.softmax(torch.matmul(query, keys.key.transpose(-2, -1)) + bias, dim=-1)
+        return torch.matmul(weights, keys.value).transpose(1, 2)
+    near = torch.matmul(query[..., None, :], layer.neighbours(keys.key))[..., 0, :] + layer.window_bias[:, None]
+    far = torch.matmul(query, pooled.key.transpose(-2, -1)) + bias
+    near, far = one_softmax(near, far, grid.visible)
+    learned = torch.matmul(direction, layer.window_tokens.expand(x.shape[0], -1, -1, -1))
+    near = near + learned + layer.window_weight[:, None]
+    values = layer.neighbours(keys.value).transpose(-2, -1)
+    return (torch.matmul(near[..., None, :], values)[..., 0, :] + torch.matmul(far, pooled.value)).transpose(1, 2)
+
+
+class AggregatedAttention(Selectable):
+    """Self-attention of the T = side^2 tokens of a grid.
+
+    With q^ and k^ of length 1 and q' = (q^ + e) softplus(tau) log(visible keys), a token scores q' k^ of each of the
+    w = 9 tokens around it, with a learned bias b, and q' k^ of each pooled token, with a bias of their relative
+    position; one softmax over both gives weights a, and H = sum_w (a_w + q^ U_w + c_w) v_w + sum_j a_j v_j. Pooled
+    tokens are the means of blocks of GELU(x W), after LayerNorm, and have keys and values by the same matrices. With
+    ``pool_ratio`` 1 a token scores all T instead, and H = sum_j a_j v_j.
+    """
+
+    def __init__(self, config: AggregatedAttentionConfig, query=nn.Linear, output=nn.Linear) -> None:
+        super().__init__(config)
+        d_model, heads, head_dim = config.d_model, config.num_heads, config.head_dim
+        self.q_proj = query(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.out_proj = output(d_model, d_model)
+        self.position = PositionBias(config.position_width, heads)
+        self.query_embedding = nn.Parameter(torch.empty(heads, head_dim))
+        self.temperature = nn.Parameter(torch.empty(heads))
+        self.initial_std = {"query_embedding": 0.02}
+        self.pool_proj = None
+        if config.num_pooled:
+            self.pool_proj = nn.Linear(d_model, d_model)
+            self.pool_norm = nn.LayerNorm(d_model)
+            self.window_bias = nn.Parameter(torch.empty(heads, WINDOW))
+            self.window_tokens = nn.Parameter(torch.empty(heads, head_dim, WINDOW))
+            self.window_weight = nn.Parameter(torch.empty(heads, WINDOW))
+            self.initial_std |= {"window_bias": 0.0004, "window_tokens": 0.02, "window_weight": 0.0}
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """softplus(tau) = 1 / 0.24."""
+        return {"temperature": torch.full((self.config.num_heads,), log(expm1(1 / 0.24)))}
+
+    def forward(
+        self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer."""
+        return self.chosen(query)(self, query, grid_of(self.config, query) if grid is None else grid)
+
+    def automatic(self, query: Tensor) -> str:
+        """There is one arm."""
+        return REFERENCE
+
+    def describe(self) -> str:
+        """Sizes for the log."""
+        config = self.config
+        return f"{config.variant} d_model={config.d_model} h={config.num_heads} side={config.side}"
+
+    def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
+        """Of the tokens, and of the pooled ones by the same matrices; None where nothing is pooled."""
+        head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
+        if self.pool_proj is not None:
+            x = torch.cat((x, self.pooled(x)), dim=1)
+        key = by_head(F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1))
+        value = by_head(split_heads(self.v_proj(x), head_dim))
+        if self.pool_proj is None:
+            return Keys(key, value), None
+        (key, pooled_key), (value, pooled_value) = (y.tensor_split((num_tokens,), dim=2) for y in (key, value))
+        return Keys(key, value), Keys(pooled_key, pooled_value)
+
+    def pooled(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch pooled d_model"]:
+        """The mean of each block of ``pool_ratio`` x ``pool_ratio`` tokens."""
+        side, ratio = self.config.side, self.config.pool_ratio
+        grid = F.gelu(self.pool_proj(x)).transpose(1, 2).unflatten(2, (side, side))
+        return self.pool_norm(F.adaptive_avg_pool2d(grid, side // ratio).flatten(2).transpose(1, 2).contiguous())
+
+    def neighbours(self, x: Float[Tensor, "batch heads tgt head_dim"]) -> Float[Tensor, "batch heads tgt head_dim 9"]:
+        """The window around every token, row by row; zeros outside the grid."""
+        side = self.config.side
+        grid = x.transpose(2, 3).flatten(1, 2).unflatten(2, (side, side))
+        return F.unfold(grid, 3, padding=1).unflatten(1, (*x.shape[1:4:2], WINDOW)).permute(0, 1, 4, 2, 3)
+
+    def scale(self, grid: Grid) -> Float[Tensor, "heads #tgt"]:
+        """softplus(tau) log(number of keys that a token sees)."""
+        return F.softplus(self.temperature)[:, None] * grid.log_keys
+
+    def position_bias(self, grid: Grid) -> Float[Tensor, "heads tgt keys"]:
+        """The bias of every token and pooled token, of every pair of tokens where nothing is pooled."""
+        return self.position(grid.coordinates)[grid.pairs].permute(2, 0, 1)
+
+
+class PositionBias(nn.Module):
+    """ReLU(p W_1 + b_1) W_2 + b_2: a number for each head from a pair of coordinates."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(2, width)
+        self.fc2 = nn.Linear(width, num_heads)
+
+    def forward(self, positions: Float[Tensor, "positions 2"]) -> Float[Tensor, "positions heads"]:
+        """(N_pos, 2) to (N_pos, h)."""
+        return self.fc2(F.relu(self.fc1(positions)))
+
+
+def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
+    """The grid of a layer, on the device and of the dtype of ``like``."""
+    side = config.side
+    positions, index = coordinates(config, like), pairs(side, config.pool_ratio, like.device)
+    if not config.num_pooled:
+        return Grid(positions, index, None, log(config.num_tokens))
+    visible = F.unfold(like.new_ones(1, 1, side, side), 3, padding=1)[0].t()
+    return Grid(positions, index, visible, torch.log(visible.sum(dim=-1) + config.num_pooled))
+
+
+def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor, "positions 2"]:
+    """sign(d) log2(|d| + 1) / log2 8 of every row and column distance d, in eighths of the grid as pre-trained."""
+    side, ratio = config.side, config.pool_ratio
+    steps = torch.arange(2 * side - ratio, device=like.device, dtype=torch.float32)
+    # from a token to the centre of a block
+    distance = steps - (side - ratio) - (ratio - 1) / 2
+    distance = distance * (PATCH_OF_POSITIONS / ((config.pretrained_side or side) - 1))
+    one = torch.sign(distance) * torch.log2(distance.abs() + 1) / log2(PATCH_OF_POSITIONS)
+    both = torch.stack((one[:, None].expand(-1, one.shape[0]), one[None].expand(one.shape[0], -1)), dim=-1)
+    return both.flatten(0, 1).to(like.dtype)
+
+
+def pairs(side: int, ratio: int, device: torch.device) -> Int[Tensor, "tgt keys"]:
+    """Which of the (2 side - ratio)^2 relative positions a token and a pooled token have."""
+    tokens, blocks = torch.arange(side, device=device), torch.arange(side // ratio, device=device)
+    one = tokens[:, None] - ratio * blocks + (side - ratio)
+    both = one[:, None, :, None] * (2 * side - ratio) + one[None, :, None, :]
+    return both.flatten(2).flatten(0, 1)
+
+
+def by_head(x: Float[Tensor, "batch seq heads head_dim"]) -> Float[Tensor, "batch heads seq head_dim"]:
+    """Heads before tokens."""
+    return x.transpose(1, 2)
+
+
+def one_softmax(
+    near: Float[Tensor, "*rows 9"], far: Float[Tensor, "*rows pooled"], visible: Float[Tensor, "*#rows 9"]
+) -> tuple[Float[Tensor, "*rows 9"], Float[Tensor, "*rows pooled"]]:
+    """Softmax over window and pooled scores together, without the neighbours outside the grid."""
+    near = near.masked_fill(visible == 0, torch.finfo(near.dtype).min)
+    weights = torch.softmax(torch.cat((near, far), dim=-1), dim=-1)
+    return weights[..., :WINDOW], weights[..., WINDOW:]

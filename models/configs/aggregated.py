@@ -1,0 +1,82 @@
+"""Aggregated attention: sizes and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, Input, at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatedAttentionConfig(AttentionConfig):
+    """TransNeXt's attention (arXiv 2311.17132) over a grid of ``side`` x ``side`` tokens.
+
+    A token sees its 3 x 3 window and the means of ``pool_ratio`` x ``pool_ratio`` blocks; all tokens where
+    ``pool_ratio`` is 1. ``position_width`` is the inner width of the network that makes a bias of a relative position;
+    ``pretrained_side`` the side that positions are measured by, the grid's own unless given.
+    """
+
+    variant: ClassVar[str] = "aggregated"
+    module: ClassVar[str | None] = "AggregatedAttention"
+    decodes: ClassVar[bool] = False
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "h": "num_heads",
+        "d_h": "head_dim",
+        "T": "num_tokens",
+        "M": "num_pooled",
+        "N_pos": "num_positions",
+        "d_pos": "position_width",
+    }
+    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
+    arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "aggregated:reference", masks=False),)
+
+    d_model: int
+    num_heads: int
+    side: int
+    pool_ratio: int
+    position_width: int = 512
+    pretrained_side: int | None = None
+
+    def __post_init__(self):
+        at_least(1, d_model=self.d_model, num_heads=self.num_heads, pool_ratio=self.pool_ratio)
+        # positions are measured in parts of side - 1
+        at_least(2, side=self.side, pretrained_side=self.side if self.pretrained_side is None else self.pretrained_side)
+        at_least(1, position_width=self.position_width)
+        if self.d_model % self.num_heads:
+            raise ConfigError(f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}")
+        if self.side % self.pool_ratio:
+            raise ConfigError(
+                f"pool_ratio must divide the side of the grid, and {self.pool_ratio} does not divide {self.side}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """d_h: heads are as wide as the model together."""
+        return self.d_model // self.num_heads
+
+    @property
+    def num_tokens(self) -> int:
+        """T: the grid's tokens."""
+        return self.side**2
+
+    @property
+    def num_pooled(self) -> int:
+        """M: keys that stand for a block of tokens; 0 where nothing is pooled."""
+        return (self.side // self.pool_ratio) ** 2 if self.pool_ratio > 1 else 0
+
+    @property
+    def num_positions(self) -> int:
+        """N_pos: distinct relative positions of a query and a key, pooled where there are such."""
+        return (2 * self.side - self.pool_ratio) ** 2
+
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Input lengths in the field's letters; the number of tokens is the layer's own."""
+        return {"B": lengths["batch_size"]}
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """Tokens (B, T, d_m), row by row of the grid."""
+        return {"query": Input((lengths["batch_size"], self.num_tokens, self.d_model))}
+
+
+CONFIG = AggregatedAttentionConfig

@@ -1,0 +1,65 @@
+"""Encoder-decoders with convolutions in place of self-attention: sizes and validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.base import (
+    AttentionConfig,
+    ConfigError,
+    ModelConfig,
+    at_least,
+    one_of,
+    same_width,
+)
+from headcount.models.configs.models import EncoderDecoderConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionConfig(ModelConfig):
+    """Encoder-decoder with a light or dynamic convolution in place of self-attention (arXiv 1901.10430).
+
+    ``convolution``: ``light`` or ``dynamic``; cross-attention is ``attention``. One kernel size per layer.
+    """
+
+    variant: ClassVar[str] = "convolution"
+    module: ClassVar[str | None] = None
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "F": "d_ff",
+        "V": "vocab_size",
+        "h_w": "num_weight_heads",
+        "encoder_kernels": "encoder_kernel_sizes",
+        "decoder_kernels": "decoder_kernel_sizes",
+        "dynamic": "dynamic",
+    }
+    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
+
+    attention: AttentionConfig
+    convolution: str
+    d_model: int
+    d_ff: int
+    num_weight_heads: int
+    encoder_kernel_sizes: tuple[int, ...]
+    decoder_kernel_sizes: tuple[int, ...]
+    vocab_size: int
+
+    def __post_init__(self):
+        at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
+        at_least(1, num_weight_heads=self.num_weight_heads)
+        for name in ("encoder_kernel_sizes", "decoder_kernel_sizes"):
+            at_least(1, **{f"the number of {name}": len(getattr(self, name))})
+            at_least(1, **{name: min(getattr(self, name))})
+        if self.d_model % self.num_weight_heads:
+            raise ConfigError(
+                f"num_weight_heads must divide d_model, and {self.num_weight_heads} does not divide {self.d_model}"
+            )
+        same_width(self.d_model, self.attention)
+        one_of(("light", "dynamic"), convolution=self.convolution)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether kernels are predicted from the tokens."""
+        return self.convolution == "dynamic"
+
+    length_letters = EncoderDecoderConfig.length_letters

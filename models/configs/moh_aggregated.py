@@ -1,0 +1,45 @@
+"""Mixture of heads over aggregated attention: sizes and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.aggregated import AggregatedAttentionConfig
+from headcount.models.configs.base import Arm, ByForm, at_least, named
+from headcount.models.configs.moh import Form, Gates, HeadSelection, Router
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
+    """MoH-ViT's attention (arXiv 2410.11842): aggregated attention whose heads each token selects, ``num_shared_heads``
+    = s and ``top_k`` = r of the others. ``gates`` and ``form`` as MoH has them."""
+
+    variant: ClassVar[str] = "moh_aggregated"
+    module: ClassVar[str | None] = "MixtureOfHeadAggregatedAttention"
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        **AggregatedAttentionConfig.fields_by_letter,
+        "s": "num_shared_heads",
+        "r": "top_k",
+        "form": "form",
+    }
+    routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
+    arms: ClassVar[tuple[Arm, ...]] = ByForm(
+        released=(Arm("reference", "moh_aggregated:released", masks=False),),
+        ideal=(Arm("reference", "moh_aggregated:ideal", masks=False),),
+    )
+    router: ClassVar[Router] = Router.LINEAR
+
+    num_shared_heads: int
+    top_k: int
+    gates: str = Gates.RELEASED
+    form: str = Form.RELEASED
+    balance_loss_weight: float = 0.01
+
+    def __post_init__(self):
+        super().__post_init__()
+        named(self, form=Form, gates=Gates)
+        at_least(0, balance_loss_weight=self.balance_loss_weight)
+        self.check_selection()
+
+
+CONFIG = MixtureOfHeadAggregatedConfig

@@ -1,0 +1,119 @@
+"""TransNeXt, an image classifier of several stages, around aggregated attention. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar
+
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, at_least
+from headcount.models.configs.models import Layered
+
+CHANNELS = 3
+STRIDES = (4, 2)
+"""Of the first stage and of every later one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransNeXtConfig(Layered):
+    """TransNeXt (arXiv 2311.17132) on square images; attention fields may have a value for each stage.
+
+    ``depths`` are the layers of each stage, ``mlp_ratio`` the widths of its feed-forward blocks as the paper says them,
+    of which two thirds are built. ``pretrained_size`` is the image size that positions are measured by, the model's
+    own unless it was fine-tuned at another.
+    """
+
+    variant: ClassVar[str] = "transnext"
+    module: ClassVar[str | None] = "TransNeXt"
+    decodes: ClassVar[bool] = False
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "C_in": "channels",
+        "C": "num_classes",
+        "depths": "depths",
+        "tokens": "tokens",
+        "widths": "widths",
+        "inner_widths": "inner_widths",
+    }
+    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
+    derived_fields: ClassVar[tuple[str, ...]] = ("side", "pretrained_side")
+    channels: ClassVar[int] = CHANNELS
+
+    layers: tuple[AttentionConfig, ...]
+    depths: tuple[int, ...]
+    mlp_ratio: tuple[int, ...]
+    image_size: int = 224
+    pretrained_size: int | None = None
+    num_classes: int = 1000
+
+    def __post_init__(self):
+        at_least(1, num_classes=self.num_classes, mlp_ratio=min(self.mlp_ratio, default=0))
+        if len(self.mlp_ratio) != len(self.depths):
+            raise ConfigError(f"mlp_ratio takes one for each of {len(self.depths)} stages, not {len(self.mlp_ratio)}")
+        if not hasattr(self.layers[0], "side"):
+            raise ConfigError(
+                f"attention must be aggregated or moh_aggregated in a transnext model, not {self.layers[0].variant!r}"
+            )
+
+    @classmethod
+    def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+        """Stages of ``depths`` layers."""
+        depths = values.get("depths")
+        if not depths:
+            raise ConfigError("depths must have the number of layers of at least one stage")
+        at_least(1, depths=min(depths))
+        return "stage", tuple(depths)
+
+    @classmethod
+    def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, int | None]:
+        """The sides of the grids of stage ``i``. ConfigError for an image that the strides do not divide."""
+        stages = len(values["depths"])
+        own = _side("image_size", values.get("image_size", cls.image_size), stages, i)
+        pretrained = values.get("pretrained_size")
+        return {
+            "side": own,
+            "pretrained_side": None if pretrained is None else _side("pretrained_size", pretrained, stages, i),
+        }
+
+    @property
+    def stages(self) -> tuple[AttentionConfig, ...]:
+        """The attention of each stage."""
+        return tuple(self.layers[last - 1] for last in accumulate(self.depths))
+
+    @property
+    def num_tokens(self) -> int:
+        """T: tokens of the image before any stage makes fewer."""
+        return self.tokens[0]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Tokens of each stage."""
+        return tuple(stage.num_tokens for stage in self.stages)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Model width of each stage."""
+        return tuple(stage.d_model for stage in self.stages)
+
+    @property
+    def inner_widths(self) -> tuple[int, ...]:
+        """Inner width of the gated feed-forward block of each stage."""
+        return tuple(2 * ratio * width // 3 for ratio, width in zip(self.mlp_ratio, self.widths, strict=True))
+
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Input lengths in the field's letters; the number of tokens is the image's."""
+        return {"B": lengths["batch_size"]}
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """Images (B, 3, R, R)."""
+        return {"images": Input((lengths["batch_size"], CHANNELS, self.image_size, self.image_size))}
+
+
+def _side(field: str, size: Any, stages: int, i: int) -> int:
+    """The side of the grid of stage ``i``. ConfigError naming ``field``."""
+    stride = STRIDES[0] * STRIDES[1] ** (stages - 1)
+    if type(size) is not int:
+        raise ConfigError(f"{field} must be a whole number, not {size!r}")
+    if size < 2 * stride or size % stride:
+        raise ConfigError(
+            f"{field} must be a multiple of {stride}, the stride of {stages} stages, from {2 * stride} on, not {size}"
+        )
+    return size // (STRIDES[0] * STRIDES[1] ** i)

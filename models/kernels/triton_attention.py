@@ -1,0 +1,214 @@
+"""Triton kernels of the attention core, with an online softmax in base 2 and float32 sums.
+
+    mqa     the K rows of every token over one key/value head; causal by token; gate in the epilogue
+    ragged  the rows of one (sequence, head), wherever their tokens stand; causal by position; gate in the epilogue
+    decode  one query for each sequence, its selected heads only, the keys split among programs
+    combine the parts of decode put together, times the gate
+
+``scale`` is 1 / (sqrt(d_h) ln 2). A hidden key is True in ``hidden`` (B, S); a row that sees no key yields zeros.
+"""
+
+# run-time type checks would wrap what triton compiles
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def _load_rows(pointers, live, d, D: tl.constexpr, D_PAD: tl.constexpr):
+    """A tile of rows of width D, padded with zeros; without a mask on columns where there is no padding."""
+    if D == D_PAD:
+        return tl.load(pointers, mask=live, other=0.0)
+    else:
+        return tl.load(pointers, mask=live & (d < D), other=0.0)
+
+
+@triton.jit
+@no_type_check
+def _attend_keys(
+    q, k_rows, v_rows, hidden_row, stride_k, stride_v, lower, upper, src_len, position, scale, top, norm, acc,
+    MASKED: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """Keys [lower, upper) added to (top, norm, acc); ``position`` is the last key that a row may see."""
+    d = tl.arange(0, D_PAD)
+    for start in range(lower, upper, BN):
+        s = start + tl.arange(0, BN)
+        k_tile = k_rows + s[None, :].to(tl.int64) * stride_k + d[:, None]
+        k = _load_rows(k_tile, s[None, :] < src_len, d[:, None], D, D_PAD)
+        scores = tl.dot(q, k, input_precision=PRECISION) * scale
+        if MASKED:
+            seen = (s[None, :] < src_len) & (s[None, :] <= position[:, None])
+            if HIDDEN:
+                seen = seen & (tl.load(hidden_row + s, mask=s < src_len, other=1) == 0)[None, :]
+            scores = tl.where(seen, scores, float("-inf"))
+        new = tl.maximum(top, tl.max(scores, 1))
+        safe = tl.where(new == float("-inf"), 0.0, new) if MASKED else new
+        p = tl.exp2(scores - safe[:, None])
+        shrink = tl.exp2(top - safe)
+        norm = norm * shrink + tl.sum(p, 1)
+        v_tile = v_rows + s[:, None].to(tl.int64) * stride_v + d[None, :]
+        v = _load_rows(v_tile, s[:, None] < src_len, d[None, :], D, D_PAD)
+        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+        top = new
+    return top, norm, acc
+
+
+@triton.jit
+@no_type_check
+def _attend(
+    q, k_rows, v_rows, hidden_row, stride_k, stride_v, free, last, src_len, position, scale,
+    HIDDEN: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr,
+):  # fmt: skip
+    """Sums and norms of a tile of rows: every row sees the first ``free`` keys, none sees those from ``last`` on."""
+    top = tl.full((BM,), float("-inf"), tl.float32)
+    norm = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D_PAD), tl.float32)
+    free = 0 if HIDDEN else tl.maximum(tl.minimum(free, src_len), 0) // BN * BN
+    top, norm, acc = _attend_keys(
+        q, k_rows, v_rows, hidden_row, stride_k, stride_v, 0, free, src_len, position, scale, top, norm, acc,
+        False, False, PRECISION, D, D_PAD, BN,
+    )  # fmt: skip
+    top, norm, acc = _attend_keys(
+        q, k_rows, v_rows, hidden_row, stride_k, stride_v, free, last, src_len, position, scale, top, norm, acc,
+        True, HIDDEN, PRECISION, D, D_PAD, BN,
+    )  # fmt: skip
+    return norm, acc
+
+
+@triton.jit
+@no_type_check
+def mqa_kernel(
+    q_ptr, k_ptr, v_ptr, gates_ptr, hidden_ptr, out_ptr, num_rows, src_len, scale,
+    stride_kb, stride_ks, stride_vb, stride_vs,
+    K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, CAUSAL: tl.constexpr, HIDDEN: tl.constexpr,
+    GATED: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Row r of a sequence is slot r % K of token r // K; the tokens are the last ones of the keys."""
+    batch = tl.program_id(1).to(tl.int64)
+    begin = tl.program_id(0) * BM
+    rows = begin + tl.arange(0, BM)
+    live = rows < num_rows
+    d = tl.arange(0, D_PAD)
+    places = (batch * num_rows + rows[:, None]) * D + d[None, :]
+    q = _load_rows(q_ptr + places, live[:, None], d[None, :], D, D_PAD)
+    if CAUSAL:
+        shift = src_len - num_rows // K
+        position = rows // K + shift
+        free, last = begin // K + shift + 1, tl.minimum((begin + BM - 1) // K + shift + 1, src_len)
+    else:
+        position = tl.zeros((BM,), tl.int32) + src_len
+        free, last = src_len, src_len
+    norm, acc = _attend(
+        q, k_ptr + batch * stride_kb, v_ptr + batch * stride_vb, hidden_ptr + batch * src_len, stride_ks, stride_vs,
+        free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
+    )  # fmt: skip
+    factor = 1.0 / tl.where(norm == 0.0, 1.0, norm)
+    if GATED:
+        factor *= tl.load(gates_ptr + batch * num_rows + rows, mask=live, other=0.0).to(tl.float32)
+    out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + places, out, mask=live[:, None] & (d[None, :] < D))
+
+
+@triton.jit
+@no_type_check
+def ragged_kernel(
+    q_ptr, k_ptr, v_ptr, gates_ptr, hidden_ptr, out_ptr, order_ptr, ends_ptr, tgt_len, src_len, scale,
+    stride_kb, stride_ks, stride_vb, stride_vs,
+    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
+    CAUSAL: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """out[token, head] for the tokens that selected it; ``order`` and ``ends`` by (sequence, head), tokens in order."""
+    segment = tl.program_id(1)
+    batch, head = (segment // H).to(tl.int64), segment % H
+    begin = tl.load(ends_ptr + segment - 1, mask=segment > 0, other=0)
+    # the last tiles of a causal sequence are the longest: they start first
+    first = tl.load(ends_ptr + segment) - (tl.program_id(0) + 1) * BM
+    if first + BM <= begin:
+        return
+    rows = first + tl.arange(0, BM)
+    live = rows >= begin
+    ids = tl.load(order_ptr + rows, mask=live, other=0)
+    tokens = ids // K
+    d = tl.arange(0, D_PAD)
+    places = (tokens.to(tl.int64)[:, None] * H + head) * D + d[None, :]
+    q = _load_rows(q_ptr + places, live[:, None], d[None, :], D, D_PAD)
+    if CAUSAL:
+        position = (tokens - batch * tgt_len).to(tl.int32) + (src_len - tgt_len)
+        free = tl.min(tl.where(live, position, src_len), 0) + 1
+        last = tl.minimum(tl.max(tl.where(live, position, 0), 0) + 1, src_len)
+    else:
+        position = tl.zeros((BM,), tl.int32) + src_len
+        free, last = src_len, src_len
+    own = (head // GROUP) * D
+    norm, acc = _attend(
+        q, k_ptr + batch * stride_kb + own, v_ptr + batch * stride_vb + own, hidden_ptr + batch * src_len,
+        stride_ks, stride_vs, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
+    )  # fmt: skip
+    factor = tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32) / tl.where(norm == 0.0, 1.0, norm)
+    out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + places, out, mask=live[:, None] & (d[None, :] < D))
+
+
+@triton.jit
+@no_type_check
+def decode_kernel(
+    q_ptr, k_ptr, v_ptr, heads_ptr, hidden_ptr, part_ptr, top_ptr, norm_ptr, src_len, split_len, scale,
+    stride_kb, stride_ks, stride_vb, stride_vs,
+    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
+    SPLITS: tl.constexpr, HIDDEN: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Part ``split`` of the keys of one (sequence, slot): an unscaled sum (D), its top and its norm."""
+    split, slot, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    head = tl.load(heads_ptr + batch * K + slot)
+    d = tl.arange(0, D_PAD)
+    q = tl.load(q_ptr + (batch * H + head) * D + d, mask=d < D, other=0.0).to(tl.float32) * scale
+    own = (head // GROUP) * D
+    top, norm = tl.full((), float("-inf"), tl.float32), tl.zeros((), tl.float32)
+    acc = tl.zeros((D_PAD,), tl.float32)
+    end = tl.minimum((split + 1) * split_len, src_len)
+    for start in range(split * split_len, end, BN):
+        s = start + tl.arange(0, BN)
+        seen = s < end
+        k_tile = k_ptr + batch * stride_kb + own + s[:, None].to(tl.int64) * stride_ks + d[None, :]
+        k = _load_rows(k_tile, seen[:, None], d[None, :], D, D_PAD)
+        v_tile = v_ptr + batch * stride_vb + own + s[:, None].to(tl.int64) * stride_vs + d[None, :]
+        v = _load_rows(v_tile, seen[:, None], d[None, :], D, D_PAD)
+        if HIDDEN:
+            seen = seen & (tl.load(hidden_ptr + batch * src_len + s, mask=seen, other=1) == 0)
+        scores = tl.where(seen, tl.sum(k.to(tl.float32) * q[None, :], 1), float("-inf"))
+        new = tl.maximum(top, tl.max(scores, 0))
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        p = tl.exp2(scores - safe)
+        shrink = tl.exp2(top - safe)
+        acc = acc * shrink + tl.sum(v.to(tl.float32) * p[:, None], 0)
+        norm = norm * shrink + tl.sum(p, 0)
+        top = new
+    place = (batch * K + slot) * SPLITS + split
+    tl.store(part_ptr + place * D + d, acc, mask=d < D)
+    tl.store(top_ptr + place, top)
+    tl.store(norm_ptr + place, norm)
+
+
+@triton.jit
+@no_type_check
+def combine_kernel(
+    part_ptr, top_ptr, norm_ptr, heads_ptr, gates_ptr, out_ptr,
+    H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """out[sequence, head] = gate times the parts' sums over the parts' norms, at a common top."""
+    slot, batch = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = batch * K + slot
+    d, splits = tl.arange(0, D_PAD), tl.arange(0, SPLITS)
+    top = tl.load(top_ptr + row * SPLITS + splits)
+    highest = tl.max(top, 0)
+    share = tl.exp2(top - tl.where(highest == float("-inf"), 0.0, highest))
+    norm = tl.sum(tl.load(norm_ptr + row * SPLITS + splits) * share, 0)
+    parts = part_ptr + (row * SPLITS + splits[:, None]) * D + d[None, :]
+    acc = tl.sum(tl.load(parts, mask=d[None, :] < D, other=0.0) * share[:, None], 0)
+    factor = tl.load(gates_ptr + row).to(tl.float32) / tl.where(norm == 0.0, 1.0, norm)
+    head = tl.load(heads_ptr + row)
+    tl.store(out_ptr + (batch * H + head) * D + d, (acc * factor).to(out_ptr.dtype.element_ty), mask=d < D)

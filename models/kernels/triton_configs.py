@@ -1,0 +1,89 @@
+"""Block sizes of the Triton kernels by the sizes of a call: committed, so that nothing is tuned while it is timed.
+
+Importable without triton and torch. The first row of a kernel whose sizes a call reaches is taken.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Launch(NamedTuple):
+    """Block sizes by the letter that the kernel gives them, warps of a block, stages of its pipeline."""
+
+    blocks: Mapping[str, int]
+    num_warps: int
+    num_stages: int
+
+
+class Row(NamedTuple):
+    """``launch`` for calls whose sizes are all at least those of ``least``."""
+
+    least: Mapping[str, int]
+    launch: Launch
+
+
+# E experts (or heads), K of them for a token, N tokens; rows: expected rows of an expert, or of a head in a sequence;
+# i, o: width of what is multiplied and of the product; D: width of a head, as the kernel pads it
+TABLE: Mapping[str, tuple[Row, ...]] = {
+    "route": (
+        Row({"E": 33}, Launch({"BM": 32, "BD": 64}, 4, 3)),
+        Row({"E": 17, "N": 8192}, Launch({"BM": 64, "BD": 128}, 4, 3)),
+        Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
+    ),
+    "rank": (Row({}, Launch({"BM": 64}, 4, 1)),),
+    "place": (Row({}, Launch({"BB": 64}, 4, 1)),),
+    "expert": (
+        Row({"rows": 512, "o": 256, "i": 512}, Launch({"BM": 128, "BN": 256, "BK": 64}, 8, 3)),
+        Row({"rows": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
+        Row({"rows": 32}, Launch({"BM": 64, "BN": 128, "BK": 64}, 4, 4)),
+        Row({}, Launch({"BM": 16, "BN": 128, "BK": 64}, 4, 4)),
+    ),
+    "slots": (Row({}, Launch({"BM": 4, "BN": 512}, 4, 1)),),
+    "weight_grad": (Row({}, Launch({"BI": 128, "BO": 128, "BR": 64}, 8, 3)),),
+    "mqa": (
+        Row({"D": 256}, Launch({"BM": 128, "BN": 32}, 8, 3)),
+        Row({"D": 128}, Launch({"BM": 128, "BN": 128}, 8, 2)),
+        Row({}, Launch({"BM": 128, "BN": 64}, 4, 3)),
+    ),
+    "ragged": (
+        Row({"rows": 256}, Launch({"BM": 128, "BN": 64}, 8, 3)),
+        Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
+        Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
+    ),
+    "decode": (Row({}, Launch({"BN": 64}, 4, 2)),),
+    "combine": (Row({}, Launch({}, 4, 1)),),
+}
+
+# in the interpreter a program costs the same whatever it computes, and a matrix product has no side below 16
+INTERPRETED: Mapping[str, Launch] = {
+    "route": Launch({"BM": 16, "BD": 32}, 1, 1),
+    "rank": Launch({"BM": 16}, 1, 1),
+    "place": Launch({"BB": 4}, 1, 1),
+    "expert": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
+    "slots": Launch({"BM": 4, "BN": 16}, 1, 1),
+    "weight_grad": Launch({"BI": 16, "BO": 16, "BR": 16}, 1, 1),
+    "mqa": Launch({"BM": 16, "BN": 16}, 1, 1),
+    "ragged": Launch({"BM": 16, "BN": 16}, 1, 1),
+    "decode": Launch({"BN": 16}, 1, 1),
+    "combine": Launch({}, 1, 1),
+}
+
+# keys up to which the gate in the epilogue is thought to be worth a slower core; not measured here
+MOST_KEYS_OF_MQA = 512
+# widest heads whose rows fit the registers
+WIDEST_HEAD_OF_MQA, WIDEST_HEAD_OF_RAGGED = 256, 128
+# programs that decoding keeps busy, and fewest keys of a part
+DECODE_PROGRAMS, FEWEST_KEYS = 264, 128
+
+
+def launch_for(kernel: str, **sizes: int) -> Launch:
+    """The launch of ``kernel`` for a call of these sizes. KeyError where one that its table asks for is missing."""
+    return next(row.launch for row in TABLE[kernel] if all(sizes[name] >= least for name, least in row.least.items()))
+
+
+def splits_of_keys(rows: int, src_len: int) -> int:
+    """How many parts, a power of two, the keys of each of ``rows`` decoding rows are split in."""
+    splits = 1
+    while rows * splits < DECODE_PROGRAMS and src_len // (2 * splits) >= FEWEST_KEYS and splits < 64:
+        splits *= 2
+    return splits

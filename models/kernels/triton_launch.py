@@ -1,0 +1,231 @@
+"""From tensors to launches of the Triton kernels: grids and block sizes follow from shapes alone.
+
+No value is read on the host, so that every launch can be captured in a CUDA graph. Imports triton.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from headcount.models.kernels import triton_attention, triton_rows
+from headcount.models.kernels.triton_configs import INTERPRETED, Launch, launch_for, splits_of_keys
+
+
+class Launched(NamedTuple):
+    """A launch that was recorded instead of started."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    constants: Mapping[str, Any]
+    launch: Launch
+
+
+_recorded: ContextVar[list[Launched] | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[Launched]]:
+    """Launches are put into a list and not started: their tensors may be on meta."""
+    found: list[Launched] = []
+    token = _recorded.set(found)
+    try:
+        yield found
+    finally:
+        _recorded.reset(token)
+
+
+def route(x: Tensor, w: Tensor, top_k: int, renormalise: bool, with_logits: bool) -> tuple[Tensor, ...]:
+    """Gates (N, K), experts (N, K), order (N*K), ends (E), logits (N, E or 0) of tokens (N, d) and W_g (E, d)."""
+    (num_tokens, d_model), num_experts = x.shape, w.shape[0]
+    chosen = _configured("route", E=num_experts, N=num_tokens)
+    num_blocks = triton.cdiv(num_tokens, chosen.blocks["BM"])
+    selects = top_k < num_experts
+    gates = x.new_empty(num_tokens, top_k, dtype=torch.float32)
+    experts, ranks = (x.new_empty(num_tokens, top_k if selects else 0, dtype=torch.int32) for _ in range(2))
+    counts = x.new_empty(num_blocks, num_experts if selects else 0, dtype=torch.int32)
+    logits = x.new_empty(num_tokens, num_experts if with_logits else 0, dtype=torch.float32)
+    _start(
+        triton_rows.route_kernel, (num_blocks,), chosen,
+        x, w, gates, experts, ranks, counts, logits, num_tokens, d_model, x.stride(0),
+        E=num_experts, E_PAD=_padded(num_experts), K=top_k, K_PAD=_padded(top_k, 1), RENORMALISE=renormalise,
+        WITH_LOGITS=with_logits, PRECISION=_precision(x),
+    )  # fmt: skip
+    if not selects:
+        return gates, experts, x.new_empty(0, dtype=torch.int32), x.new_empty(0, dtype=torch.int32), logits
+    return gates, experts, *_place(experts, ranks, counts, chosen.blocks["BM"], 1), logits
+
+
+def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+    """Rows (groups * n * K) by group and expert, and where each ends, from experts (groups, n, K), int32."""
+    groups, group_len, top_k = experts.shape
+    chosen = _configured("rank")
+    per_group = triton.cdiv(group_len, chosen.blocks["BM"])
+    ranks = torch.empty_like(experts)
+    counts = experts.new_empty(groups * per_group, num_experts)
+    _start(
+        triton_rows.rank_kernel, (groups * per_group,), chosen, experts, ranks, counts, group_len, per_group,
+        E=num_experts, E_PAD=_padded(num_experts), K=top_k, K_PAD=_padded(top_k, 1),
+    )  # fmt: skip
+    return _place(experts, ranks, counts, chosen.blocks["BM"], groups)
+
+
+def _place(experts: Tensor, ranks: Tensor, counts: Tensor, block: int, groups: int) -> tuple[Tensor, Tensor]:
+    num_blocks, num_experts = counts.shape
+    top_k = experts.shape[-1]
+    order, ends = experts.new_empty(experts.numel()), experts.new_empty(groups * num_experts)
+    _start(
+        triton_rows.place_kernel, (num_blocks,), _configured("place"), experts, ranks, counts, order, ends,
+        num_blocks, experts.numel() // top_k // groups, num_blocks // groups,
+        E=num_experts, E_PAD=_padded(num_experts), K=top_k, BM=block,
+    )  # fmt: skip
+    return order, ends
+
+
+def expert(
+    a: Tensor, w: Tensor, bias: Tensor | None, gates: Tensor | None, order: Tensor, ends: Tensor, rows_per_a: int
+) -> Tensor:
+    """Rows (N*K, out) of ``a`` (N*K / rows_per_a, in), each through its expert's matrix of ``w`` (E, in, out)."""
+    num_experts, in_features, out_features = w.shape
+    a, rows = a.contiguous(), order.numel()
+    chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=out_features)
+    c = a.new_empty(rows, out_features)
+    tiles = min(rows, triton.cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
+    _start(
+        triton_rows.expert_kernel, (triton.cdiv(out_features, chosen.blocks["BN"]), tiles), chosen,
+        a, w, c if bias is None else bias, c if gates is None else gates, c, order, ends, in_features, out_features,
+        a.stride(0), *w.stride(), E=num_experts, E_PAD=_padded(num_experts), ROWS_PER_A=rows_per_a,
+        BIASED=bias is not None, GATED=gates is not None, PRECISION=_precision(a),
+    )  # fmt: skip
+    return c
+
+
+def slots(rows: Tensor, top_k: int) -> Tensor:
+    """(N*K, width) to (N, width)."""
+    num_tokens, width = rows.shape[0] // top_k, rows.shape[1]
+    chosen = _configured("slots")
+    out = rows.new_empty(num_tokens, width)
+    grid = (triton.cdiv(num_tokens, chosen.blocks["BM"]), triton.cdiv(width, chosen.blocks["BN"]))
+    _start(triton_rows.slots_kernel, grid, chosen, rows, out, num_tokens, width, K=top_k)
+    return out
+
+
+def weight_grad(
+    a: Tensor, g: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, biased: bool
+) -> tuple[Tensor, Tensor]:
+    """dW (E, in, out) and db (E, out or 0) from ``a`` and ``g``, one row for each row or for each token."""
+    (a_rows, in_features), (g_rows, out_features) = a.shape, g.shape
+    a, g, num_experts, rows = a.contiguous(), g.contiguous(), ends.numel(), order.numel()
+    chosen = _configured("weight_grad")
+    dw = a.new_empty(num_experts, in_features, out_features)
+    db = a.new_empty(num_experts, out_features if biased else 0)
+    grid = (triton.cdiv(in_features, chosen.blocks["BI"]), triton.cdiv(out_features, chosen.blocks["BO"]), num_experts)
+    _start(
+        triton_rows.weight_grad_kernel, grid, chosen,
+        a, g, dw if gates is None else gates, dw, db, order, ends, in_features, out_features, a.stride(0), g.stride(0),
+        ROWS_PER_A=rows // a_rows, ROWS_PER_G=rows // g_rows, BIASED=biased, GATED=gates is not None,
+        PRECISION=_precision(a),
+    )  # fmt: skip
+    return dw, db
+
+
+def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
+    """Attention of (B, T, K, D) over (B, S, D), times gates (B, T, K)."""
+    batch_size, tgt_len, top_k, head_dim = q.shape
+    q, k, v = q.contiguous(), _rows_together(k), _rows_together(v)
+    out = torch.empty_like(q)
+    width = _padded(head_dim)
+    chosen = _configured("mqa", D=width)
+    _start(
+        triton_attention.mqa_kernel, (triton.cdiv(tgt_len * top_k, chosen.blocks["BM"]), batch_size), chosen,
+        q, k, v, q if gates is None else gates.contiguous(), _bytes(hidden, q), out, tgt_len * top_k, k.shape[1],
+        _scale(head_dim), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+        K=top_k, D=head_dim, D_PAD=width, CAUSAL=causal, HIDDEN=hidden is not None, GATED=gates is not None,
+        PRECISION=_precision(q),
+    )  # fmt: skip
+    return out
+
+
+def ragged(
+    q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None, causal: bool
+) -> Tensor:
+    """Attention of (B, T, h, D) over (B, S, g, D) by heads (B, T, k) times gates (B, T, k); zeros elsewhere."""
+    batch_size, tgt_len, num_heads, head_dim = q.shape
+    q, k, v = q.contiguous(), _rows_together(k), _rows_together(v)
+    order, ends = plan(heads, num_heads)
+    out = torch.zeros_like(q)
+    width = _padded(head_dim)
+    chosen = _configured("ragged", D=width, rows=tgt_len * heads.shape[-1] // num_heads)
+    _start(
+        triton_attention.ragged_kernel, (triton.cdiv(tgt_len, chosen.blocks["BM"]), batch_size * num_heads), chosen,
+        q, k, v, gates.contiguous(), _bytes(hidden, q), out, order, ends, tgt_len, k.shape[1], _scale(head_dim),
+        k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+        H=num_heads, GROUP=num_heads // k.shape[2], K=heads.shape[-1], D=head_dim, D_PAD=width, CAUSAL=causal,
+        HIDDEN=hidden is not None, PRECISION=_precision(q),
+    )  # fmt: skip
+    return out
+
+
+def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
+    """One query (B, h, D) for each sequence over (B, S, g, D), by heads (B, k) times gates (B, k); zeros elsewhere."""
+    (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
+    q, k, v, top_k = q.contiguous(), _rows_together(k), _rows_together(v), heads.shape[-1]
+    splits = splits_of_keys(batch_size * top_k, src_len)
+    part = q.new_empty(batch_size, top_k, splits, head_dim, dtype=torch.float32)
+    top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
+    out = torch.zeros_like(q)
+    width = _padded(head_dim)
+    sizes = dict(H=num_heads, K=top_k, D=head_dim, D_PAD=width, SPLITS=splits)
+    _start(
+        triton_attention.decode_kernel, (splits, top_k, batch_size), _configured("decode"),
+        q, k, v, heads, _bytes(hidden, q), part, top, norm, src_len, triton.cdiv(src_len, splits), _scale(head_dim),
+        k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+        GROUP=num_heads // num_kv_heads, HIDDEN=hidden is not None, **sizes,
+    )  # fmt: skip
+    _start(
+        triton_attention.combine_kernel, (top_k, batch_size), _configured("combine"),
+        part, top, norm, heads, gates.contiguous(), out, **sizes,
+    )  # fmt: skip
+    return out
+
+
+def _start(kernel: Any, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **constants: Any) -> None:
+    constants = {**constants, **chosen.blocks}
+    recorded = _recorded.get()
+    if recorded is None:
+        kernel[grid](*arguments, **constants, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
+    else:
+        recorded.append(Launched(kernel, arguments, constants, chosen))
+
+
+def _configured(kernel: str, **sizes: int) -> Launch:
+    return INTERPRETED[kernel] if triton.knobs.runtime.interpret else launch_for(kernel, **sizes)
+
+
+def _padded(size: int, least: int = 16) -> int:
+    return max(least, triton.next_power_of_2(size))
+
+
+def _precision(x: Tensor) -> str:
+    """float32 is multiplied as float32; a word that 16 bits do not need."""
+    return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
+def _scale(head_dim: int) -> float:
+    return 1 / (math.sqrt(head_dim) * math.log(2))
+
+
+def _rows_together(x: Tensor) -> Tensor:
+    """Keys or values whose heads lie side by side in a position; a slice of a cache is such."""
+    inner = x.shape[2:]
+    packed = all(n == 1 or x.stride(2 + i) == math.prod(inner[i + 1 :]) for i, n in enumerate(inner))
+    return x if packed else x.contiguous()
+
+
+def _bytes(hidden: Tensor | None, instead: Tensor) -> Tensor:
+    return instead if hidden is None else hidden.contiguous().view(torch.uint8)

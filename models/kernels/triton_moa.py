@@ -1,0 +1,103 @@
+"""MoA by Triton kernels: rows ordered without a sort, multiplied where they lie, gates applied in an epilogue.
+
+Where K = E no row is ordered: the router, two dense products, and attention with the gate in its epilogue. The
+operators and their gradients are in ``models/kernels/triton_ops.py``.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headcount.models.configs.base import ConfigError
+from headcount.models.kernels import triton_ops as ops
+from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.grouped import lowered, with_output_bias
+from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
+from headcount.models.router import Routing
+
+
+def run(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src 1 head_dim"],
+    value: Float[Tensor, "batch src 1 head_dim"],
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """As the reference. ConfigError for a dtype that the kernels do not take."""
+    x = lowered(query)
+    takes(x)
+    every = layer.config.top_k == layer.config.num_experts
+    return (_all_experts if every else _selected)(layer, x, key, value, query_padding_mask, core)
+
+
+def takes(x: Float[Tensor, "*shape"]) -> None:
+    """ConfigError for a dtype that Triton multiplies no matrices of."""
+    if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise ConfigError(f"arm triton takes bfloat16, float16 and float32, not {x.dtype}")
+
+
+def wants_gradient(*tensors: Tensor) -> bool:
+    """Whether a backward pass may follow."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
+    gates, *_ = _route(layer, x, query_padding_mask)
+    # (E, d_m, D) as one (d_m, E*D) matrix
+    weight = lowered(layer.q_proj.weight).transpose(0, 1).flatten(1)
+    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias).flatten()
+    q = F.linear(x, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
+    if _in_one_kernel(q, key, value, gates, core):
+        out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
+    else:
+        out = fused_attend(q, key, value, **core) * gates.to(q.dtype)[..., None]
+    y = torch.matmul(out.flatten(-2), lowered(layer.out_proj.weight).flatten(0, 1))
+    return y if layer.out_proj.bias is None else y + torch.matmul(gates.to(y.dtype), lowered(layer.out_proj.bias))
+
+
+def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
+    """Whether attention applies the gates itself; its gradient is that of torch's core, so there it is the core."""
+    fits = key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
+    return fits and not core["dropout"] and not wants_gradient(q, key, value, gates)
+
+
+def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
+    gates, experts, order, ends = _route(layer, x, query_padding_mask)
+    w_q, w_o = lowered(layer.q_proj.weight), lowered(layer.out_proj.weight)
+    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
+    top_k = layer.config.top_k
+    q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
+    out = fused_attend(q.view(*gates.shape, -1), key, value, **core)
+    y = ops.collect(out.reshape(q.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
+    return y if layer.out_proj.bias is None else with_output_bias(layer, y, experts.long(), gates.to(y.dtype))
+
+
+def _route(
+    layer: nn.Module, x: Float[Tensor, "batch tgt d_model"], padding_mask: Bool[Tensor, "batch tgt"] | None
+) -> tuple[Float[Tensor, "batch tgt top_k"], Int[Tensor, "batch tgt chosen"], Int[Tensor, "rows"], Int[Tensor, "ends"]]:
+    """Gates, experts, and the rows in the order of their experts; the last three are empty where K = E."""
+    router, config = layer.router, layer.config
+    every = config.top_k == config.num_experts
+    if router.noise_proj is not None and router.training:
+        # the noise is torch's, and so is the choice
+        routing = router(x, padding_mask, ranked=not every)
+        experts = routing.indices.to(torch.int32)
+        none = experts.new_empty(0)
+        order, ends = (none, none) if every else ops.plan(experts.flatten(0, 1)[None], config.num_experts)
+        return routing.weights, experts, order, ends
+    weight = lowered(router.proj.weight)
+    recorded = router.training or router.record_routing
+    gates, experts, order, ends, logits = ops.route(
+        x.flatten(0, 1).contiguous(),
+        weight,
+        config.top_k,
+        config.renormalise,
+        recorded or wants_gradient(x, weight),
+    )
+    gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))
+    if recorded:
+        indices = torch.arange(config.num_experts, device=x.device).expand_as(gates) if every else experts.long()
+        router.record(Routing(gates, indices, logits, torch.softmax(logits, -1)), padding_mask)
+    return gates, experts, order, ends

@@ -1,0 +1,45 @@
+"""MoH by Triton kernels: attention for the selected heads of each token alone, read and written where they lie.
+
+Queries and outputs stay dense products. Where a gradient is wanted, and under dropout, attention goes through torch's
+fused core for every head, as ``fused`` does.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headcount.models.attention import split_heads
+from headcount.models.kernels import triton_ops as ops
+from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
+from headcount.models.kernels.triton_moa import takes, wants_gradient
+from headcount.models.moh import fused
+from headcount.models.rotary import Rotary, rotate
+
+
+def run(
+    layer: nn.Module,
+    x: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    *,
+    causal: bool,
+    key_padding_mask: Bool[Tensor, "batch src"] | None,
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    rotary: Rotary | None,
+    dropout: float,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """The layer's output (Eq. 3-4). ConfigError for a dtype that the kernels do not take."""
+    config = layer.config
+    if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or wants_gradient(x, key, value, *layer.parameters()):
+        how = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)
+        return fused(layer, x, key, value, query_padding_mask=query_padding_mask, rotary=rotary, **how)
+    query = split_heads(layer.q_proj(x), config.head_dim)
+    takes(query)
+    selected, gates = layer.route(x, query_padding_mask, query)
+    query, heads = rotate(query, rotary), selected.to(torch.int32)
+    if x.shape[1] == 1:
+        # the last position sees every key
+        out = ops.decode(query[:, 0], key, value, heads[:, 0], gates[:, 0], key_padding_mask)[:, None]
+    else:
+        out = ops.ragged(query, key, value, heads, gates, key_padding_mask, causal)
+    return layer.out_proj(out.flatten(-2))

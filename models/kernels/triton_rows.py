@@ -1,0 +1,241 @@
+"""Triton kernels over routed rows; row n*K + k is slot k of token n, and ids of rows are int32.
+
+    route       router product, softmax, top-K and gates; ranks and histogram of each block of tokens
+    rank        the same ranks and histograms of a selection that is there already
+    place       from the histograms: where the rows of each expert end, and the rows in the order of their experts
+    expert      rows gathered by id, times their expert's matrix, bias and gate in the epilogue, scattered by id
+    slots       the sum over the K rows of a token
+    weight_grad the gradient of every expert's matrix and bias, zeros where it has no row
+
+Nothing is sorted: a token selects an expert at most once, so that a row's place is the rows of earlier experts, the
+rows of its expert in earlier blocks, and its rank within its block. A group is what is ordered by itself: the whole
+batch, or one sequence; no block of tokens spans two. Sums are float32.
+"""
+
+# run-time type checks would wrap what triton compiles
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def _tokens(block, group_len, blocks_per_group, BM: tl.constexpr):
+    """The tokens of a block, and which of them there are."""
+    inner = (block % blocks_per_group) * BM + tl.arange(0, BM)
+    return (block // blocks_per_group) * group_len + inner, inner < group_len
+
+
+@triton.jit
+@no_type_check
+def _column(table, slots, k):
+    """Column ``k`` of a (BM, K_PAD) table."""
+    return tl.sum(tl.where(slots[None, :] == k, table, 0), 1)
+
+
+@triton.jit
+@no_type_check
+def _store_ranks(
+    chosen, tokens, live, block, ranks_ptr, counts_ptr,
+    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """How many earlier tokens of the block selected the same expert, and how many of the block did."""
+    cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
+    taken = tl.zeros((BM, E_PAD), tl.int32)
+    for k in tl.static_range(K):
+        taken += (cols[None, :] == _column(chosen, slots, k)[:, None]).to(tl.int32)
+    taken = tl.where(live[:, None], taken, 0)
+    before = tl.cumsum(taken, 0) - taken
+    tl.store(counts_ptr + block * E + cols, tl.sum(taken, 0), mask=cols < E)
+    for k in tl.static_range(K):
+        own = cols[None, :] == _column(chosen, slots, k)[:, None]
+        tl.store(ranks_ptr + tokens * K + k, tl.sum(tl.where(own, before, 0), 1), mask=live)
+
+
+@triton.jit
+@no_type_check
+def route_kernel(
+    x_ptr, w_ptr, gates_ptr, experts_ptr, ranks_ptr, counts_ptr, logits_ptr, num_tokens, d_model, stride_x,
+    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, RENORMALISE: tl.constexpr,
+    WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Gates (N, K) of softmax(x W^T); where K = E those of all experts in order, and nothing is selected."""
+    block = tl.program_id(0)
+    tokens, live = _tokens(block, num_tokens, tl.num_programs(0), BM)
+    cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
+    x_rows = x_ptr + tokens[:, None].to(tl.int64) * stride_x
+    logits = tl.zeros((BM, E_PAD), tl.float32)
+    for start in range(0, d_model, BD):
+        d = start + tl.arange(0, BD)
+        x = tl.load(x_rows + d[None, :], mask=live[:, None] & (d[None, :] < d_model), other=0.0)
+        known = (cols[None, :] < E) & (d[:, None] < d_model)
+        w = tl.load(w_ptr + cols[None, :] * d_model + d[:, None], mask=known, other=0.0)
+        logits = tl.dot(x, w, logits, input_precision=PRECISION)
+    table = tokens[:, None].to(tl.int64) * E + cols[None, :]
+    real = live[:, None] & (cols[None, :] < E)
+    if WITH_LOGITS:
+        tl.store(logits_ptr + table, logits, mask=real)
+    logits = tl.where(cols[None, :] < E, logits, float("-inf"))
+    probs = tl.exp(logits - tl.max(logits, 1)[:, None])
+    probs = probs / tl.sum(probs, 1)[:, None]
+    if K == E:
+        tl.store(gates_ptr + table, probs, mask=real)
+    else:
+        left = tl.where(cols[None, :] < E, probs, -1.0)
+        chosen = tl.zeros((BM, K_PAD), tl.int32)
+        weights = tl.zeros((BM, K_PAD), tl.float32)
+        for k in tl.static_range(K):
+            best = tl.max(left, 1)
+            # the lowest expert among equals, on every device
+            expert = tl.min(tl.where(left == best[:, None], cols[None, :], E - 1), 1)
+            left = tl.where(cols[None, :] == expert[:, None], -1.0, left)
+            chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
+            weights = tl.where(slots[None, :] == k, best[:, None], weights)
+        if RENORMALISE:
+            weights = weights / tl.sum(weights, 1)[:, None]
+        rows = tokens[:, None] * K + slots[None, :]
+        inside = live[:, None] & (slots[None, :] < K)
+        tl.store(gates_ptr + rows, weights, mask=inside)
+        tl.store(experts_ptr + rows, chosen, mask=inside)
+        _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+
+
+@triton.jit
+@no_type_check
+def rank_kernel(
+    experts_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
+    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """Ranks and histograms of experts (N, K)."""
+    block = tl.program_id(0)
+    tokens, live = _tokens(block, group_len, blocks_per_group, BM)
+    slots = tl.arange(0, K_PAD)
+    inside = live[:, None] & (slots[None, :] < K)
+    chosen = tl.load(experts_ptr + tokens[:, None] * K + slots[None, :], mask=inside, other=0)
+    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+
+
+@triton.jit
+@no_type_check
+def place_kernel(
+    experts_ptr, ranks_ptr, counts_ptr, order_ptr, ends_ptr, num_blocks, group_len, blocks_per_group,
+    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BB: tl.constexpr,
+):  # fmt: skip
+    """Rows sorted by (group, expert), tokens in their order; ends (groups * E) of each expert's rows."""
+    block = tl.program_id(0)
+    group = block // blocks_per_group
+    cols = tl.arange(0, E_PAD)
+    total, before = tl.zeros((E_PAD,), tl.int32), tl.zeros((E_PAD,), tl.int32)
+    for start in range(group * blocks_per_group, (group + 1) * blocks_per_group, BB):
+        blocks = start + tl.arange(0, BB)
+        known = (blocks[:, None] < (group + 1) * blocks_per_group) & (cols[None, :] < E)
+        counts = tl.load(counts_ptr + blocks[:, None] * E + cols[None, :], mask=known, other=0)
+        total += tl.sum(counts, 0)
+        before += tl.sum(tl.where(blocks[:, None] < block, counts, 0), 0)
+    # every token of an earlier group has K rows
+    ends = group * group_len * K + tl.cumsum(total, 0)
+    if block % blocks_per_group == 0:
+        tl.store(ends_ptr + group * E + cols, ends, mask=cols < E)
+    starts = ends - total + before
+    tokens, live = _tokens(block, group_len, blocks_per_group, BM)
+    for k in tl.static_range(K):
+        expert = tl.load(experts_ptr + tokens * K + k, mask=live, other=0)
+        rank = tl.load(ranks_ptr + tokens * K + k, mask=live, other=0)
+        first = tl.sum(tl.where(cols[None, :] == expert[:, None], starts[None, :], 0), 1)
+        tl.store(order_ptr + first + rank, tokens * K + k, mask=live)
+
+
+@triton.jit
+@no_type_check
+def expert_kernel(
+    a_ptr, w_ptr, bias_ptr, gates_ptr, c_ptr, order_ptr, ends_ptr, in_features, out_features,
+    stride_a, stride_we, stride_wi, stride_wo,
+    E: tl.constexpr, E_PAD: tl.constexpr, ROWS_PER_A: tl.constexpr, BIASED: tl.constexpr, GATED: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """c[id] = gate[id] (a[id // ROWS_PER_A] W_e + b_e) for the rows ``id`` of each expert e; a tile has one expert.
+
+    The host knows only the most tiles that there can be; those beyond the last end at once.
+    """
+    tile = tl.program_id(1)
+    cols = tl.arange(0, E_PAD)
+    ends = tl.load(ends_ptr + cols, mask=cols < E, other=0)
+    starts = tl.load(ends_ptr + cols - 1, mask=(cols > 0) & (cols < E), other=0)
+    tiles = tl.where(cols < E, (ends - starts + BM - 1) // BM, 0)
+    tile_ends = tl.cumsum(tiles, 0)
+    if tile >= tl.sum(tiles, 0):
+        return
+    expert = tl.sum(((tile_ends <= tile) & (cols < E)).to(tl.int32), 0)
+    mine = cols == expert
+    first = tl.sum(tl.where(mine, starts, 0), 0) + (tile - tl.sum(tl.where(mine, tile_ends - tiles, 0), 0)) * BM
+    rows = first + tl.arange(0, BM)
+    live = rows < tl.sum(tl.where(mine, ends, 0), 0)
+    ids = tl.load(order_ptr + rows, mask=live, other=0)
+    a_rows = a_ptr + (ids // ROWS_PER_A).to(tl.int64)[:, None] * stride_a
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    w_cols = w_ptr + expert.to(tl.int64) * stride_we + n[None, :] * stride_wo
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, in_features, BK):
+        i = start + tl.arange(0, BK)
+        a = tl.load(a_rows + i[None, :], mask=live[:, None] & (i[None, :] < in_features), other=0.0)
+        known = (i[:, None] < in_features) & (n[None, :] < out_features)
+        w = tl.load(w_cols + i[:, None] * stride_wi, mask=known, other=0.0)
+        acc = tl.dot(a, w, acc, input_precision=PRECISION)
+    if BIASED:
+        bias = tl.load(bias_ptr + expert * out_features + n, mask=n < out_features, other=0.0)
+        acc += bias.to(tl.float32)[None, :]
+    if GATED:
+        acc = acc * tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32)[:, None]
+    c = c_ptr + ids.to(tl.int64)[:, None] * out_features + n[None, :]
+    tl.store(c, acc.to(c_ptr.dtype.element_ty), mask=live[:, None] & (n[None, :] < out_features))
+
+
+@triton.jit
+@no_type_check
+def slots_kernel(rows_ptr, out_ptr, num_tokens, width, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """(N*K, width) to (N, width): a token's K rows lie side by side."""
+    tokens = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = (tokens[:, None] < num_tokens) & (n[None, :] < width)
+    rows = rows_ptr + tokens.to(tl.int64)[:, None] * K * width + n[None, :]
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in tl.static_range(K):
+        total += tl.load(rows + k * width, mask=inside, other=0.0).to(tl.float32)
+    out = out_ptr + tokens.to(tl.int64)[:, None] * width + n[None, :]
+    tl.store(out, total.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+@no_type_check
+def weight_grad_kernel(
+    a_ptr, g_ptr, gates_ptr, dw_ptr, db_ptr, order_ptr, ends_ptr, in_features, out_features, stride_a, stride_g,
+    ROWS_PER_A: tl.constexpr, ROWS_PER_G: tl.constexpr, BIASED: tl.constexpr, GATED: tl.constexpr,
+    PRECISION: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """dW_e = sum over the rows ``id`` of e of gate[id] a[id // ROWS_PER_A]^T g[id // ROWS_PER_G]; db_e that of g."""
+    expert = tl.program_id(2)
+    begin = tl.load(ends_ptr + expert - 1, mask=expert > 0, other=0)
+    end = tl.load(ends_ptr + expert)
+    i = tl.program_id(0) * BI + tl.arange(0, BI)
+    o = tl.program_id(1) * BO + tl.arange(0, BO)
+    acc, sums = tl.zeros((BI, BO), tl.float32), tl.zeros((BO,), tl.float32)
+    for start in range(begin, end, BR):
+        rows = start + tl.arange(0, BR)
+        live = rows < end
+        ids = tl.load(order_ptr + rows, mask=live, other=0)
+        a_rows = a_ptr + (ids // ROWS_PER_A).to(tl.int64)[:, None] * stride_a
+        g_rows = g_ptr + (ids // ROWS_PER_G).to(tl.int64)[:, None] * stride_g
+        a = tl.load(a_rows + i[None, :], mask=live[:, None] & (i[None, :] < in_features), other=0.0)
+        g = tl.load(g_rows + o[None, :], mask=live[:, None] & (o[None, :] < out_features), other=0.0)
+        if GATED:
+            a = (a * tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32)[:, None]).to(a.dtype)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
+        if BIASED:
+            sums += tl.sum(g.to(tl.float32), 0)
+    dw = dw_ptr + (expert.to(tl.int64) * in_features + i[:, None]) * out_features + o[None, :]
+    tl.store(dw, acc.to(dw_ptr.dtype.element_ty), mask=(i[:, None] < in_features) & (o[None, :] < out_features))
+    if BIASED:
+        if tl.program_id(0) == 0:
+            db = db_ptr + expert * out_features + o
+            tl.store(db, sums.to(db_ptr.dtype.element_ty), mask=o < out_features)

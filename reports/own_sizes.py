@@ -1,0 +1,175 @@
+"""A sentence's three verdicts: at the paper's own sizes, for all sizes, and as released; and what they rest on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from headcount.formulas.published import proofs, sentences
+from headcount.formulas.published.claims import Claim, Rows, Sentence
+from headcount.formulas.published.costs import costs
+from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding
+from headcount.formulas.symbols import symbol
+from headcount.reports.facts import Facts
+
+
+@dataclass(frozen=True)
+class Three:
+    """The verdicts, each None where there is nothing to judge, and the smallest sizes at which a sentence fails."""
+
+    own: str | None
+    everywhere: str | None
+    smallest: str | None
+    released: str | None
+
+
+def verdicts(sentence: Sentence, facts: Facts) -> Three:
+    """Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As released: what the
+    authors' code executes there."""
+    if isinstance(sentence, Claim):
+        printed, executed = facts.searches[sentence.name]
+        everywhere = proofs.verdict(printed, executed)
+        if executed.counterexample and degenerate(sentence):
+            everywhere += ", at degenerate sizes alone"
+        smallest = point(executed.counterexample or printed.counterexample)
+    else:
+        everywhere, smallest = _lengths(sentence, facts)
+    own, released = (_counted(sentence, form, facts) for form in (PRINTED, EXECUTED))
+    return Three(own, everywhere, smallest, released)
+
+
+def point(letters: Mapping[str, int] | None) -> str | None:
+    """Sizes as one text: ``T=1 K=2``."""
+    return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
+
+
+def degenerate(claim: Claim) -> bool:
+    """Whether the executed relation is proved wherever the claim's ``only_without`` holds."""
+    return bool(claim.only_without) and proofs.proved(claim, claim.as_executed, claim.only_without)
+
+
+def _counted(sentence: Sentence, form: str, facts: Facts) -> str | None:
+    found = [one.holds for check in sentence.checks for one in facts.findings(check) if one.form == form]
+    if not found and isinstance(sentence, Claim):
+        layers = facts.own_layers(sentence)
+        if layers.layers and not layers.points:
+            return "no layer meets the premise"
+        relation = sentence.as_printed if form == PRINTED else sentence.as_executed
+        holding = set(layers.holding(relation))
+        found = [name in holding for name in layers.points]
+    return in_words(found)
+
+
+def in_words(found: Sequence[bool]) -> str | None:
+    """``holds``, ``fails`` or ``holds in n of m``; None of nothing."""
+    if not found:
+        return None
+    if all(found):
+        return "holds"
+    return f"holds in {sum(found)} of {len(found)}" if any(found) else "fails"
+
+
+def _lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str | None]:
+    """The verdict for all lengths of the input, and the first at which a row fails."""
+    fails = {}
+    for check in sentence.checks:
+        if isinstance(check, Rows) and check.of == "macs":
+            fails[check.label] = first_failing(check, facts)
+    if not fails:
+        return None, None
+    first = min((length for length in fails.values() if length), default=None)
+    if first is None:
+        return "holds at every length", None
+    named = ", ".join(label for label, length in fails.items() if length == first)
+    always = [label for label, length in fails.items() if length == 1]
+    verdict = "fails at every length" if len(always) == len(fails) else f"fails at some length for {_listed(fails)}"
+    return verdict, f"T={first} ({named})"
+
+
+def _listed(fails: Mapping[str, int | None]) -> str:
+    return f"{sum(length is not None for length in fails.values())} of {len(fails)}"
+
+
+def first_failing(check: Rows, facts: Facts) -> int | None:
+    """The least length T = S at which the executed relation fails; None where there is none."""
+    forms = facts.compared(check)
+    lengths = [1, *sentences.turns(check, forms)]
+    return next((length for length in lengths if not sentences.holds_at(check, forms, length)), None)
+
+
+def checked(sentence: Sentence, facts: Facts) -> list[str]:
+    """A line for each check: the numbers, their ratio, the verdicts, and the length at which they change."""
+    return [_line(check, facts.findings(check), facts) for check in sentence.checks]
+
+
+def _line(check, findings: Sequence[Finding], facts: Facts) -> str:
+    if not isinstance(check, Rows):
+        return "; ".join(f"{found.label}, {_relations(found)}: {_verdict(found)}" for found in findings) + "."
+    parts = [f"{found.form} {_ratio(found)}, {_verdict(found)}" for found in findings]
+    line = f"{check.label}, `{check.relation}`, {' over '.join(check.rows)}: {'; '.join(parts)}."
+    if check.of != "macs":
+        return line
+    forms = facts.compared(check)
+    turning = [f"it {_does(check, forms, length)} from T = {length:,} on" for length in sentences.turns(check, forms)]
+    start = "holds" if sentences.holds_at(check, forms, 1) else "fails"
+    return f"{line} Executed with S = T it {start} at " + (f"T = 1; {', '.join(turning)}." if turning else "every T.")
+
+
+def _does(check: Rows, forms, length: int) -> str:
+    return "holds" if sentences.holds_at(check, forms, length) else "fails"
+
+
+def _verdict(found: Finding) -> str:
+    return "holds" if found.holds else "fails"
+
+
+def _relations(found: Finding) -> str:
+    """What fails, or where nothing does what holds, with its numbers."""
+    said = found.failing or found.relations
+    named = {letter for one in said for letter in one.left.letters | one.right.letters}
+    numbers = ", ".join(f"{letter} {float(found.values[letter]):g}" for letter in sorted(named))
+    return f"{', '.join(f'`{relation}`' for relation in said)} with {numbers}"
+
+
+def _ratio(found: Finding) -> str:
+    first, second = found.values.values()
+    return f"{int(first):,} / {int(second):,} = {float(Fraction(first, second)):.3f}"
+
+
+def of_layers(claim: Claim, facts: Facts) -> list[str]:
+    """What the claim's relations say at the paper's own layers, with both sides at the largest."""
+    layers = facts.own_layers(claim)
+    if not layers.layers:
+        return []
+    if not layers.points:
+        return [f"Of the {layers.layers} kinds of layer in {', '.join(claim.own)} none meets the premise."]
+    shown = (claim.as_printed,) if claim.as_printed == claim.as_executed else (claim.as_printed, claim.as_executed)
+    held = [f"`{relation}` holds at {len(layers.holding(relation))}" for relation in shown]
+    name, largest = max(layers.points.items(), key=lambda pair: shown[-1].right.value(pair[1], costs()))
+    sides = [f"`{side}` is {side.value(largest, costs()):,}" for side in (shown[-1].left, shown[-1].right)]
+    return [
+        f"Of the {layers.layers} kinds of layer in {', '.join(claim.own)}, {len(layers.points)} meet the premise: "
+        f"{', '.join(held)}. At {name} ({point(largest)}) {' and '.join(sides)}."
+    ]
+
+
+def threshold_in_words(claim: Claim, facts: Facts) -> str:
+    """From where on, or up to where, the paper's own layers have the relation hold; "" for another threshold."""
+    threshold = claim.threshold
+    if not threshold.holds:
+        return ""
+    letter, bounds = threshold.letter, []
+    for own in facts.own_layers(claim).points.values():
+        case = next(c for c in proofs.cases(claim) if c is None or c.holds(own))
+        exact = proofs.threshold(claim)[case].subs({symbol(name): size for name, size in own.items()})
+        # the first whole number above, or the last one below
+        bounds.append(int(exact // 1) + 1 if threshold.holds == "above" else int(-(-exact // 1)) - 1)
+    if not bounds:
+        return ""
+    own = [letters[letter] for letters in facts.own_layers(claim).points.values()]
+    # sizes start at 1
+    side = f"from {letter} >= {max(1, *bounds)} on" if threshold.holds == "above" else f"up to {letter} = {min(bounds)}"
+    return f" At the paper's own layers {threshold.says} {side}; theirs have {letter} = {_span(own)}."
+
+
+def _span(sizes: Sequence[int]) -> str:
+    return f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"

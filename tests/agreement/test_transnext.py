@@ -1,0 +1,84 @@
+"""TransNeXt and MoH-ViT: the closed form against figures of the authors' code, and the largest model counted."""
+
+import pytest
+
+from headcount.bench.case import Case
+from headcount.bench.counters import registry
+from headcount.bench.measure import measure
+from headcount.formulas import conventions, moh
+from headcount.formulas.published.tables import load
+from headcount.models.configs.presets import preset
+
+FIXTURES = {  # parameters and multiply-accumulates that torch counted on the authors' code
+    "transnext-micro": (12_809_304, 2_648_551_168),
+    "transnext-micro-384": (12_809_304, 8_393_294_848),
+    "transnext-tiny": (28_258_960, 5_711_069_568),
+    "transnext-micro-aaaa-256": (13_114_008, 3_325_754_368),
+}
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_the_authors_models(name):
+    form = Case.of(name).ledger
+    assert (form.params, form.macs) == FIXTURES[name]
+
+
+def test_the_authors_own_counter():
+    assert Case.of("transnext-micro").ledger.billed(conventions.fvcore) == 2_663_702_752
+
+
+def test_larger_images_cost_more_and_hold_as_much():
+    assert Case.of("transnext-small-384").ledger.macs == 32_017_962_496
+    assert Case.of("transnext-base-384").ledger.macs == 56_185_428_992
+    for size in ("micro", "tiny", "small", "base"):
+        small, large = (Case.of(f"transnext-{size}{image}").ledger for image in ("", "-384"))
+        assert small.params == large.params
+
+
+def test_a_model_with_one_shared_head():
+    heads = dict(attention="moh_aggregated", num_shared_heads=(2, 1, 3, 4), top_k=(0, 2, 2, 6))
+    case = Case.of("transnext-micro", heads)
+    assert case.ledger.params == case.ideal_ledger.params == 12_853_080
+    assert (case.ledger.macs, case.ideal_ledger.macs) == (2_656_228_096, 2_524_332_640)
+
+
+BLOCKS = {  # of the presets' stages: parameters dense and routed, MACs dense, released, ideal
+    ("small", "s-75", 0): (118_188, 118_404, 408_656_512, 409_333_888, 409_333_888),
+    ("small", "s-75", 2): (1_101_744, 1_105_776, 232_726_144, 233_516_416, 223_623_904),
+    ("small", "s-75", 3): (4_019_376, 4_034_352, 200_777_344, 201_511_168, 189_751_168),
+    ("base", "b-50", 0): (205_456, 206_032, 693_141_504, 694_947_840, 694_947_840),
+    ("base", "b-50", 2): (1_947_712, 1_954_624, 407_612_928, 408_967_680, 375_362_304),
+}
+
+
+@pytest.mark.parametrize("size, routed, stage", BLOCKS)
+def test_one_block(size, routed, stage):
+    dense, moh_case = Case.of(f"transnext-{size}"), Case.of(f"moh-vit-{routed}")
+    forms = [case.ledger.at_layers() for case in (dense, moh_case)] + [moh_case.ideal_ledger.at_layers()]
+    dense, released, ideal = (form.select(lambda e: e.path.startswith(f"stages.{stage}.blocks.0")) for form in forms)
+    found = (dense.params, released.params, dense.macs, released.macs, ideal.macs)
+    assert found == BLOCKS[size, routed, stage]
+    assert ideal.params == released.params
+
+
+@pytest.mark.parametrize("name, heads", [("s-80", 343), ("s-75", 323), ("b-75", 441), ("b-50", 294)])
+def test_activated_heads_of_the_presets(name, heads):
+    case = Case.of(f"moh-vit-{name}")
+    total = sum(layer.num_heads for layer in preset(f"moh-vit-{name}").layers)
+    assert moh.activated_percent(case.ledger, case.ideal_ledger) * total == 100 * heads
+
+
+@pytest.mark.parametrize("row", load("transnext").rows, ids=lambda row: row.preset)
+def test_the_tables_rule_is_what_fvcore_counts(row):
+    # one block of each stage has every operation of the model
+    case = Case.of(row.preset, {"depths": (1, 1, 1, 1)})
+    (count,) = measure(case, ["fvcore"]).counts
+    assert count.macs == case.ledger.billed(conventions.fvcore)
+
+
+def test_every_counter_reads_the_largest_model_as_predicted():
+    case = Case.of("moh-vit-b-50")
+    measured = measure(case, registry.NAMES)
+    assert measured.disagreements(case.name) == []
+    assert [count.counter for count in measured.counts] == list(registry.NAMES)
+    assert measured.counted_params == case.ledger.params

@@ -1,0 +1,200 @@
+"""What a run really does: calls that fail, sparse operands, subclasses, padding, and how modules may be called."""
+
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import nn
+from torch.utils._pytree import tree_map_only
+
+from headcount.bench.contractions.count import UncountedError
+from headcount.bench.count import count_macs
+from headcount.bench.counters.readings import read
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Sparse"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested"),
+]
+M, K, N = 7, 13, 11
+A, B = torch.ones(M, K), torch.ones(K, N)
+
+
+def module(function):
+    class Module(nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    return Module()
+
+
+def test_a_call_that_fails_and_is_tried_again_counts_once():
+    def tried(a, b):
+        try:
+            return torch.mm(a, b.t())
+        except RuntimeError:
+            return torch.mm(a, b)
+
+    assert count_macs(module(tried), A, B).macs == M * K * N
+
+
+SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)
+STORED = int(SPARSE.sum())
+"""Every ninth element."""
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+@pytest.mark.parametrize(
+    "function", [lambda s, b: s @ b, lambda s, b: torch.mm(s, b), lambda s, b: torch.sparse.mm(s, b)]
+)
+def test_a_sparse_operand_costs_its_stored_elements(layout, function):
+    found = count_macs(module(function), getattr(SPARSE, layout)(), B)
+    assert found.macs == STORED * N == 121
+    assert [product.dense_macs for parts in found.by_event.values() for _, product in parts] == [M * K * N]
+
+
+def test_a_sparse_matrix_times_a_vector_and_a_weight_in_blocks():
+    assert count_macs(module(torch.mv), SPARSE.to_sparse_csr(), B[:, 0]).macs == STORED
+    blocks = torch.block_diag(torch.ones(3, 3), torch.ones(3, 3)).to_sparse_bsr((3, 3))
+    assert count_macs(module(torch.mm), blocks, torch.ones(6, 5)).macs == 2 * 3 * 3 * 5
+
+
+def test_two_sparse_operands_are_refused_by_name():
+    with pytest.raises(UncountedError, match=r"mm on 7x13 13x11|sparse.*7x13 13x11"):
+        count_macs(module(torch.mm), SPARSE.to_sparse_csr(), B.to_sparse_csr())
+
+
+class LowRank(torch.Tensor):
+    """A matrix (m, n) that is held as (m, r) and (r, n), and multiplied from the right."""
+
+    @staticmethod
+    def __new__(cls, left, right):
+        return torch.Tensor._make_wrapper_subclass(cls, (left.shape[0], right.shape[1]), dtype=left.dtype)
+
+    def __init__(self, left, right):
+        self.left, self.right = left, right
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
+        if operation is torch.ops.aten.mm.default:
+            return args[0].left @ (args[0].right @ args[1])
+        args, kwargs = tree_map_only(LowRank, lambda t: t.left @ t.right, (args, kwargs or {}))
+        return operation(*args, **kwargs)
+
+
+def test_what_a_subclass_runs_is_counted_not_what_it_is_called_with():
+    weight = LowRank(torch.ones(M, 2), torch.ones(2, K))
+    assert count_macs(module(lambda x: torch.mm(weight, x)), B).macs == 2 * K * N + M * 2 * N
+
+
+def test_rows_beyond_the_last_offset_are_not_multiplied():
+    rows, width, columns = 16, 32, 16
+    x, w = torch.ones(rows, width, dtype=torch.bfloat16), torch.ones(2, width, columns, dtype=torch.bfloat16)
+    grouped = module(lambda x, w, ends: torch._grouped_mm(x, w, offs=ends))
+    ends = torch.tensor([5, 12], dtype=torch.int32)
+    assert count_macs(grouped, x, w, ends).macs == 12 * width * columns
+    on_meta = count_macs(grouped, *(tensor.to("meta") for tensor in (x, w, ends)))
+    assert on_meta.macs == rows * width * columns
+
+
+def test_rows_of_a_table_summed_with_weights():
+    index, table = torch.tensor([[0, 2], [1, 1], [3, 0]]), torch.ones(5, 11)
+    bag = nn.functional.embedding_bag
+    assert count_macs(module(lambda t: bag(index, t)), table).macs == 0
+    weighted = module(lambda t, w: bag(index, t, mode="sum", per_sample_weights=w))
+    assert count_macs(weighted, table, torch.ones(3, 2)).macs == 3 * 2 * 11
+
+
+def explained(model, args, macs):
+    found = read(model, args, label="called")
+    assert found.right.macs == macs
+    assert all(cell.explained for cell in found.counters), found.counters
+
+
+def test_operands_may_go_by_keyword():
+    explained(module(lambda a, b: torch.bmm(a, mat2=b)), (A[None], B[None]), M * K * N)
+    explained(module(lambda a, b: torch.addmm(torch.ones(N), mat1=a, mat2=b)), (A, B), M * K * N)
+
+
+class Made(nn.Module):
+    """A module that makes its own input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(K, N)
+
+    def forward(self, rows=M):
+        return self.linear(torch.ones(rows, K))
+
+
+@pytest.mark.parametrize("args", [(), (5,)])
+def test_no_tensor_among_the_inputs(args):
+    explained(Made(), args, (args or (M,))[0] * K * N)
+
+
+def test_a_named_stretch_of_a_profile_is_no_product():
+    def profiled(a, b):
+        with torch.profiler.record_function("here"):
+            return a @ b
+
+    assert count_macs(module(profiled), A, B).macs == M * K * N
+
+
+def test_a_function_that_compiles_itself_runs_as_it_is_written():
+    compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
+    assert count_macs(module(lambda a, b: compiled(a, b)), A, B).macs == M * K * N
+
+
+def test_a_forward_derivative_is_the_product_and_both_operands_tangents():
+    # torch multiplies the tangent of an operand that has none, too: zeros.
+    def tangent(a, b):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(a, torch.ones_like(a)) @ b).tangent
+
+    explained(module(tangent), (A, B), 3 * M * K * N)
+
+
+def test_a_cache_that_grows_is_the_same_for_every_counter_and_stays_as_it_was():
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(K, N)
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(x)
+            return self.linear(torch.cat(self.seen))
+
+    model = Cached()
+    explained(model, (A,), M * K * N)
+    assert model.seen == []
+
+
+def test_statistics_of_a_run_in_training_mode_are_put_back():
+    model = nn.BatchNorm1d(K)
+    count_macs(model, 3 * A, training=True, backward=True)
+    assert torch.equal(model.running_mean, torch.zeros(K)) and model.num_batches_tracked == 0
+
+
+def test_a_thousand_copies_of_one_tensor():
+    def grown(x):
+        cache = x[:1]
+        for _ in range(3000):
+            cache = torch.cat([cache[:2], x[:1]])
+        return cache @ x.mT
+
+    assert count_macs(module(grown), A).macs == 3 * K * M
+
+
+def test_a_lazy_module_that_has_not_run_says_so():
+    with pytest.raises(ValueError, match=r"LazyLinear.*has no shapes before it has run: call the module once"):
+        count_macs(nn.LazyLinear(N), A)
+
+
+def test_nested_tensors_are_refused_by_name():
+    nested = torch.nested.nested_tensor([torch.ones(3, K), torch.ones(4, K)])
+    with pytest.raises(UncountedError, match="in the model"):
+        count_macs(nn.Linear(K, N), nested)
+
+
+def test_jagged_tensors_count_the_rows_they_hold():
+    jagged = torch.nested.nested_tensor([torch.ones(3, K), torch.ones(4, K)], layout=torch.jagged)
+    assert count_macs(nn.Linear(K, N), jagged).macs == 7 * K * N

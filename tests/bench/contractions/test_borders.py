@@ -1,0 +1,81 @@
+"""Work outside the trace: refused by name where data leaves and comes back, silent about what was there before."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.utils import _python_dispatch
+
+from headcount.bench.contractions.count import UncountedError
+from headcount.bench.count import count_macs
+
+A, B = torch.ones(7, 13), torch.ones(13, 11)
+
+
+def module(function):
+    class Module(nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    return Module()
+
+
+def by_numpy(a, b):
+    return torch.from_numpy(a.numpy() @ b.numpy()) + 1
+
+
+def by_lists(a, b):
+    columns = list(zip(*b.tolist(), strict=True))
+    return torch.tensor([[sum(x * y for x, y in zip(row, c, strict=True)) for c in columns] for row in a.tolist()]) + 1
+
+
+def by_a_thread(a, b):
+    out = []
+    thread = threading.Thread(target=lambda: out.append(a @ b))
+    thread.start()
+    thread.join()
+    return out[0] + 1
+
+
+def without_modes(a, b):
+    with _python_dispatch._disable_current_modes():
+        out = a @ b
+    return out + 1
+
+
+def by_an_address(a, b):
+    out = torch.empty(7, 11)
+    assert out.data_ptr() and a.data_ptr()
+    return out + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "way"),
+    [
+        (by_numpy, "Tensor.numpy"),
+        (by_lists, "Tensor.tolist"),
+        (by_a_thread, "Thread.start"),
+        (without_modes, "_disable_current_modes"),
+        (by_an_address, "Tensor.data_ptr"),
+    ],
+)
+def test_what_was_computed_elsewhere_is_refused_by_name(function, way):
+    with pytest.raises(UncountedError, match=rf"data that left by .*{way} and came back.* on 7x11 \(in the model\)"):
+        count_macs(module(function), A, B)
+    allowed = count_macs(module(function), A, B, allow_uncounted=True)
+    assert allowed.macs == 0 and len(allowed.uncounted) == 1
+
+
+def test_what_was_there_before_is_no_sign():
+    class Holds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = [torch.ones(13, 11)]
+
+        def forward(self, x):
+            lengths = x[:, 0].long().tolist()
+            return x @ self.kept[0] + torch.tensor(0.5) * len(lengths) + float(x.numpy().max())
+
+    assert count_macs(Holds(), A).macs == 7 * 13 * 11
+    assert count_macs(module(lambda a: a @ B), A).macs == 7 * 13 * 11

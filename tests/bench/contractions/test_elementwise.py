@@ -1,0 +1,274 @@
+"""Products written elementwise and summed afterwards: each against an integer worked out by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headcount.bench.contractions.count import ElementwiseError, right_count
+from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
+from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.trace.record import record
+
+
+def module(function):
+    class Module(nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    return Module()
+
+
+def made(shapes, device):
+    return [torch.ones(s, device=device) if isinstance(s, tuple) else s.to(device) for s in shapes]
+
+
+def sizes(function, *shapes, device="cpu", backward=False):
+    """Multiplications by kind, dispatched ones under "dispatched"."""
+    found = right_count(record(module(function), made(shapes, device), backward=backward))
+    out = {"dispatched": found.macs} if found.macs else {}
+    for part in found.elementwise:
+        out[part.kind] = out.get(part.kind, 0) + part.size
+    return out
+
+
+def index(rows, columns):
+    return torch.arange(rows) % columns
+
+
+def cumulative_attention(q, k, v):
+    return (q[..., None] * (k[..., None] * v[..., None, :]).cumsum(1)).sum(-2)
+
+
+def taps(x, w):
+    out = 0
+    for k in range(w.shape[1]):
+        out = out + x[:, k : k + 5] * w[:, k : k + 1]
+    return out
+
+
+def taps_on_a_bias(x, w, b):
+    out = b[:, None].expand(-1, 5)
+    for k in range(w.shape[1]):
+        out = torch.addcmul(out, x[:, k : k + 5], w[:, k : k + 1])
+    return out
+
+
+def rolled(x, w):
+    return sum(torch.roll(x, k, 1) * w[:, k : k + 1] for k in range(w.shape[1]))
+
+
+def experts_in_a_loop(x, g, w):
+    out = torch.zeros_like(x)
+    for e in range(g.shape[1]):
+        out += g[:, e : e + 1] * (x @ w[e])
+    return out
+
+
+def selective_scan(u, dt, a, b, c):
+    decay = (dt[..., None] * a).exp()
+    step = dt[..., None] * b[:, :, None] * u[..., None]
+    state, out = torch.zeros_like(step[:, 0]), []
+    for t in range(u.shape[1]):
+        state = decay[:, t] * state + step[:, t]
+        out.append((state * c[:, t, None]).sum(-1))
+    return torch.stack(out, 1)
+
+
+def gated_delta_rule(q, k, v, g, beta):
+    state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], device=q.device)
+    out = torch.zeros_like(v)
+    for t in range(k.shape[2]):
+        state = state * g[:, :, t, None, None].exp()
+        seen = (state * k[:, :, t, :, None]).sum(-2)
+        change = (v[:, :, t] - seen) * beta[:, :, t, None]
+        state = state + k[:, :, t, :, None] * change[:, :, None]
+        out[:, :, t] = (state * q[:, :, t, :, None]).sum(-2)
+    return out
+
+
+def sampled(values, places, weights):
+    picked = [F.grid_sample(level, places, align_corners=False) for level in values.unbind(0)]
+    return (torch.stack(picked, -2).flatten(-2) * weights).sum(-1)
+
+
+COUNTED = [
+    ("sum", lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
+    ("mean", lambda x, w: (x * w).mean(-1), [(7, 13), (7, 13)], 7 * 13),
+    ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
+    ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),
+    ("scaled-first", lambda x, w: (-2 * (x * w) / 3).sum(-1), [(7, 13), (13,)], 7 * 13),
+    ("through-views", lambda x, w: (x * w).mT.reshape(13 * 7).sum(), [(7, 13), (13,)], 7 * 13),
+    ("merged", lambda x, w: (x * w).flatten(1).sum(-1), [(7, 13, 3), (7, 13, 1)], 7 * 13 * 3),
+    ("masked", lambda x, w: (x * w).masked_fill(x > 2, 0).sum(-1), [(7, 13), (13,)], 7 * 13),
+    ("padded", lambda x, w: F.pad(x * w, (0, 3)).sum(-1), [(7, 13), (13,)], 7 * 13),
+    ("moa-combine", lambda y, g: (y * g[..., None]).sum(1), [(7, 3, 11), (7, 3)], 7 * 3 * 11),
+    ("moa-combine-of-one", lambda y, g: (y * g[..., None]).sum(1), [(7, 1, 11), (7, 1)], 7 * 11),
+    ("attention-pooling", lambda x, s: (x * s.softmax(1)[..., None]).sum(1), [(2, 7, 11), (2, 7)], 2 * 7 * 11),
+    ("vecdot", torch.linalg.vecdot, [(7, 13), (7, 13)], 7 * 13),
+    ("index_add", lambda y, g, i: torch.zeros_like(y)[:7].index_add(0, i, y * g[:, None]),
+     [(13, 11), (13,), index(13, 7)], 13 * 11),
+    ("scatter_add", lambda y, g, i: torch.zeros_like(y)[:7].scatter_add(0, i[:, None].expand(13, 11), y * g[:, None]),
+     [(13, 11), (13,), index(13, 7)], 13 * 11),
+    ("index_put", lambda y, g, i: torch.zeros_like(y)[:7].index_put((i,), y * g[:, None], accumulate=True),
+     [(13, 11), (13,), index(13, 7)], 13 * 11),
+    ("fold", lambda x, w: F.fold(x * w, (1, 9), (1, 3)), [(2, 15, 7), (15, 1)], 2 * 15 * 7),
+    ("unfold", lambda x, w: (x.unfold(1, 3, 1) * w[:, None]).sum(-1), [(11, 7), (11, 3)], 11 * 5 * 3),
+    ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),
+    ("taps-addcmul", taps_on_a_bias, [(11, 7), (11, 3), (11,)], 11 * 5 * 3),
+    ("taps-rolled", rolled, [(11, 7), (11, 3)], 11 * 7 * 3),
+    ("stacked", lambda x, w: torch.stack([x[i] * w[i] for i in range(3)]).sum(0), [(3, 7), (3, 7)], 3 * 7),
+    ("two-terms", lambda a, b, c, d: a * b + c * d, [(7, 5)] * 4, 2 * 7 * 5),
+    ("lerp", torch.lerp, [(7, 5), (7, 5), (7, 5)], 7 * 5),
+    ("cumulative-attention", cumulative_attention, [(2, 7, 3), (2, 7, 3), (2, 7, 5)], 2 * 2 * 7 * 3 * 5),
+    # dt a, which the exponential takes; dt b, and that times u; the state's decay; what it gives.
+    ("selective-scan", selective_scan, [(2, 7, 5), (2, 7, 5), (5, 3), (2, 7, 3), (2, 7, 3)], 5 * 2 * 7 * 5 * 3),
+    # The state's decay, what it holds of the key, its change, what it gives.
+    ("gated-delta-rule", gated_delta_rule, [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 7), (2, 3, 4), (2, 3, 4)],
+     4 * 2 * 3 * 4 * 5 * 7),
+    ("deformable", sampled, [(3, 2, 5, 4, 4), (2, 7, 3, 2), (2, 5, 7, 9)], 2 * 5 * 7 * 9),
+    ("outer", torch.outer, [(7,), (13,)], 7 * 13),
+    ("outer-by-mul", lambda a, b: a[:, None] * b, [(7,), (13,)], 7 * 13),
+    ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
+    ("einsum-rank-one", lambda a, b: torch.einsum("btd,bsd->bts", a, b), [(2, 7, 1), (2, 5, 1)], 2 * 7 * 5),
+    ("einsum-combine-of-one", lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 1, 11), (7, 1)], 7 * 11),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("function", "shapes", "macs"), [case[1:] for case in COUNTED], ids=[c[0] for c in COUNTED])
+def test_a_product_that_ends_in_a_sum_is_a_contraction(function, shapes, macs, device):
+    assert sizes(function, *shapes, device=device) == {CONTRACTION: macs}
+
+
+NOT_COUNTED = [
+    ("hadamard", lambda a, b: a * b, [(7, 5), (7, 5)]),
+    ("einsum-hadamard", lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)]),
+    ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
+    ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
+    ("after-a-nonlinearity", lambda a, b: (a * b).relu().sum(), [(7, 5), (7, 5)]),
+    ("a-number", lambda a: (a * 3).sum(), [(7, 5)]),
+    ("a-fill", lambda a: (a * torch.full_like(a, 3)).sum(), [(7, 5)]),
+    ("a-mask-of-truth-values", lambda a: (a * (a > 2)).sum(), [(7, 5)]),
+    ("layer-norm", lambda a: F.layer_norm(a, (5,)), [(7, 5)]),
+    ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("function", "shapes"), [case[1:] for case in NOT_COUNTED], ids=[c[0] for c in NOT_COUNTED])
+def test_a_product_that_is_not_summed_over_a_common_index_is_none(function, shapes, device):
+    assert sizes(function, *shapes, device=device) == {}
+
+
+def test_rotary_positions_are_an_outer_product_and_no_contraction_of_the_values():
+    def rotated(x):
+        angles = torch.arange(7.0)[:, None] * 10.0 ** -torch.arange(4.0)
+        cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+        left, right = x.chunk(2, -1)
+        return x * cos + torch.cat([-right, left], -1) * sin
+
+    assert sizes(rotated, (2, 7, 8)) == {CONTRACTION: 7 * 4}
+
+
+def test_weights_of_a_histogram_are_summed():
+    counted = sizes(lambda a, b, i: torch.bincount(i, weights=a * b), (13,), (13,), index(13, 3))
+    assert counted == {CONTRACTION: 13}
+
+
+@pytest.mark.parametrize(
+    ("function", "macs"),
+    [
+        (lambda a: (a * a).sum(-1), 7 * 5),
+        (lambda a: a.pow(2).mean(-1), 7 * 5),
+        (lambda a: a.square().sum(), 7 * 5),
+        (lambda a: (a * a.clone()).sum(), 7 * 5),
+        (lambda a: a.norm(dim=-1), 7 * 5),
+        (lambda a: a.var(-1), 7 * 5),
+    ],
+)
+def test_a_tensor_with_itself_is_named_apart(function, macs):
+    assert sizes(function, (7, 5)) == {SQUARE: macs}
+
+
+def test_a_product_beside_something_else_is_named_apart():
+    assert sizes(lambda x, g, y: x + g[:, None] * y, (2, 7, 5), (2, 5), (2, 7, 5)) == {SCALED: 2 * 7 * 5}
+    assert sizes(torch.addcmul, (7, 5), (7, 5), (7, 5)) == {SCALED: 7 * 5}
+
+
+def test_experts_in_a_loop_are_summed():
+    found = sizes(experts_in_a_loop, (7, 5), (7, 3), (3, 5, 5))
+    assert found == {"dispatched": 3 * 7 * 5 * 5, CONTRACTION: 3 * 7 * 5}
+
+
+def test_cosine_similarity_is_a_product_and_two_norms():
+    assert sizes(lambda a, b: F.cosine_similarity(a, b), (7, 13), (7, 13)) == {CONTRACTION: 91, SQUARE: 2 * 91}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("function", "shapes", "macs"),
+    [
+        (lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
+        (lambda x, w: x @ w, [(7, 13), (13, 11)], 7 * 13 * 11),
+        (lambda y, g: (y * g[..., None]).sum(1), [(7, 3, 11), (7, 3)], 7 * 3 * 11),
+        (lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 3, 11), (7, 3)], 7 * 3 * 11),
+        (torch.mv, [(7, 13), (13,)], 7 * 13),
+        (torch.dot, [(13,), (13,)], 13),
+        (torch.outer, [(7,), (13,)], 7 * 13),
+    ],
+)
+def test_backward_is_twice_the_forward_in_every_spelling(function, shapes, macs, device):
+    found = sizes(function, *shapes, device=device, backward=True)
+    assert sum(found.values()) == 3 * macs
+
+
+class Combine(nn.Module):
+    """MoA's weighted sum of its heads' outputs, in two spellings."""
+
+    def __init__(self, by_einsum):
+        super().__init__()
+        self.by_einsum = by_einsum
+
+    def forward(self, y, g):
+        return torch.einsum("nkd,nk->nd", y, g) if self.by_einsum else (y * g[..., None]).sum(1)
+
+
+@pytest.mark.parametrize("by_einsum", [False, True])
+def test_one_function_is_one_number(by_einsum):
+    model, inputs = Combine(by_einsum), (torch.ones(7, 3, 11), torch.ones(7, 3))
+    assert_macs(model, inputs, "N*K*d", elementwise="include", N=7, K=3, d=11)
+    found = count_macs(model, *inputs, elementwise="include")
+    assert found.macs == found.ledger.group(lambda entry: entry.path, of="size")[""] == 231
+    assert found.headline == "with elementwise contractions"
+
+
+def test_the_three_policies():
+    model, inputs = Combine(by_einsum=False), (torch.ones(7, 3, 11), torch.ones(7, 3))
+    reported = count_macs(model, *inputs)
+    assert (reported.macs, reported.with_elementwise, reported.headline) == (0, 231, "dispatched contractions")
+    assert [part.text() for part in reported.elementwise] == ["mul, summed by sum on 7x3x11 7x3x1 (231 in the model)"]
+    with pytest.raises(AssertionError) as raised:
+        assert_macs(model, inputs, 231)
+    assert str(raised.value).splitlines() == [
+        "0 multiply-accumulates (dispatched contractions), expected 231 = 231 (-231)",
+        "  not in it: mul, summed by sum on 7x3x11 7x3x1 (231 in the model)",
+    ]
+    with pytest.raises(
+        ElementwiseError, match=r"mul, summed by sum on 7x3x11 7x3x1 \(231 in the model\); elementwise="
+    ):
+        count_macs(model, *inputs, elementwise="refuse")
+    with pytest.raises(ValueError, match="'all' is none of report, include, refuse"):
+        count_macs(model, *inputs, elementwise="all")
+
+
+def test_a_sum_of_thousands_of_products_is_followed_in_one_pass():
+    def recurrence(a, x, c):
+        h, out = torch.zeros_like(x[0]), 0
+        for step in x:
+            h = a * h + step
+            out = out + h * c
+        return out.sum(-1)
+
+    found = sizes(recurrence, (2, 5), (3000, 2, 5), (5,))
+    assert found == {CONTRACTION: 3000 * 2 * 5, SCALED: 3000 * 2 * 5}

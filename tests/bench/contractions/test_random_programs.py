@@ -1,0 +1,128 @@
+"""Random elementwise programs against an interpreter that counts multiplications ending in a sum.
+
+The interpreter shares nothing with what it checks: it runs the program on arrays whose entries say which index of which
+operand they are, and looks whether a sum adds products in which the entries of both operands differ.
+"""
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from headcount.bench.contractions.count import right_count
+from headcount.bench.trace.record import record
+
+SIZES = (2, 3, 5)
+
+
+@st.composite
+def programs(draw):
+    """(shape of a, shape of b, steps): a product of two broadcast operands, then views and at most one reduction."""
+    shape = draw(st.permutations(SIZES))
+    keeps = [draw(st.sampled_from(["both", "a", "b"])) for _ in shape]
+    a = tuple(n if k in ("both", "a") else 1 for n, k in zip(shape, keeps, strict=True))
+    b = tuple(n if k in ("both", "b") else 1 for n, k in zip(shape, keeps, strict=True))
+    steps = draw(st.lists(st.sampled_from(["permute", "flatten", "negate", "clone", "shift", "unsqueeze"]), max_size=3))
+    axis = draw(st.integers(0, 2))
+    end = draw(st.sampled_from(["sum", "mean", "cumsum", "none", "relu-sum"]))
+    return a, b, steps, axis, end
+
+
+def run(x, steps, axis, end, lib):
+    for step in steps:
+        if step == "permute":
+            x = x.transpose(*reversed(range(x.ndim))) if lib is np else x.permute(*reversed(range(x.ndim)))
+        elif step == "flatten" and x.ndim > 1:
+            x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+        elif step == "negate":
+            x = x if lib is np else -x
+        elif step == "clone":
+            x = x.copy() if lib is np else x.clone()
+        elif step == "shift":
+            x = lib.roll(x, 1, 0)
+        elif step == "unsqueeze":
+            x = x[None]
+    return x, axis % x.ndim
+
+
+def expected(a, b, steps, axis, end):
+    """Every product that some sum adds to another one in which both operands' entries differ, or that is outer."""
+    shape = np.broadcast_shapes(a, b)
+    if np.prod(a) < 2 or np.prod(b) < 2:
+        return 0
+    lacks_a = any(m < n for m, n in zip(a, shape, strict=True))
+    lacks_b = any(m < n for m, n in zip(b, shape, strict=True))
+    if lacks_a and lacks_b:
+        return int(np.prod(shape))
+    if end in ("none", "relu-sum"):
+        return 0
+    entry_a = np.broadcast_to(np.arange(np.prod(a)).reshape(a), shape)
+    entry_b = np.broadcast_to(np.arange(np.prod(b)).reshape(b), shape)
+    (moved_a, at), (moved_b, _) = (run(entry, steps, axis, end, np) for entry in (entry_a, entry_b))
+    lines_a, lines_b = (np.moveaxis(m, at, 0).reshape(m.shape[at], -1) for m in (moved_a, moved_b))
+    if lines_a.shape[0] == 1:
+        return 0
+    both = ((lines_a != lines_a[:1]) & (lines_b != lines_b[:1])).any()
+    return int(np.prod(shape)) if both else 0
+
+
+class Program(nn.Module):
+    def __init__(self, steps, axis, end):
+        super().__init__()
+        self.program = steps, axis, end
+
+    def forward(self, a, b):
+        steps, axis, end = self.program
+        x, at = run(a * b, steps, axis, end, torch)
+        if end == "none":
+            return x
+        if end == "relu-sum":
+            return x.relu().sum(at)
+        return getattr(x, end)(at)
+
+
+def check(program, device):
+    a, b, steps, axis, end = program
+    model = Program(steps, axis, end)
+    found = right_count(record(model, (torch.ones(a, device=device), torch.ones(b, device=device))))
+    assert found.with_elementwise == expected(a, b, steps, axis, end), program
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(program=programs(), device=st.sampled_from(["cpu", "meta"]))
+def test_a_random_program_counts_the_products_that_end_in_a_sum(program, device):
+    check(program, device)
+
+
+@st.composite
+def equations(draw):
+    """An einsum of two operands over sizes that may be 1, and its shapes."""
+    letters = {letter: draw(st.sampled_from([1, 2, 3])) for letter in "abcd"}
+    sides = [draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)) for _ in range(2)]
+    used = sorted({*sides[0], *sides[1]})
+    kept = draw(st.lists(st.sampled_from(used), max_size=len(used), unique=True))
+    # What one operand alone has and the result lacks is summed before any product.
+    common = set(sides[0]) & set(sides[1])
+    kept += [letter for letter in used if letter not in kept and letter not in common]
+    text = f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(kept)}"
+    return text, [tuple(letters[x] for x in side) for side in sides], letters, sides, kept
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(case=equations(), device=st.sampled_from(["cpu", "meta"]))
+def test_a_random_einsum_is_the_product_of_its_letters(case, device):
+    text, shapes, letters, sides, kept = case
+    if min(np.prod(shape) for shape in shapes) < 2:
+        return
+
+    class Module(nn.Module):
+        def forward(self, a, b):
+            return torch.einsum(text, a, b)
+
+    found = right_count(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
+    whole = int(np.prod([letters[x] for x in {*sides[0], *sides[1]}]))
+    summed = any(x not in kept for x in sides[0] if x in sides[1])
+    large = {x for x in letters if letters[x] > 1}
+    outer = bool(large & set(sides[0]) - set(sides[1])) and bool(large & set(sides[1]) - set(sides[0]))
+    assert found.with_elementwise == (whole if summed or outer else 0), case

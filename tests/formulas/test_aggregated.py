@@ -1,0 +1,94 @@
+"""Aggregated attention and TransNeXt against sums written out here."""
+
+import pytest
+
+from headcount.formulas import aggregated, moh, moh_aggregated, transnext
+
+SIZES = dict(B=2, d_m=33, h=11, d_h=3, T=49, N_pos=121, d_pos=17)
+
+
+def positions(h):
+    return 121 * 17 * (2 + h), 17 * (2 + 1 + h) + h
+
+
+def test_a_layer_that_pools():
+    form = aggregated.layer("a", M=5, **SIZES)
+    bias_macs, bias_params = positions(11)
+    projections = 2 * 33 * 33 * (49 + 2 * (49 + 5) + 49 + 49)
+    assert form.macs == projections + bias_macs + 2 * 11 * 49 * 3 * (3 * 9 + 2 * 5)
+    weights = 5 * (33 * 33 + 33) + 2 * 33 + 33 + 11 + 11 * 9 * (3 + 2)
+    assert form.params == form.active_params == weights + bias_params
+    sizes = form.group(lambda e: e.kind, "size")
+    assert sizes["softmax"] == 2 * 11 * 49 * (9 + 5)
+    assert sizes["activation"] == 121 * 17 + 2 * 49 * 33
+    assert sizes["pooling"] == 2 * 49 * 33
+    assert sizes["norm"] == 2 * 5 * 33
+
+
+def test_a_layer_that_sees_every_token():
+    form = aggregated.layer("a", M=0, **SIZES)
+    bias_macs, bias_params = positions(11)
+    assert form.macs == 4 * 2 * 49 * 33 * 33 + bias_macs + 2 * 2 * 11 * 49 * 49 * 3
+    assert form.params == 4 * (33 * 33 + 33) + 33 + 11 + bias_params
+    assert not {"pooling", "norm"} & {e.kind for e in form}
+
+
+@pytest.mark.parametrize("pooled", [0, 5])
+@pytest.mark.parametrize("s, r", [(4, 2), (1, 3), (0, 5), (11, 0)])
+def test_routing_adds_routers_and_ideal_leaves_heads_out(s, r, pooled):
+    sizes = SIZES | dict(M=pooled)
+    dense = aggregated.layer("a", **sizes)
+    released, ideal = (moh_aggregated.layer("a", s=s, r=r, form=form, **sizes) for form in moh_aggregated.FORMS)
+    columns = (11 - s if r else 0) + (s if s > 1 else 0) + (2 if s and r else 0)
+    assert released.macs - dense.macs == 2 * 49 * 33 * columns
+    assert released.params - dense.params == ideal.params - dense.params == 33 * columns
+    unused = 11 - s - r
+    of_head = 3 * (33 + 33 + (3 * 9 + 2 * 5 if pooled else 2 * 49))
+    assert released.macs - ideal.macs == 2 * 49 * unused * of_head
+    idle = 3 * (2 * 33 + 1 + 1) + 1 + (9 * (3 + 2) if pooled else 0)
+    assert ideal.params - ideal.active_params == unused * idle
+    assert moh.activated_percent(released, ideal) * 11 == 100 * (s + r)
+    assert sum(moh.skipped(released, ideal).values()) == released.macs - ideal.macs
+
+
+def test_a_model_of_two_stages():
+    b, layers = 2, {5: (10, 25, 4), 7: (21, 9, 0)}
+    mixers = []
+    for head_dim, (width, tokens, pooled) in layers.items():
+        sizes = dict(d_m=width, h=width // head_dim, d_h=head_dim, T=tokens, M=pooled, N_pos=13, d_pos=3)
+        mixers.append(lambda path, *, B, sizes=sizes: aggregated.layer(path, B=B, **sizes))
+    form = transnext.model(
+        [mixers[0], mixers[1], mixers[1]],
+        **dict(B=b, C_in=3, C=11, depths=(1, 2), tokens=(25, 9), widths=(10, 21), inner_widths=(16, 29)),
+    )
+    one, two = (mixer("", B=b) for mixer in mixers)
+
+    def around(tokens, width, inner):
+        return b * tokens * inner * (3 * width + 9)
+
+    patches = b * (25 * 3 * 49 * 10 + 9 * 10 * 9 * 21)
+    blocks = one.macs + 2 * two.macs + around(25, 10, 16) + 2 * around(9, 21, 29)
+    assert form.macs == patches + blocks + b * 21 * 11
+    norms = 2 * 10 * (2 + 2) + 2 * 21 * (2 + 2 * 2)
+    units = [3 * width * inner + 2 * inner + width + 10 * inner for width, inner in ((10, 16), (21, 29))]
+    weights = 3 * 49 * 10 + 10 + 10 * 9 * 21 + 21 + 21 * 11 + 11
+    assert form.params == one.params + 2 * two.params + units[0] + 2 * units[1] + norms + weights
+    assert form.at_layers().macs == form.macs
+    assert {e.path.split(".")[3] for e in form.at_layers() if e.path.startswith("stages.1.blocks")} == {"0", "1"}
+
+
+def test_formulas_take_symbols():
+    import sympy
+
+    letters = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in (*SIZES, "M", "s", "r")}
+    ideal = moh_aggregated.layer("a", form="ideal", **letters)
+    sizes = SIZES | dict(M=5, s=4, r=2)
+    assert (
+        ideal.macs.subs({letters[letter]: size for letter, size in sizes.items()})
+        == moh_aggregated.layer("a", form="ideal", **sizes).macs
+    )
+
+
+def test_an_unknown_form():
+    with pytest.raises(ValueError, match="^unknown form 'sparse'; choose from released, ideal$"):
+        moh_aggregated.layer("a", form="sparse", s=1, r=1, M=0, **SIZES)

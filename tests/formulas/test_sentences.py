@@ -1,0 +1,203 @@
+"""The papers' sentences: words, places, markings, and their relations at the papers' own sizes."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from headcount.formulas.ledger import Entry, ledger
+from headcount.formulas.published import claims, data, sentences, tables
+from headcount.formulas.published.claims import Rows
+from headcount.formulas.published.costs import costs
+from headcount.formulas.published.expressions import expression, relation
+
+FOUND = claims.load()
+
+# typed a second time from the paper, by the section that they stand in
+VERBATIM = {
+    "section 1": {
+        "surpasses many large models or achieves comparable results with only a half computational cost",
+        "without substantially adding parameters and computational cost",
+    },
+    "section 4.2": {"can significantly reduce the computational and space complexity"},
+    "section 5.1": {
+        "about two times of MACs",
+        "more parameters",
+        "the lowest amount among big-scale models",
+        "MACs of MAE-7 and our model are comparable",
+    },
+    "section 5.2": {"while K and the computational complexity remains the same"},
+    "section 5.3": {"the MACs for these three settings are the same"},
+    "Limitations": {
+        "if we could optimize the implementation at the cuda kernel level to remove the memory copy ops, we expect at "
+        "least half the wall-clock time. This will make an MoA block as fast as a standard attention block."
+    },
+    "Appendix D": {"0.01 L_a + 0.001 L_z achieved the best BLEU"},
+}
+
+
+def test_what_is_marked_verbatim_stands_in_its_section_word_for_word():
+    found = {}
+    for sentence in FOUND.all:
+        if sentence.quoted == "verbatim":
+            found.setdefault(sentence.place, set()).add(sentence.sentence)
+    assert found == VERBATIM
+
+
+def test_every_sentence_is_marked_and_has_its_place():
+    for sentence in FOUND.all:
+        assert sentence.quoted in claims.QUOTED
+        assert re.match(r"(section|Appendix|Table|Figure) |abstract$|Limitations$", sentence.place), sentence.name
+        # what is judged of a quotation is said, since its words alone name no numbers
+        assert sentence.read_as or sentence.quoted == "read as"
+
+
+@pytest.mark.parametrize("marking", ["", "quoted", None])
+def test_a_sentence_without_a_marking_is_not_loaded(marking):
+    with pytest.raises(ValueError, match="^x: quoted must be one of verbatim, read as, not "):
+        claims._checked(name="x", quoted=marking)
+    with pytest.raises(TypeError, match="quoted"):
+        claims._checked(name="x")
+    with pytest.raises(TypeError, match="place"):
+        claims.Sentence(name="x", paper="moa", sentence="x", quoted="verbatim")
+
+
+def test_no_sentence_of_the_paper_sets_moa_big_against_transformer_big_alone():
+    half = next(sentence for sentence in FOUND.sentences if sentence.name == "half-the-computation")
+    assert half.place == "section 1"
+    assert [check.label for check in half.checks] == [
+        "Admin 60L-12L", "Transformer big", "DynamicConv", "LightConv", "Admin 18L-18L"
+    ]  # fmt: skip
+
+
+def test_every_check_names_rows_sizes_or_entries_that_are_there():
+    typed, entries = tables.typed(), data.typed()
+    for sentence in FOUND.all:
+        for check in sentence.checks:
+            if isinstance(check, Rows):
+                named = check.relation.left.letters | check.relation.right.letters
+                assert named == check.rows.keys()
+                for table, row in check.rows.values():
+                    assert typed[table].row(row)
+            elif isinstance(check, claims.Entries):
+                assert entries[check.table].paper == sentence.paper
+        for table in getattr(sentence, "own", ()):
+            assert typed[table].paper == sentence.paper
+
+
+def form(linear, square):
+    return ledger(Entry("x", "linear", {"T": 10, "d_m": linear}), Entry("x", "scores", {"T": 10, "S": 10, "h": square}))
+
+
+CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "other": ("moa-table1", "b")})
+
+
+@pytest.mark.parametrize(
+    "text, one, other, turning",
+    [
+        # 7 T + 3 T^2 against 100 T + T^2: equal at 46.5
+        ("one <= other", (7, 3), (100, 1), [47]),
+        # equal at 31 exactly: less up to 30, not more up to 31
+        ("one < other", (7, 3), (69, 1), [31]),
+        ("one <= other", (7, 3), (69, 1), [32]),
+        ("one == other", (7, 3), (69, 1), [31, 32]),
+        ("one <= other", (7, 1), (8, 1), []),
+        ("one < other", (7, 1), (7, 1), []),
+        ("2 * one <= other", (7, 3), (100, 7), []),
+    ],
+)
+def test_the_lengths_at_which_a_relation_turns(text, one, other, turning):
+    check, forms = replace(CHECK, relation=relation(text)), {"one": form(*one), "other": form(*other)}
+    assert sentences.turns(check, forms) == turning
+    every = [sentences.holds_at(check, forms, t) for t in range(1, 60)]
+    assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == turning
+
+
+def test_what_is_no_square_of_the_length_is_refused():
+    cube = ledger(Entry("x", "scores", {"T": 10, "S": 10, "h": 3}, times=2))
+    check = replace(CHECK, relation=relation("one * one <= other"))
+    with pytest.raises(ArithmeticError, match="^made-up: not of degree 2 in the length$"):
+        sentences.turns(check, {"one": cube, "other": cube})
+
+
+def test_rows_are_compared_as_printed_and_as_executed():
+    typed = tables.typed()
+    check = Rows("x", relation("2 * big <= other"), {
+        "big": ("moa-table1", "MoA Big 16K32E256D"), "other": ("moa-table1", "Admin 60L-12L (Liu 2020b)"),
+    })  # fmt: skip
+    printed, executed = sentences.of_rows(check, typed, {"big": form(7, 3), "other": form(7, 3)})
+    assert (printed.form, printed.values) == ("printed", {"big": 1220 * 10**6, "other": 2550 * 10**6})
+    assert printed.holds and not executed.holds
+    assert executed.values == {"big": 70 + 300, "other": 70 + 300}
+    # what is not printed is not judged
+    check = replace(check, rows={**check.rows, "other": ("moa-table1", "MAE-7 (Peng 2020)")})
+    (only,) = sentences.of_rows(check, typed, {"big": form(7, 3), "other": form(7, 3)})
+    assert only.form == "executed"
+
+
+def test_each_entry_must_meet_all_relations():
+    best = next(sentence for sentence in FOUND.sentences if sentence.name == "the-best-coefficients")
+    (check,) = best.checks
+    found = {one.label: one for one in sentences.of_entries(check, data.typed()[check.table])}
+    assert {name: one.holds for name, one in found.items()} == {
+        "8K8E128D": False, "8K16E128D": True, "8K32E128D": False
+    }  # fmt: skip
+    assert [str(one) for one in found["8K32E128D"].failing] == ["a <= both", "small_z <= both", "both_large <= both"]
+    assert found["8K8E128D"].values["a"] == Fraction(2895, 100)
+
+
+@pytest.mark.parametrize(
+    "name, sizes, admitted",
+    [
+        ("fewer-macs", {"T": 7, "K": 3, "E": 5, "D": 11, "d_m": 33}, True),
+        ("fewer-macs", {"T": 7, "K": 3, "E": 5, "D": 11, "d_m": 34}, False),
+        ("fewer-macs", {"T": 7, "K": 1, "E": 5, "D": 11, "d_m": 11}, False),
+        ("fewer-params", {"T": 7, "K": 5, "E": 5, "D": 11, "d_m": 55}, True),
+        ("fewer-params", {"T": 7, "K": 3, "E": 5, "D": 11, "d_m": 55}, False),
+        ("inference-efficiency", {"T": 7, "h": 5, "s": 1, "r": 0, "d_h": 3, "g": 5, "d_m": 15}, False),
+        ("inference-efficiency", {"T": 7, "h": 5, "s": 1, "r": 2, "d_h": 3, "g": 1, "d_m": 15}, False),
+        ("inference-efficiency", {"T": 7, "h": 5, "s": 1, "r": 2, "d_h": 3, "g": 5, "d_m": 15}, True),
+    ],
+)
+def test_a_layer_is_a_point_of_a_claim_where_it_meets_the_premise(name, sizes, admitted):
+    claim = next(claim for claim in FOUND.claims if claim.name == name)
+    found = sentences.own_layers(claim, {"a row": sizes})
+    assert found.layers == 1 and list(found.points) == ["a row"] * admitted
+
+
+def test_the_layers_at_which_a_relation_holds():
+    claim = next(claim for claim in FOUND.claims if claim.name == "fewer-macs")
+    # E < 2 D (K - 1) is 44
+    layers = {name: {"T": 7, "K": 3, "E": E, "D": 11, "d_m": 33} for name, E in (("below", 43), ("at", 44))}
+    found = sentences.own_layers(claim, layers)
+    assert found.holding(claim.as_executed) == ["below"] and found.holding(claim.as_printed) == ["below", "at"]
+
+
+def test_own_keys_and_values_cost_each_expert_its_own_projections():
+    letters = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
+
+    def value(text):
+        return expression(text).value(letters, costs())
+
+    assert value("moa_own_keys_macs() - moa_macs()") == 10 * 2 * 7 * 13 * 5
+    assert value("moa_own_keys_params() - moa_params()") == 10 * 2 * 13 * 5
+
+
+@pytest.mark.parametrize("name", [claim.name for claim in FOUND.claims if claim.threshold and claim.threshold.holds])
+def test_a_claim_holds_on_the_side_of_its_threshold_that_it_names(name):
+    from headcount.formulas.published import proofs
+    from headcount.formulas.symbols import symbol
+
+    claim = next(claim for claim in FOUND.claims if claim.name == name)
+    # of the printed form of MoH, which skips; of the executed one of MoA
+    both = claim.threshold.relation
+    strict = relation(f"{both.left} < {both.right}")
+    solved, tried = proofs.threshold(claim), 0
+    for letters in proofs._admitted(claim, 11):
+        case = next(case for case in solved if case is None or case.holds(letters))
+        at = solved[case].subs({symbol(letter): size for letter, size in letters.items()})
+        beyond = letters[claim.threshold.letter] - at
+        assert strict.holds(letters, costs()) == (beyond > 0 if claim.threshold.holds == "above" else beyond < 0)
+        tried += 1
+    assert tried > 20

@@ -1,0 +1,208 @@
+"""Aggregated attention against the sums of its definition, token by token in float64, with and without routing."""
+
+from dataclasses import replace
+from math import exp, log, log2
+
+import pytest
+import torch
+
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.losses import auxiliary_loss, head_balance_loss
+
+DENSE = dict(attention="aggregated", d_model=15, num_heads=3, side=6, pool_ratio=2, position_width=7)
+MOH = DENSE | dict(attention="moh_aggregated", num_shared_heads=1, top_k=1)
+LAYERS = {
+    "pooled": DENSE,
+    "pooled-by-3": DENSE | dict(pool_ratio=3),
+    "all-tokens": DENSE | dict(pool_ratio=1),
+    "fine-tuned": DENSE | dict(pretrained_side=4),
+    "moh-s1": MOH,
+    "moh-s2": MOH | dict(num_shared_heads=2),
+    "moh-s0": MOH | dict(num_shared_heads=0, top_k=2),
+    "moh-r0": MOH | dict(num_shared_heads=3, top_k=0),
+    "moh-all-tokens": MOH | dict(pool_ratio=1, top_k=2),
+    "moh-one-head": MOH | dict(d_model=5, num_heads=1, top_k=0),
+}
+
+
+def made(values, batch_size=2, seed=1):
+    """A layer with random parameters everywhere, and its input."""
+    config = make_config(values)
+    layer = build(config, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5)
+    return layer, example_inputs(config, {"batch_size": batch_size}, dtype=torch.float64)["query"]
+
+
+def bias_of(layer, config, row, column, block):
+    """The number of each head for a token and a block (a token where nothing is pooled), from their distance."""
+    ratio, pair = config.pool_ratio, []
+    blocks = config.side // ratio
+    for place, at in ((row, block // blocks), (column, block % blocks)):
+        distance = 8 * (place - (at * ratio + (ratio - 1) / 2)) / ((config.pretrained_side or config.side) - 1)
+        pair.append((distance > 0) - (distance < 0) and log2(abs(distance) + 1) / 3 * (1 if distance > 0 else -1))
+    net = layer.position
+    hidden = torch.relu(net.fc1.weight @ torch.tensor(pair, dtype=torch.float64) + net.fc1.bias)
+    return net.fc2.weight @ hidden + net.fc2.bias
+
+
+def unit(vector):
+    return vector / vector.norm()
+
+
+def pooled_tokens(layer, config, x):
+    ratio, side = config.pool_ratio, config.side
+    hidden = torch.nn.functional.gelu(x @ layer.pool_proj.weight.T + layer.pool_proj.bias)
+    means = []
+    for top in range(0, side, ratio):
+        for left in range(0, side, ratio):
+            inside = [hidden[(top + i) * side + left + j] for i in range(ratio) for j in range(ratio)]
+            means.append(sum(inside) / ratio**2)
+    means = torch.stack(means)
+    centred = means - means.mean(dim=1, keepdim=True)
+    normed = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
+    return normed * layer.pool_norm.weight + layer.pool_norm.bias
+
+
+def one_head(layer, config, x, t, i):
+    """Output of head i at token t of one image, from the definition."""
+    d, side = config.head_dim, config.side
+    own = slice(i * d, (i + 1) * d)
+
+    def key(token):
+        return unit((layer.k_proj.weight @ token + layer.k_proj.bias)[own])
+
+    def value(token):
+        return (layer.v_proj.weight @ token + layer.v_proj.bias)[own]
+
+    row, column = divmod(t, side)
+    direction = unit((layer.q_proj.weight @ x[t] + layer.q_proj.bias)[own])
+    temperature = log(1 + exp(layer.temperature[i]))
+    if config.pool_ratio == 1:
+        query = (direction + layer.query_embedding[i]) * temperature * log(side**2)
+        scores = torch.stack([query @ key(x[j]) + bias_of(layer, config, row, column, j)[i] for j in range(side**2)])
+        return sum(a * value(x[j]) for j, a in enumerate(torch.softmax(scores, dim=0)))
+    pooled = pooled_tokens(layer, config, x)
+    window = [(w, row + w // 3 - 1, column + w % 3 - 1) for w in range(9)]
+    window = [(w, a * side + b) for w, a, b in window if 0 <= a < side and 0 <= b < side]
+    query = (direction + layer.query_embedding[i]) * temperature * log(len(window) + len(pooled))
+    near = [query @ key(x[j]) + layer.window_bias[i, w] for w, j in window]
+    far = [query @ key(token) + bias_of(layer, config, row, column, j)[i] for j, token in enumerate(pooled)]
+    weights = torch.softmax(torch.stack(near + far), dim=0)
+    out = sum(a * value(token) for a, token in zip(weights[len(near) :], pooled, strict=True))
+    for a, (w, j) in zip(weights, window, strict=False):
+        out = out + (a + direction @ layer.window_tokens[i, :, w] + layer.window_weight[i, w]) * value(x[j])
+    return out
+
+
+def gates_of(layer, config, token):
+    """Each head's gate, as the released code has them."""
+    if config.variant == "aggregated":
+        return [1.0] * config.num_heads
+    s, r, router = config.num_shared_heads, config.top_k, layer.router
+    shared = [1.0] * s if s < 2 else list(torch.softmax(router.shared_proj.weight @ token, dim=0) * s)
+    routed = [0.0] * (config.num_heads - s)
+    if r:
+        probs = torch.softmax(router.routed_proj.weight @ token, dim=0)
+        chosen = sorted(range(len(routed)), key=lambda i: -probs[i])[:r]
+        for i in chosen:
+            routed[i] = probs[i] / sum(probs[j] for j in chosen) * r
+    groups = (1.0, 1.0) if not (s and r) else torch.softmax(router.group_proj.weight @ token, dim=0) * 2
+    return [groups[0] * gate for gate in shared] + [groups[1] * gate for gate in routed]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_the_sum_of_its_definition(name):
+    layer, x = made(LAYERS[name])
+    config, side = layer.config, layer.config.side
+    # corners, an edge and the inside, of both images
+    places = [(0, 0), (0, 3), (1, side + 2), (1, side**2 - 1), (1, 2 * side - 1)]
+    with torch.no_grad():
+        out = layer(x)
+        for b, t in places:
+            heads = [
+                gate * one_head(layer, config, x[b], t, i) if gate else torch.zeros(config.head_dim)
+                for i, gate in enumerate(gates_of(layer, config, x[b, t]))
+            ]
+            expected = layer.out_proj.weight @ torch.cat(heads).to(x.dtype) + layer.out_proj.bias
+            torch.testing.assert_close(out[b, t], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("moh")])
+def test_ideal_computes_the_same_from_the_same_parameters(name):
+    layer, x = made(LAYERS[name])
+    ideal = build(replace(layer.config, form="ideal"), dtype=torch.float64)
+    ideal.load_state_dict(layer.state_dict(), strict=True)
+    x = x.requires_grad_()
+    both = [one(x) for one in (layer, ideal)]
+    torch.testing.assert_close(*both)
+    gradients = [
+        torch.autograd.grad(out.square().sum(), [x, *one.parameters()], retain_graph=True, allow_unused=True)
+        for out, one in zip(both, (layer, ideal), strict=True)
+    ]
+    for released, other in zip(*gradients, strict=True):
+        assert (released is None) == (other is None)
+        if released is not None:
+            torch.testing.assert_close(released, other)
+
+
+def test_every_parameter_gets_a_gradient():
+    # of routers only where there is a choice of more than one head, and more than one to weigh
+    for values in (LAYERS["pooled"], LAYERS["all-tokens"], MOH | dict(num_heads=5, num_shared_heads=2, top_k=2)):
+        layer, x = made(values)
+        layer(x).square().sum().backward()
+        assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_a_token_far_away_is_seen_through_its_block_alone():
+    layer, x = made(DENSE | dict(pool_ratio=3), batch_size=1)
+    swapped = x.clone()
+    # two tokens of the last block, both outside the window of the first token
+    swapped[:, [21, 35]] = x[:, [35, 21]]
+    with torch.no_grad():
+        one, other = layer(x), layer(swapped)
+    torch.testing.assert_close(one[:, 0], other[:, 0])
+    assert not torch.allclose(one[:, 28], other[:, 28])
+
+
+def test_the_balance_loss_is_that_of_moh():
+    layer, x = made(MOH | dict(num_heads=5, d_model=15, top_k=2))
+    layer.train()(x)
+    routing, _ = layer.router.recorded
+    expected = 4 * 0.01 * head_balance_loss(routing.probs, routing.indices)
+    torch.testing.assert_close(auxiliary_loss(layer), expected)
+
+
+def test_seeded_values_start_where_the_paper_starts():
+    layer = build(make_config(DENSE))
+    torch.testing.assert_close(torch.nn.functional.softplus(layer.temperature), torch.full((3,), 1 / 0.24))
+    assert not layer.window_weight.any()
+    assert 0.01 < layer.window_tokens.std() < 0.03
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(num_heads=4), "num_heads must divide d_model, and 4 does not divide 15"),
+        (dict(pool_ratio=4), "pool_ratio must divide the side of the grid, and 4 does not divide 6"),
+        (dict(side=1), "side must be at least 2, not 1"),
+        (dict(pretrained_side=1), "pretrained_side must be at least 2, not 1"),
+        (dict(pool_ratio=0), "pool_ratio must be at least 1, not 0"),
+        (dict(side=2.5), "side must be a whole number, not 2.5"),
+    ],
+)
+def test_sizes_that_cannot_be_built(fields, message):
+    with pytest.raises(ConfigError) as error:
+        make_config(DENSE | fields)
+    assert str(error.value) == message
+
+
+def test_a_selection_that_cannot_be_made():
+    with pytest.raises(ConfigError, match="^top_k must lie in 0..num_heads - num_shared_heads = 0..2, not 3$"):
+        make_config(MOH | dict(top_k=3))
+    with pytest.raises(ConfigError, match="^unknown arm 'fused' of moh_aggregated; choose from reference, auto$"):
+        build(make_config(MOH), arm="fused")

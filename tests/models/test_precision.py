@@ -1,0 +1,105 @@
+"""Every arm of every variant in every precision: forward, backward, and one token after another with a cache."""
+
+import pytest
+import torch
+
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+
+VARIANTS = {
+    "mha": dict(attention="mha", d_model=16, num_heads=4, num_kv_heads=2, head_dim=8),
+    "moa": dict(attention="moa", d_model=16, num_experts=5, top_k=2, head_dim=8),
+    "moa-biased": dict(attention="moa", d_model=16, num_experts=5, top_k=2, head_dim=8, bias=True),
+    "moh": dict(attention="moh", d_model=16, num_heads=5, num_shared_heads=2, top_k=1, head_dim=8),
+    "moh-norm": dict(
+        attention="moh", d_model=16, num_heads=5, num_shared_heads=2, top_k=1, head_dim=8, router="query_norm"
+    ),
+    "moh-ideal": dict(attention="moh", d_model=16, num_heads=5, num_shared_heads=2, top_k=1, head_dim=8, form="ideal"),
+}
+PRECISIONS = {
+    "float32": (torch.float32, None),
+    "bfloat16": (torch.bfloat16, None),
+    "float16": (torch.float16, None),
+    "autocast-bfloat16": (torch.float32, torch.bfloat16),
+    "autocast-float16": (torch.float32, torch.float16),
+}
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+CASES = [
+    pytest.param(name, arm, id=f"{name}-{arm.name}")
+    for name, values in VARIANTS.items()
+    for arm in make_config(values).arms
+]
+
+
+def runs(arm, device):
+    """Whether this machine has what the arm needs."""
+    return getattr(arm, "package", None) is None or device == "cuda"
+
+
+def lowered(device, dtype):
+    return torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def made(name, arm, dtype, device):
+    layer = build(make_config(VARIANTS[name]), dtype=dtype, device=device, arm=arm.name)
+    x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(3)).to(device, dtype)
+    return layer, x.requires_grad_()
+
+
+def close(found, expected):
+    # one part in 2^7 is bfloat16's last place; sums of a few products lose a little more
+    difference = torch.linalg.vector_norm(found.detach().double() - expected.detach().double())
+    return float(difference / torch.linalg.vector_norm(expected.detach().double())) < 0.03
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name, arm", CASES)
+def test_forward_and_backward(name, arm, precision, device):
+    if not runs(arm, device):
+        pytest.skip(f"{arm.name} needs a CUDA device")
+    dtype, cast = PRECISIONS[precision]
+    layer, x = made(name, arm, dtype, device)
+    with lowered(device, cast):
+        y = layer(x)
+    y.float().square().sum().backward()
+    found = {"output": y, "input": x.grad} | {n: p.grad for n, p in layer.named_parameters()}
+    assert all(value.isfinite().all() for value in found.values() if value is not None)
+    assert x.grad.dtype == dtype and all(p.grad.dtype == dtype for p in layer.parameters() if p.grad is not None)
+
+    layer, x = made(name, arm, dtype, device)
+    layer, x = layer.double(), x.detach().double().requires_grad_()
+    layer.arm = "reference"
+    expected = layer(x)
+    expected.square().sum().backward()
+    assert close(y, expected) and close(found["input"], x.grad)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name, arm", [case for case in CASES if case.values[1].masks])
+def test_decoding_with_a_cache_is_the_causal_pass(name, arm, precision, device):
+    if not runs(arm, device):
+        pytest.skip(f"{arm.name} needs a CUDA device")
+    dtype, cast = PRECISIONS[precision]
+    layer, x = made(name, arm, dtype, device)
+    cache, source = layer.make_cache(3, 7), x.detach().flip(1)
+    with torch.no_grad(), lowered(device, cast):
+        whole = layer(x, causal=True)
+        steps = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(7)], dim=1)
+        assert close(steps, whole)
+        # keys of another sequence, kept in the precision that they were made in, and in the weights' own
+        assert close(layer(x, cache=layer.fill_cache(source)), layer(x, source))
+    filled = layer.fill_cache(source)
+    with torch.no_grad(), lowered(device, cast):
+        assert close(layer(x, cache=filled), layer(x, source))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name, arm", [case for case in CASES if not case.values[1].masks])
+def test_arms_without_masks_read_closed_caches(name, arm, precision):
+    dtype, cast = PRECISIONS[precision]
+    layer, x = made(name, arm, dtype, "cpu")
+    filled = layer.fill_cache(x.detach().flip(1))
+    with torch.no_grad(), lowered("cpu", cast):
+        assert close(layer(x, cache=filled), layer(x, x.flip(1)))

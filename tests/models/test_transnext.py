@@ -1,0 +1,104 @@
+"""TransNeXt around its attention: stages, routing, and what its configuration refuses."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import preset
+from headcount.models.transnext import DepthwiseConvolution, PatchEmbedding
+
+IMAGES = dict(
+    model="transnext", attention="aggregated", d_model=(10, 21), num_heads=(2, 3), depths=(1, 2), mlp_ratio=(5, 3),
+    pool_ratio=(5, 1), image_size=40, num_classes=7, position_width=5,
+)  # fmt: skip
+MOH = IMAGES | dict(attention="moh_aggregated", num_shared_heads=(2, 1), top_k=(0, 1))
+
+
+def test_unfolded_products_are_the_convolutions_of_the_released_code():
+    torch.manual_seed(0)
+    for stride in (4, 2):
+        patches = PatchEmbedding(3, 5, stride).double()
+        x = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+        kernels = patches.proj.weight.unflatten(1, (3, 2 * stride - 1, 2 * stride - 1))
+        out = F.conv2d(x, kernels, patches.proj.bias, stride=stride, padding=stride - 1).flatten(2).transpose(1, 2)
+        torch.testing.assert_close(patches(x), patches.norm(out))
+    conv = DepthwiseConvolution(5, 6).double()
+    torch.nn.init.normal_(conv.weight), torch.nn.init.normal_(conv.bias)
+    x = torch.randn(2, 36, 5, dtype=torch.float64)
+    grid = x.transpose(1, 2).unflatten(2, (6, 6))
+    expected = F.conv2d(grid, conv.weight.unflatten(1, (1, 3, 3)), conv.bias, padding=1, groups=5)
+    torch.testing.assert_close(conv(x), expected.flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize("values", [IMAGES, MOH, MOH | dict(form="ideal")], ids=["dense", "released", "ideal"])
+def test_images_become_logits_and_every_parameter_learns(values):
+    config = make_config(values)
+    model = build(config).train()
+    out = model(**example_inputs(config, {"batch_size": 3}))
+    assert out.shape == (3, 7)
+    (out.square().sum() + model.auxiliary_loss()).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_images_of_a_batch_do_not_meet():
+    config = make_config(MOH)
+    model, images = build(config), example_inputs(config, {"batch_size": 3})["images"]
+    with torch.no_grad():
+        torch.testing.assert_close(model(images)[1:2], model(images[1:2]))
+
+
+def test_statistics_are_of_routed_layers_alone():
+    config = make_config(MOH)
+    model = build(config).train()
+    model(**example_inputs(config, {"batch_size": 3}))
+    counts = model.tokens_per_expert()
+    assert list(counts) == ["stages.1.blocks.0.self_attn", "stages.1.blocks.1.self_attn"]
+    assert {int(count.sum()) for count in counts.values()} == {3 * 25}
+
+
+def test_grids_follow_from_the_image():
+    assert [stage.side for stage in preset("transnext-micro").stages] == [56, 28, 14, 7]
+    tuned = preset("transnext-base-384")
+    assert [(stage.side, stage.pretrained_side) for stage in tuned.stages] == [(96, 56), (48, 28), (24, 14), (12, 7)]
+    assert [stage.num_pooled for stage in tuned.stages] == [144, 144, 144, 0]
+    small = preset("transnext-small")
+    assert small.inner_widths == (384, 768, 768, 1536)
+    assert {stage.head_dim for stage in small.stages} == {24}
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(image_size=44), "image_size must be a multiple of 8, the stride of 2 stages, from 16 on, not 44"),
+        (dict(image_size=8), "image_size must be a multiple of 8, the stride of 2 stages, from 16 on, not 8"),
+        (dict(image_size=40.0), "image_size must be a whole number, not 40.0"),
+        (
+            dict(pretrained_size=225),
+            "pretrained_size must be a multiple of 8, the stride of 2 stages, from 16 on, not 225",
+        ),
+        (dict(image_size=48), "stage 0: pool_ratio must divide the side of the grid, and 5 does not divide 12"),
+        (dict(depths=(1, 0)), "depths must be at least 1, not 0"),
+        (dict(depths=()), "depths must have the number of layers of at least one stage"),
+        (dict(depths=(1, 2, 3)), "d_model takes one whole number or one for each of 3 stages, not 2"),
+        (dict(mlp_ratio=(5,)), "mlp_ratio takes one for each of 2 stages, not 1"),
+        (dict(num_heads=(2, 4)), "stage 1: num_heads must divide d_model, and 4 does not divide 21"),
+        (dict(num_heads=(2, 3, 4)), "num_heads takes one whole number or one for each of 2 stages, not 3"),
+        (dict(side=5), "unknown field 'side'; choose from "),
+    ],
+)
+def test_sizes_that_cannot_be_built(fields, message):
+    with pytest.raises(ConfigError) as error:
+        make_config(IMAGES | fields)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_attentions_of_sequences_and_of_grids_do_not_change_places():
+    with pytest.raises(ConfigError, match="^attention must be aggregated or moh_aggregated in a transnext model"):
+        preset("transnext-micro", {"attention": "mha"})
+    grid = dict(attention="aggregated", num_heads=8, side=7, pool_ratio=1)
+    with pytest.raises(ConfigError, match="^attention aggregated is of a grid of tokens"):
+        preset("transformer-base", grid)

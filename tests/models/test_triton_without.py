@@ -1,0 +1,139 @@
+"""The Triton operators without triton: shapes on meta, exact products, and a plain refusal where they cannot run."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+from headcount.bench.contractions.count import right_count
+from headcount.bench.trace.record import record
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.kernels import choose, triton_ops
+from headcount.models.kernels.choose import missing, runnable
+from headcount.models.kernels.triton_configs import TABLE, launch_for, splits_of_keys
+
+LAYERS = {
+    "moa-K3-E7-dm11-D5": dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5),
+    "moa-K5-E5-dm11-D3": dict(attention="moa", d_model=11, num_experts=5, top_k=5, head_dim=3),
+    "moh-h6-s2-r1-g3": dict(
+        attention="moh", d_model=13, num_heads=6, num_shared_heads=2, top_k=1, num_kv_heads=3, head_dim=5
+    ),
+}
+B, T, S = 2, 7, 11
+
+
+def counted(name, arm, backward=False, lengths=(B, T, S), form=None):
+    config = make_config(LAYERS[name] | ({"form": form} if form else {}))
+    layer = build(config, device="meta", arm=arm)
+    inputs = example_inputs(
+        config, dict(zip(("batch_size", "tgt_len", "src_len"), lengths, strict=True)), device="meta"
+    )
+    with torch.set_grad_enabled(backward):
+        return layer, right_count(record(layer, (), inputs, backward=backward))
+
+
+def macs(count, kinds):
+    return sum(entry.macs for entry in count.ledger if entry.kind in kinds)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("moa")])
+def test_the_operators_hold_the_products_of_the_reference(name):
+    _, reference = counted(name, "reference")
+    layer, found = counted(name, "triton")
+    assert layer.arm_used == "triton" and not found.uncounted
+    assert found.macs == reference.macs
+    assert (
+        macs(found, {"scores"}) == macs(reference, {"scores"}) == B * T * S * layer.config.top_k * layer.config.head_dim
+    )
+
+
+@pytest.mark.parametrize("length", [T, 1])
+def test_selected_heads_hold_the_core_of_the_ideal_form(length):
+    lengths = (B, length, S)
+    _, ideal = counted("moh-h6-s2-r1-g3", "reference", lengths=lengths, form="ideal")
+    _, found = counted("moh-h6-s2-r1-g3", "triton", lengths=lengths)
+    for kinds in ({"scores"}, {"values"}):
+        assert macs(found, kinds) == macs(ideal, kinds) == B * length * 3 * S * 5
+
+
+def test_gradients_hold_twice_the_products_of_the_forward_pass():
+    _, forward = counted("moa-K3-E7-dm11-D5", "triton")
+    _, reference = counted("moa-K3-E7-dm11-D5", "reference", backward=True)
+    _, found = counted("moa-K3-E7-dm11-D5", "triton", backward=True)
+    routed = {"expert_linear_dx", "expert_linear_dw"}
+    assert macs(found, routed) == 2 * macs(forward, {"expert_linear"})
+    assert macs(found, routed | {"expert_linear"}) == macs(reference, routed | {"expert_linear"})
+
+
+def test_every_operator_tells_its_products():
+    names = ["route", "plan", "spread", "collect", "weight_grad", "mqa", "ragged", "decode"]
+    for name in names:
+        assert callable(getattr(torch.ops.headcount, name).contractions)
+    made = [value for value in vars(triton_ops).values() if isinstance(value, torch.library.CustomOpDef)]
+    assert sorted(value._name for value in made) == sorted(names)
+
+
+@pytest.mark.parametrize("found, lacks", [(None, "the package triton"), (object(), "a CUDA device")])
+def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monkeypatch):
+    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: found)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    config = make_config(LAYERS["moa-K3-E7-dm11-D5"])
+    layer = build(config, arm="triton")
+    with pytest.raises(ConfigError, match=f"arm triton needs {lacks}.*; choose from reference, .*loop$"):
+        layer(torch.zeros(1, 2, 11))
+    assert layer.arm_used is None and "triton" not in runnable(config, torch.device("cpu"))
+
+
+def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
+    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: object())
+    layers = [build(make_config(values), arm="auto") for values in LAYERS.values()]
+    with FakeTensorMode():
+        query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
+    assert [layer.automatic(query) for layer in layers] == ["triton"] * 3
+    assert [layer.automatic(query.float()) for layer in layers] == ["gathered", "dense-all", "fused"]
+    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
+    assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
+
+
+def test_a_device_of_its_own_kind_and_meta_lack_nothing(monkeypatch):
+    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: object())
+    arms = {arm.name: arm for arm in make_config(LAYERS["moa-K3-E7-dm11-D5"]).arms}
+    assert missing(arms["triton"], torch.device("cuda")) is None
+    assert missing(arms["triton"], torch.device("meta")) is None
+    assert missing(arms["loop"], torch.device("cpu")) is None
+
+
+def test_shapes_need_no_triton():
+    code = """
+import sys
+sys.modules["triton"] = None
+import torch
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+config = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
+layer = build(config, device="meta", arm="triton")
+assert layer(torch.zeros(2, 3, 11, device="meta")).shape == (2, 3, 11)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kernel", TABLE)
+def test_every_call_has_a_launch(kernel):
+    """The last row of each kernel asks for nothing; a size that a row asks for must be given."""
+    assert not TABLE[kernel][-1].least
+    smallest = dict(E=1, K=1, N=1, rows=0, i=1, o=1, D=16)
+    for row in TABLE[kernel]:
+        assert launch_for(kernel, **smallest | row.least) in [other.launch for other in TABLE[kernel]]
+        assert set(row.least) <= set(smallest)
+    assert launch_for(kernel, **smallest) == TABLE[kernel][-1].launch
+
+
+@pytest.mark.parametrize(
+    "rows, src_len, splits", [(8, 100, 1), (8, 512, 4), (512, 8192, 1), (1, 8192, 64), (33, 4096, 8)]
+)
+def test_keys_are_split_while_programs_are_few_and_parts_long(rows, src_len, splits):
+    assert splits_of_keys(rows, src_len) == splits

@@ -1,0 +1,44 @@
+"""What the tests of the Triton kernels share: where they run, how near they must come, features."""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+DTYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.float16, torch.bfloat16]
+"""The interpreter multiplies no bfloat16."""
+BOUND = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install 'headcount[gpu]'"
+)
+
+
+def features(*shape, dtype=torch.float32, seed=0, scale=1.0):
+    """N(0, scale^2), the same on every device."""
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(DEVICE, dtype)
+
+
+def assert_near(found, expected, dtype, name=""):
+    """The norm of the difference is below the bound of ``dtype`` times the norm of ``expected``, which is float64."""
+    assert found.shape == expected.shape and found.isfinite().all(), name
+    found, expected = found.detach().double(), expected.detach()
+    error, size = float((found - expected).norm()), float(expected.norm())
+    assert error <= BOUND[dtype] * size, f"{name}: off by {error / size:.1e}"
+
+
+def gradients(out, inputs, gradient):
+    """Those of every input that wants one, in order."""
+    return torch.autograd.grad(out, [x for x in inputs if x is not None and x.requires_grad], gradient)
+
+
+@pytest.fixture(autouse=True)
+def memory_full_of_nan():
+    """What is not written shows: torch fills new memory with NaN, or with the highest integer."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(before)
