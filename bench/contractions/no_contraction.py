@@ -22,7 +22,7 @@ _COPIES_AND_LAYOUT = """
 """
 _INDEXING = """
     _index_put_impl _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate
-    _embedding_bag _embedding_bag_forward_only embedding embedding_dense_backward embedding_renorm gather index
+    embedding embedding_dense_backward embedding_renorm gather index
     index_add index_copy index_fill index_put index_reduce index_select masked_fill masked_scatter
     masked_scatter_backward nonzero nonzero_static put scatter scatter_add scatter_reduce take where
 """
