@@ -130,11 +130,13 @@ class AttentionConfig(Lettered):
     """One attention layer, in a model or by itself.
 
     ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
-    how many elements of a query or key rotary positions turn, None where it takes none.
+    how many elements of a query or key rotary positions turn, None where it takes none. ``no_step``: why it cannot
+    decode one token after another by itself, empty where it can.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
     rotary: ClassVar[str | None] = None
+    no_step: ClassVar[str] = ""
 
     d_model: int
 
@@ -153,6 +155,11 @@ class AttentionConfig(Lettered):
     def rotary_width(self) -> int:
         """Elements of a query or key that rotary positions turn; of a variant that takes them."""
         return getattr(self, self.rotary)
+
+    @property
+    def in_decoder(self) -> "AttentionConfig":
+        """What it is in the decoder of an encoder-decoder: itself, unless it must not see what is not made yet."""
+        return self
 
     @property
     def steerable(self) -> bool:
