@@ -62,7 +62,7 @@ class EncoderDecoder(nn.Module):
     ) -> DecoderState:
         """Read the source (B, S), its keys and values once for each decoder layer; room for ``max_len`` targets."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
-        return DecoderState(self.decoder.make_caches(memory, max_len), src_padding_mask)
+        return DecoderState(self.decoder.make_caches(memory, max_len, src_padding_mask), src_padding_mask)
 
     @torch.no_grad()
     def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:

@@ -1,6 +1,6 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch.nn.functional as F
@@ -64,10 +64,18 @@ class EncoderLayer(nn.Module):
 
 
 class LayerCaches(NamedTuple):
-    """What a decoder layer keeps while decoding: its own tokens so far, and the encoder's output, projected once."""
+    """What a decoder layer keeps while decoding: its own tokens so far, and the encoder's output, projected once;
+    and what either attention takes of that output besides."""
 
     self_attn: KeyValueCache
     cross_attn: KeyValueCache
+    of_memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that all of it holds."""
+        kept = (x for own in self.of_memory for x in own.values())
+        return sum(x.numel() * x.element_size() for x in kept) + self.self_attn.num_bytes + self.cross_attn.num_bytes
 
 
 class DecoderLayer(nn.Module):
@@ -75,9 +83,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
         super().__init__()
-        self.self_attn = make_module(config.attention)
+        self.self_attn = make_module(config.decoder_attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
-        self.cross_attn = make_module(config.attention)
+        self.cross_attn = make_module(config.decoder_attention)
         self.cross_attn_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
@@ -91,15 +99,22 @@ class DecoderLayer(nn.Module):
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        own = self.self_attn(x, causal=True, key_padding_mask=tgt_padding_mask, query_padding_mask=tgt_padding_mask)
+        of_own, of_cross = self._of_memory(memory, src_padding_mask)
+        masks = {"key_padding_mask": tgt_padding_mask, "query_padding_mask": tgt_padding_mask}
+        own = self.self_attn(x, causal=True, **masks, **of_own)
         x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
-        read = self.cross_attn(x, memory, key_padding_mask=src_padding_mask, query_padding_mask=tgt_padding_mask)
-        return self._finish(x, read)
+        masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
+        return self._finish(x, self.cross_attn(x, memory, **masks, **of_cross))
 
-    def make_caches(self, memory: Float[Tensor, "batch src d_model"], max_len: int) -> LayerCaches:
+    def make_caches(
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        max_len: int,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> LayerCaches:
         """Room for ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
         own = self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
-        return LayerCaches(own, self.cross_attn.fill_cache(memory))
+        return LayerCaches(own, self.cross_attn.fill_cache(memory), self._of_memory(memory, src_padding_mask))
 
     def step(
         self,
@@ -108,9 +123,14 @@ class DecoderLayer(nn.Module):
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
         """As ``forward`` for the tokens behind those in ``caches``, which takes them in."""
-        own = self.self_attn(x, causal=True, cache=caches.self_attn)
+        of_own, of_cross = caches.of_memory
+        own = self.self_attn(x, causal=True, cache=caches.self_attn, **of_own)
         x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
-        return self._finish(x, self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn))
+        read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **of_cross)
+        return self._finish(x, read)
+
+    def _of_memory(self, memory, padding_mask):
+        return tuple(layer.of_memory(memory, padding_mask) for layer in (self.self_attn, self.cross_attn))
 
     def _finish(self, x: Tensor, read: Tensor) -> Tensor:
         x = self.cross_attn_norm(x + drop(read, self.dropout, self.training))
@@ -154,9 +174,14 @@ class Decoder(nn.Module):
             x = layer(x, memory, tgt_padding_mask, src_padding_mask)
         return x
 
-    def make_caches(self, memory: Float[Tensor, "batch src d_model"], max_len: int) -> list[LayerCaches]:
+    def make_caches(
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        max_len: int,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> list[LayerCaches]:
         """Caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
-        return [layer.make_caches(memory, max_len) for layer in self.layers]
+        return [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.layers]
 
     def step(
         self,

@@ -133,12 +133,14 @@ class AttentionConfig(Lettered):
 
     ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
     how many elements of a query or key rotary positions turn, None where it takes none. ``takes_values``: whether its
-    values may be of another sequence than its keys.
+    values may be of another sequence than its keys. ``no_step``: why it cannot decode one token after another by
+    itself, empty where it can.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
     rotary: ClassVar[str | None] = None
     takes_values: ClassVar[bool] = True
+    no_step: ClassVar[str] = ""
 
     d_model: int
 
@@ -157,6 +159,11 @@ class AttentionConfig(Lettered):
     def rotary_width(self) -> int:
         """Elements of a query or key that rotary positions turn; of a variant that takes them."""
         return getattr(self, self.rotary)
+
+    @property
+    def in_decoder(self) -> "AttentionConfig":
+        """What it is in the decoder of an encoder-decoder: itself, unless it must not see what is not made yet."""
+        return self
 
     @property
     def steerable(self) -> bool:
