@@ -61,7 +61,7 @@ class MixtureOfAttentionHeads(Attention):
     def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
         super().__init__(config)
         d_model, num_experts, head_dim = config.d_model, config.num_experts, config.head_dim
-        self.router = TopKRouter(d_model, num_experts, config.top_k, config.renormalise, config.noisy)
+        self.router = TopKRouter(d_model, num_experts, config.top_k, config.gates, config.noisy)
         self.q_proj = ExpertLinear(num_experts, d_model, head_dim, bias=config.bias)
         self.k_proj = nn.Linear(d_model, head_dim, bias=config.bias)
         self.v_proj = nn.Linear(d_model, head_dim, bias=config.bias)

@@ -1,7 +1,7 @@
 """What is timed: layers and models by name, and beside each the dense layers that it must be judged against."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headcount.bench.case import model_form
 from headcount.bench.errors import UsageError
@@ -39,6 +39,12 @@ class ArmSpec:
         """The form whose ledger says what its arm needs, where that is not the configuration's own."""
         known = arm_of(self.config, self.arm)
         return known and known.form
+
+    @property
+    def reference(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose reference has the outputs and the gradients of its arm; of a layer."""
+        known = arm_of(self.config, self.arm)
+        return replace(self.config, form=known.gradient) if known and known.gradient else self.config
 
 
 def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:

@@ -48,5 +48,5 @@ VARIANT = Variant(
         active=lambda config: config.top_k,
         sizes=("K", "E"),
     ),
-    switches=("renormalise",),
+    switches=("gates",),
 )

@@ -60,8 +60,9 @@ class Arm(NamedTuple):
 
     ``target`` is its function below headcount.models, imported only when it runs. ``timed``: whether a benchmark
     takes it unless it is asked for others. ``masks``: whether it takes causal and padding masks, and so decodes.
-    ``form``: the form whose ledger says what it needs, where that is not the configuration's own. ``package``: what
-    it cannot run without besides a CUDA device, None for an arm that runs everywhere.
+    ``form``: the form whose ledger says what it needs, where that is not the configuration's own; ``gradient``: the
+    form whose gradient it has, likewise. ``package``: what it cannot run without besides a CUDA device, None for an
+    arm that runs everywhere.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Arm(NamedTuple):
     timed: bool = True
     masks: bool = True
     form: str | None = None
+    gradient: str | None = None
     package: str | None = None
 
 

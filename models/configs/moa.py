@@ -2,17 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, named, probability
+
+
+class Gates(StrEnum):
+    """How a token's K experts are weighed. ``printed``: probabilities over their sum, which gets no gradient (Eq. 9).
+    ``released``: the probabilities themselves, as the authors' code does. ``selected``: a softmax over the K logits
+    with its gradient (Eq. 2 of the paper's preliminaries, and JetMoE), of the values of ``printed``."""
+
+    PRINTED = "printed"
+    RELEASED = "released"
+    SELECTED = "selected"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfAttentionHeadsConfig(AttentionConfig):
     """K of E attention experts of width D per token, with one shared key and value head (arXiv 2210.05144).
 
-    ``renormalise``: weights of Eq. 9 (default), or the plain probabilities of the released code.
-    ``noisy``: Eq. 2-3's noise on the router logits in training.
+    ``gates``: how experts are weighed, one of ``Gates``. ``noisy``: the noise of Eq. 3 on the router's logits in
+    training.
     """
 
     variant: ClassVar[str] = "moa"
@@ -40,7 +51,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     top_k: int
     head_dim: int
     bias: bool = False
-    renormalise: bool = True
+    gates: str = Gates.PRINTED
     noisy: bool = False
     attention_dropout: float = 0.0
     balance_loss_weight: float = 0.01
@@ -49,6 +60,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     def __post_init__(self):
         at_least(1, d_model=self.d_model, num_experts=self.num_experts, top_k=self.top_k, head_dim=self.head_dim)
         probability(attention_dropout=self.attention_dropout)
+        named(self, gates=Gates)
         at_least(0, balance_loss_weight=self.balance_loss_weight, z_loss_weight=self.z_loss_weight)
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")

@@ -93,7 +93,7 @@ def _route(
         x.flatten(0, 1).contiguous(),
         weight,
         config.top_k,
-        config.renormalise,
+        config.gates,
         recorded or wants_gradient(x, weight),
     )
     gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))

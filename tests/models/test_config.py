@@ -160,8 +160,8 @@ def test_unknown_preset_is_answered_with_the_list(ask):
 
 
 def test_overrides_are_read_as_the_types_of_their_fields():
-    values = parse_overrides("moa-8K8E128D", ["top_k=3", "bias=True", "dropout=0.1", "renormalise=false"])
-    assert values == {"top_k": 3, "bias": True, "dropout": 0.1, "renormalise": False}
+    values = parse_overrides("moa-8K8E128D", ["top_k=3", "bias=True", "dropout=0.1", "gates=released"])
+    assert values == {"top_k": 3, "bias": True, "dropout": 0.1, "gates": "released"}
     config = preset("moa-8K8E128D", values)
     assert (config.attention.top_k, config.attention.bias, config.dropout) == (3, True, 0.1)
     assert parse_overrides("lightconv", ["encoder_kernel_sizes=3,5", "convolution=dynamic"]) == {
