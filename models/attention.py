@@ -181,10 +181,3 @@ class Attention(Cached, Selectable):
         if self.offers("triton", query):
             return "triton"
         return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE
-
-    def describe(self) -> str:
-        """The variant and its sizes by letter, those of its routing first."""
-        letters = self.config.letters()
-        order = dict.fromkeys((*self.config.routing_letters, *letters))
-        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
-        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"

@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import relu
 from headcount.models.attention import drop
 from headcount.models.configs.models import EncoderDecoderConfig
-from headcount.models.transformer import Decoder, Encoder, LayerCaches, relu
+from headcount.models.transformer import Decoder, Encoder, LayerCaches
 
 
 class DecoderState(NamedTuple):

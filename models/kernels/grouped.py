@@ -77,7 +77,7 @@ def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
         q = spread(x.flatten(0, 1), w_q, bias, segments)
         out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
         y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
-    return with_output_bias(layer, y.view(query.shape), indices, gates)
+    return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
 
 def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
@@ -100,15 +100,15 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
         # order, gate and sum in one pass
         bags = plan.inverse.view(-1, plan.top_k)
         y = F.embedding_bag(bags, rows, mode="sum", per_sample_weights=gates.view_as(bags).to(rows.dtype))
-    return with_output_bias(layer, y.view(query.shape), indices, gates)
+    return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
 
-def with_output_bias(layer, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
+def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
     """y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
-    if layer.out_proj.bias is None:
+    if bias is None:
         return y
-    scattered = gates.new_zeros(*gates.shape[:-1], layer.config.num_experts).scatter(-1, indices, gates)
-    return y + torch.matmul(scattered, layer.out_proj.bias)
+    scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices, gates)
+    return y + torch.matmul(scattered, bias)
 
 
 class Plan(NamedTuple):

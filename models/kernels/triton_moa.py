@@ -71,7 +71,7 @@ def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     out = fused_attend(q.view(*gates.shape, -1), key, value, **core)
     y = ops.collect(out.reshape(q.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
-    return y if layer.out_proj.bias is None else with_output_bias(layer, y, experts.long(), gates.to(y.dtype))
+    return with_output_bias(layer.out_proj.bias, y, experts.long(), gates.to(y.dtype))
 
 
 def _route(
