@@ -1,6 +1,6 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
