@@ -115,6 +115,8 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
     form = model_form(model)
     if not hasattr(form, "step"):
         raise NoAccount(form.NO_STEP)
+    if is_layer(case) and case.config.no_step:
+        raise NoAccount(case.config.no_step)
     return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
 
 
@@ -148,8 +150,10 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that one more token of one sequence adds to the cache."""
-    return decoding.written(step(case, 1)) // case.lengths["batch_size"] * given.element_bytes
+    """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
+    stored = context(case, given)
+    added = decoding.held(step(case, stored + 1)) - decoding.held(step(case, stored))
+    return added // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)

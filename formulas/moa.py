@@ -4,7 +4,7 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 (Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
 """
 
-from headcount.formulas.blocks import cache, cached, linear
+from headcount.formulas.blocks import cache, cached, expert_linear, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.mha import attention_ledger
 
@@ -52,19 +52,12 @@ def layer(
         out += linear(at(path, "router.noise_proj"), {"B": B, "T": T if training else 0}, width, experts)
     out += ledger(
         Entry(at(path, "router"), "softmax", {**queries, **experts}),
-        _expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),
+        expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),
         linear(at(path, "k_proj"), keys, width, head, bias),
         linear(at(path, "v_proj"), keys, width, head, bias),
         attention_ledger(path, B=B, T=T, S=S, h=K, d_h=D, rows="K", width="D"),
         Entry(path, "elementwise", {**routed, **head}),
-        _expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
+        expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
         cache(path, {"2": 2, **head}, B=B, S=S, n=n),
     )
-    return out
-
-
-def _expert_linear(path, routed, experts, fan_in, fan_out, bias):
-    out = [Entry(path, "expert_linear", {**routed, **fan_in, **fan_out}, weight={**experts, **fan_in, **fan_out})]
-    if bias:
-        out.append(Entry(path, "expert_bias", {**routed, **fan_out}, weight={**experts, **fan_out}))
     return out

@@ -119,6 +119,7 @@ class Attention(Cached, Selectable):
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
         rotary: Rotary | None = None,
         cache: KeyValueCache | None = None,
+        **own: Tensor,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
         of ``value`` (B, S, d_m), of the keys' tokens without it.
@@ -127,7 +128,7 @@ class Attention(Cached, Selectable):
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
         own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, and for a ``value``
-        where keys and values are made of one.
+        where keys and values are made of one. ``own`` is what the variant's arms take besides.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
@@ -148,8 +149,16 @@ class Attention(Cached, Selectable):
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
             **how,
+            **own,
         )
         return zero_padded(out, query_padding_mask)
+
+    def of_memory(
+        self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
+    ) -> dict[str, Tensor]:
+        """What a decoder layer's forward takes of the encoder's output (B, S, d_m) beside keys and values, made once
+        for all steps; ``padding_mask`` is True at padding. Nothing, unless a variant says otherwise."""
+        return {}
 
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
@@ -172,10 +181,3 @@ class Attention(Cached, Selectable):
         if self.offers("triton", query):
             return "triton"
         return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE
-
-    def describe(self) -> str:
-        """The variant and its sizes by letter, those of its routing first."""
-        letters = self.config.letters()
-        order = dict.fromkeys((*self.config.routing_letters, *letters))
-        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
-        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"

@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import relu
 from headcount.models.attention import drop
 from headcount.models.configs.models import EncoderDecoderConfig
-from headcount.models.transformer import Decoder, Encoder, LayerCaches, relu
+from headcount.models.transformer import Decoder, Encoder, LayerCaches
 
 
 class DecoderState(NamedTuple):
@@ -62,7 +63,7 @@ class EncoderDecoder(nn.Module):
     ) -> DecoderState:
         """Read the source (B, S), its keys and values once for each decoder layer; room for ``max_len`` targets."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
-        return DecoderState(self.decoder.make_caches(memory, max_len), src_padding_mask)
+        return DecoderState(self.decoder.make_caches(memory, max_len, src_padding_mask), src_padding_mask)
 
     @torch.no_grad()
     def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:

@@ -11,7 +11,7 @@ from headcount.models.attention import Attention, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.losses import RoutingLoss, balance_loss, z_loss
+from headcount.models.losses import RoutingLoss, balance_and_z_loss
 from headcount.models.router import Recorded, TopKRouter
 
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
@@ -69,9 +69,7 @@ class MixtureOfAttentionHeads(Attention):
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
         """alpha L_a + beta L_z (second part of Eq. 17), with the config's balance_loss_weight and z_loss_weight."""
-        (_, indices, logits, probs), padding_mask = recorded
-        balance = self.config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
-        return RoutingLoss(balance + self.config.z_loss_weight * z_loss(logits, padding_mask))
+        return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Tensor) -> str:
         """``triton`` where it can be had, else the rule of :func:`automatic_for`."""

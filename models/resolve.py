@@ -7,9 +7,10 @@ from torch import nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.layer import LayerConfig
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 
 
-def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
+def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
     """The module of ``config``: class ``config.module`` of file ``models/<config.file>.py``.
 
     Raises ConfigError for a variant that has formulas but no module.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.resolve import arm_function
 
 REFERENCE, AUTO = "reference", "auto"
@@ -23,10 +24,13 @@ _log = logging.getLogger("headcount.kernels")
 class Selectable(nn.Module, ABC):
     """A layer with the arms of its ``config``: the same function, on the parameters of the reference.
 
-    ``arm_used`` is the name of the arm that the last forward ran, None before the first.
+    ``arm_used`` is the name of the arm that the last forward ran, None before the first. One that ``follows`` others
+    has arms of its own: an arm that it lacks leaves it the choice.
     """
 
-    def __init__(self, config: AttentionConfig) -> None:
+    follows = False
+
+    def __init__(self, config: AttentionConfig | MixtureFeedForwardConfig) -> None:
         super().__init__()
         self.config = config
         self.arm = REFERENCE
@@ -48,9 +52,12 @@ class Selectable(nn.Module, ABC):
     def automatic(self, query: Tensor) -> str:
         """The name that ``auto`` stands for, for queries like ``query`` (B, T, d_m)."""
 
-    @abstractmethod
     def describe(self) -> str:
-        """The layer's sizes in a few words, for the log."""
+        """The variant and its sizes by letter, those of its routing first."""
+        letters = self.config.letters()
+        order = dict.fromkeys((*self.config.routing_letters, *letters))
+        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
+        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"
 
     def chosen(self, query: Tensor) -> Callable:
         """The arm to run now, noted in ``arm_used``. ConfigError for one that does not run here."""
@@ -77,11 +84,15 @@ class Selectable(nn.Module, ABC):
         return fits and any(not missing(arm, query.device) for arm in found)
 
 
+def names(layer: Selectable) -> list[str]:
+    """What the arm of ``layer`` may be called."""
+    return [arm.name for arm in layer.config.arms] + [AUTO]
+
+
 def check(layer: Selectable, name: str) -> None:
     """Raise ConfigError, with the valid choices, where ``layer`` has no arm called ``name``."""
-    names = [arm.name for arm in layer.config.arms] + [AUTO]
-    if name not in names:
-        choices = ", ".join(names)
+    if name not in names(layer):
+        choices = ", ".join(names(layer))
         raise ConfigError(f"unknown arm {name!r} of {layer.config.variant}; choose from {choices}")
 
 
@@ -107,18 +118,22 @@ def _interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def runnable(config: AttentionConfig, device: torch.device) -> list[str]:
+def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:
     """The names of the arms of ``config`` that run on ``device``, the reference first."""
     return [arm.name for arm in config.arms if not missing(arm, device)]
 
 
 def select_arm(model: nn.Module, name: str) -> None:
-    """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name."""
+    """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name.
+
+    A layer that follows others runs ``auto`` where it has no such name and another layer has.
+    """
     layers = [module for module in model.modules() if isinstance(module, Selectable)]
-    for layer in layers:
+    leading = [layer for layer in layers if not layer.follows]
+    for layer in leading or layers:
         check(layer, name)
     for layer in layers:
-        layer.arm = name
+        layer.arm = name if name in names(layer) else AUTO
 
 
 def arms_used(model: nn.Module) -> dict[str, str | None]:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
+from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.grouped import lowered, with_output_bias
+from headcount.models.kernels.grouped import with_output_bias
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
 from headcount.models.router import Routing
 
@@ -71,7 +72,7 @@ def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     out = fused_attend(q.view(*gates.shape, -1), key, value, **core)
     y = ops.collect(out.reshape(q.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
-    return y if layer.out_proj.bias is None else with_output_bias(layer, y, experts.long(), gates.to(y.dtype))
+    return with_output_bias(layer.out_proj.bias, y, experts.long(), gates.to(y.dtype))
 
 
 def _route(
