@@ -41,7 +41,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         Arm("reference", "moa:reference", timed=False),
         Arm("gathered", "moa:gathered", timed=False, few_rows=True),
         Arm("dense-all", "kernels.dense_all:dense_all"),
-        Arm("grouped", "kernels.grouped:grouped"),
+        Arm("grouped", "kernels.grouped:grouped", one_graph=False),
         Arm("loop", "kernels.loop:loop"),
         Arm("triton", "kernels.triton_moa:run", package="triton"),
     )
