@@ -138,6 +138,13 @@ def _letters(case: Case) -> dict[str, Any]:
     return letters
 
 
+def _turns(case: Case) -> Sequence[int]:
+    """The numbers of stored tokens at which a step's account bends."""
+    model = as_model(case.config)
+    form = model_form(model)
+    return form.turns(**model.letters()) if hasattr(form, "turns") else ()
+
+
 def _last_step(case: Case, given: Assumptions) -> Ledger:
     """The step that fills the context."""
     return step(case, context(case, given))
@@ -190,14 +197,15 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps) + prefill_macs(case)
+    return decoding.total(lambda stored: step(case, stored).macs, steps, _turns(case)) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: decoding.step_elements(step(case, stored)) * given.element_bytes, steps)
+    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _turns(case))
+    return elements * given.element_bytes
 
 
 @_account("forward\nleast", "forward", in_bytes=True)

@@ -243,7 +243,7 @@ WRONG = {
     "attention": (["--macs", "1G", "--attention", "aggregated"], "invalid choice: 'aggregated' (choose"),
     "variant of the preset": (
         ["--macs", "1G", "--preset", "transnext-tiny"],
-        "no search over aggregated: its sizes are",
+        "no search over aggregated: its",
     ),
     "searched": (["--macs", "1G", "--set", "top_k=4"], "top_k is what is searched; --range K=4 keeps it"),
     "tolerance": (["--like", "transformer-big", "--tolerance", "2"], "invalid share between 0 and 1 value: '2'"),
