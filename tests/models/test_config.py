@@ -55,7 +55,8 @@ REFUSED = [
         "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or set head_dim",
     ),
     (MHA, {"num_kv_heads": 2}, "num_kv_heads must divide num_heads, and 2 does not divide 3"),
-    (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15"),
+    (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or"
+        " set head_dim"),
     (CONVOLUTION, {"convolution": "heavy"}, "convolution must be one of light, dynamic, not 'heavy'"),
     (CONVOLUTION, {"encoder_kernel_sizes": (3, 0)}, "encoder_kernel_sizes must be at least 1, not 0"),
     (CONVOLUTION, {"decoder_kernel_sizes": (0,)}, "decoder_kernel_sizes must be at least 1, not 0"),
@@ -259,7 +260,6 @@ def test_a_layer_is_a_model_of_one_layer():
         "key": (2, 7, 12),
     }
     assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
-    assert not as_model(make_config(dict(attention="mae", d_model=12, num_heads=4))).has_module
 
 
 def test_a_variants_file_may_bring_models_and_layers_of_its_own():
