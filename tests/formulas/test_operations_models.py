@@ -55,7 +55,7 @@ def test_a_step_of_a_convolution_reads_what_is_left_of_its_window(n, held, new, 
 
 
 def test_a_convolutional_translation_step_of_all_tokens_is_the_decoder():
-    sizes = {"B": 2, "S": 5, "d_m": 15, "F": 19, "V": 29, "h_w": 5, "decoder_kernels": (13, 3), "dynamic": True}
+    sizes = {"B": 2, "S": 17, "d_m": 15, "F": 19, "V": 29, "h_w": 5, "decoder_kernels": (13, 3), "dynamic": True}
     step = convolution.step(attention, new=7, stored=7, **sizes)
     whole = convolution.model(attention, T=7, encoder_kernels=(3,), **sizes)
 

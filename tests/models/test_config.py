@@ -33,7 +33,7 @@ REFUSED = [
     *((base, {field: 0}, f"{field} must be at least 1, not 0") for base, fields in (
         (MHA, "d_model num_heads num_kv_heads head_dim"),
         (MOA, "d_model num_experts top_k head_dim"),
-        (MAE, "d_model num_heads gate_width"),
+        (MAE, "d_model head_dim gate_width"),
         (ENCODER_DECODER, "d_ff vocab_size num_encoder_layers num_decoder_layers"),
         (MASKED_LM, "d_ff vocab_size num_layers max_positions"),
         (CONVOLUTION, "d_ff vocab_size num_weight_heads"),
@@ -55,6 +55,7 @@ REFUSED = [
         "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or set head_dim",
     ),
     (MHA, {"num_kv_heads": 2}, "num_kv_heads must divide num_heads, and 2 does not divide 3"),
+    (MAE, {"num_heads": 1}, "num_heads must be at least 2, not 1"),
     (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or"
         " set head_dim"),
     (CONVOLUTION, {"convolution": "heavy"}, "convolution must be one of light, dynamic, not 'heavy'"),
