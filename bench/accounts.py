@@ -111,9 +111,8 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
     NoAccount, with the model's own reason, where it does not decode."""
     model = as_model(case.config)
     form = model_form(model)
-    reason = (is_layer(case) and case.config.no_step) or getattr(form, "NO_STEP", "")
-    if reason:
-        raise NoAccount(reason)
+    if why_not := getattr(form, "NO_STEP", "") or (is_layer(case) and case.config.no_step):
+        raise NoAccount(why_not)
     return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
 
 
@@ -136,9 +135,8 @@ def _letters(case: Case) -> dict[str, Any]:
 
 def _turns(case: Case) -> Sequence[int]:
     """The numbers of stored tokens at which a step's account bends."""
-    model = as_model(case.config)
-    form = model_form(model)
-    return form.turns(**model.letters()) if hasattr(form, "turns") else ()
+    form = model_form(as_model(case.config))
+    return form.turns(**case.config.letters()) if hasattr(form, "turns") else ()
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -154,9 +152,8 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
-    stored = context(case, given)
-    added = decoding.held(step(case, stored + 1)) - decoding.held(step(case, stored))
-    return added // case.lengths["batch_size"] * given.element_bytes
+    full, stored = decoding.held(_last_step(case, given)), context(case, given)
+    return (decoding.held(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
