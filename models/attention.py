@@ -144,7 +144,11 @@ class Attention(Cached, Selectable):
             dropout=self.config.attention_dropout if self.training else 0.0,
             **how,
         )
-        return zero_padded(out, query_padding_mask)
+        return zero_padded(self.completed(out), query_padding_mask)
+
+    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+        """What a variant makes of its arm's result: nothing, unless it says otherwise."""
+        return out
 
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
