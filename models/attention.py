@@ -112,6 +112,7 @@ class Attention(Cached, Selectable):
         self,
         query: Float[Tensor, "batch tgt d_model"],
         key: Float[Tensor, "batch src d_model"] | None = None,
+        value: Float[Tensor, "batch given d_model"] | None = None,
         *,
         causal: bool = False,
         key_padding_mask: Bool[Tensor, "batch stored"] | None = None,
@@ -119,19 +120,23 @@ class Attention(Cached, Selectable):
         rotary: Rotary | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
+        """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
+        of ``value`` (B, S, d_m), of the keys' tokens without it.
 
         Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
-        closed one gives the keys instead of ``key``. ``rotary`` turns the queries and their own keys; ValueError for
-        it beside a ``key``, or where the variant has no rotary positions.
+        closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
+        own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, and for a ``value``
+        where keys and values are made of one.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
+        if value is not None and not self.config.takes_values:
+            raise ValueError(f"{self.config.variant} makes keys and values of one sequence: leave value out")
         # tokens behind those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
         run = self.chosen(query)
-        k, v = self.keys_and_values(query, key, rotary, cache)
+        k, v = self.keys_and_values(query, key, value, rotary, cache)
         how = {"rotary": rotary} if self.config.rotary else {}
         out = run(
             self,
@@ -157,11 +162,14 @@ class Attention(Cached, Selectable):
         return shape, shape
 
     def project(
-        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+        self,
+        key: Float[Tensor, "batch src d_model"],
+        value: Float[Tensor, "batch src d_model"],
+        rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
-        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m)."""
+        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
         head_dim = self.config.head_dim
-        return rotate(split_heads(self.k_proj(x), head_dim), rotary), split_heads(self.v_proj(x), head_dim)
+        return rotate(split_heads(self.k_proj(key), head_dim), rotary), split_heads(self.v_proj(value), head_dim)
 
     def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
         """``triton`` where it can be had, else ``fused`` where there is such an arm: no (T, S) scores, every mask."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.moa import Gates, MixtureOfAttentionHeadsConfig
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.configs.presets import preset
 from headcount.models.kernels import triton_launch as kernels

@@ -132,11 +132,13 @@ class AttentionConfig(Lettered):
     """One attention layer, in a model or by itself.
 
     ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
-    how many elements of a query or key rotary positions turn, None where it takes none.
+    how many elements of a query or key rotary positions turn, None where it takes none. ``takes_values``: whether its
+    values may be of another sequence than its keys.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
     rotary: ClassVar[str | None] = None
+    takes_values: ClassVar[bool] = True
 
     d_model: int
 
