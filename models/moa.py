@@ -7,14 +7,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend, split_heads
-from headcount.models.cache import HeadShape
+from headcount.models.attention import Attention, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.expert_heads import attend_slots
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import RoutingLoss, balance_and_z_loss
-from headcount.models.rotary import Rotary, rotate
 from headcount.models.router import Recorded, TopKRouter
 
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
@@ -77,17 +75,9 @@ class MixtureOfAttentionHeads(Attention):
         return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
 
     @property
-    def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
-        """g heads of width c, for keys and for values."""
-        shape = self.config.num_kv_heads, self.config.kv_head_dim
-        return shape, shape
-
-    def project(
-        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
-        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m), of all experts."""
-        width = self.config.kv_head_dim
-        return rotate(split_heads(self.k_proj(x), width), rotary), split_heads(self.v_proj(x), width)
+    def stored_width(self) -> int:
+        """c = D / g."""
+        return self.config.kv_head_dim
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """With the bias that is added once, after the sum over experts, where there is one."""
