@@ -115,6 +115,8 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
     form = model_form(model)
     if not hasattr(form, "step"):
         raise NoAccount(form.NO_STEP)
+    if is_layer(case) and case.config.no_step:
+        raise NoAccount(case.config.no_step)
     return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
 
 
@@ -136,6 +138,13 @@ def _letters(case: Case) -> dict[str, Any]:
     return letters
 
 
+def _turns(case: Case) -> Sequence[int]:
+    """The numbers of stored tokens at which a step's account bends."""
+    model = as_model(case.config)
+    form = model_form(model)
+    return form.turns(**model.letters()) if hasattr(form, "turns") else ()
+
+
 def _last_step(case: Case, given: Assumptions) -> Ledger:
     """The step that fills the context."""
     return step(case, context(case, given))
@@ -148,8 +157,10 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that one more token of one sequence adds to the cache."""
-    return decoding.written(step(case, 1)) // case.lengths["batch_size"] * given.element_bytes
+    """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
+    stored = context(case, given)
+    added = decoding.held(step(case, stored + 1)) - decoding.held(step(case, stored))
+    return added // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
@@ -186,14 +197,15 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps) + prefill_macs(case)
+    return decoding.total(lambda stored: step(case, stored).macs, steps, _turns(case)) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: decoding.step_elements(step(case, stored)) * given.element_bytes, steps)
+    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _turns(case))
+    return elements * given.element_bytes
 
 
 @_account("forward\nleast", "forward", in_bytes=True)

@@ -14,6 +14,11 @@ from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 Mixer = Callable[..., Ledger]
 
 
+def in_both(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
+    """The attention of encoder layers and that of decoder layers; one stands for both."""
+    return attention if isinstance(attention, tuple) else (attention, attention)
+
+
 def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0) -> Ledger:
     """Two biased linear layers, d_m to F and back, with an activation between: 2 B T d_m F MACs.
 

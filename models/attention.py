@@ -119,6 +119,7 @@ class Attention(Cached, Selectable):
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
         rotary: Rotary | None = None,
         cache: KeyValueCache | None = None,
+        **own: Tensor,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
         of ``value`` (B, S, d_m), of the keys' tokens without it.
@@ -127,7 +128,7 @@ class Attention(Cached, Selectable):
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
         own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, and for a ``value``
-        where keys and values are made of one.
+        where keys and values are made of one. ``own`` is what the variant's arms take besides.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
@@ -148,12 +149,20 @@ class Attention(Cached, Selectable):
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
             **how,
+            **own,
         )
         return zero_padded(self.completed(out), query_padding_mask)
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """What a variant makes of its arm's result: nothing, unless it says otherwise."""
         return out
+
+    def of_memory(
+        self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
+    ) -> dict[str, Tensor]:
+        """What a decoder layer's forward takes of the encoder's output (B, S, d_m) beside keys and values, made once
+        for all steps; ``padding_mask`` is True at padding. Nothing, unless a variant says otherwise."""
+        return {}
 
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:

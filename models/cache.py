@@ -79,6 +79,8 @@ class KeyValueCache:
 class Cached(ABC):
     """A layer that makes something of its tokens once, keys and values, that the queries of later steps read."""
 
+    cache_type: type[KeyValueCache] = KeyValueCache
+
     @property
     @abstractmethod
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
@@ -103,14 +105,14 @@ class Cached(ABC):
         """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
         weight = next(self.parameters())
         device, dtype = weight.device if device is None else device, dtype or weight.dtype
-        return KeyValueCache(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
+        return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
 
     def fill_cache(
         self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
     ) -> KeyValueCache:
         """A closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value``, or of ``key`` without it, for
         queries that come one by one. ValueError where their lengths differ."""
-        return KeyValueCache.of(*self.project(key, values_beside(key, value)))
+        return self.cache_type.of(*self.project(key, values_beside(key, value)))
 
     def keys_and_values(
         self,

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-GATHERED_BYTES = 16 * 2**20
+GATHERED_BYTES = 4 * 2**20
 
 
 class ExpertLinear(nn.Module):

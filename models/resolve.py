@@ -1,6 +1,5 @@
 """From a config to the module it describes."""
 
-import functools
 import pkgutil
 from collections.abc import Callable
 
@@ -23,7 +22,6 @@ def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig
     return pkgutil.resolve_name(f"headcount.models.{config.file}:{config.module}")(config)
 
 
-@functools.cache
 def arm_function(target: str) -> Callable:
     """The function of an arm by its ``target``; only now is its file imported."""
     return pkgutil.resolve_name(f"headcount.models.{target}")

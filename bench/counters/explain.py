@@ -84,7 +84,8 @@ class _Causes:
         if new:
             self._covered.update(new)
             exact = sum(self._macs[index] for index in new)
-            self.add(DIFFERS, f"{bill.rule}: {bill.differs}", bill.place, product - exact, bill.event)
+            reason = bill.differs if exact else "one of three real products that make a complex one"
+            self.add(DIFFERS, f"{bill.rule}: {reason}", bill.place, product - exact, bill.event)
         elif within or self._in_contraction(bill):
             self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product, bill.event)
         else:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.undisturbed import device_of
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
@@ -89,7 +89,7 @@ def bills(trace: Trace) -> list[Bill]:
     for event in trace.events:
         if event.what == OPERATION and event.name in TABLE and not trace.inside(event, OPERATION):
             rule, place = TABLE[event.name]
-            out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs="one operand is broadcast"))
+            out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs=why(event)))
     return out
 
 

@@ -43,9 +43,9 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     arms: ClassVar[tuple[Arm, ...]] = (
         Arm("reference", "moa:reference", timed=False),
-        Arm("gathered", "moa:gathered", timed=False),
+        Arm("gathered", "moa:gathered", timed=False, few_rows=True),
         Arm("dense-all", "kernels.dense_all:dense_all"),
-        Arm("grouped", "kernels.grouped:grouped"),
+        Arm("grouped", "kernels.grouped:grouped", one_graph=False),
         Arm("loop", "kernels.loop:loop"),
         Arm("triton", "kernels.triton_moa:run", package="triton"),
     )

@@ -49,6 +49,11 @@ class EncoderDecoderConfig(TakesMixture, ModelConfig):
         same_width(self.d_model, self.attention)
         self.check_mixture()
 
+    @property
+    def decoder_attention(self) -> AttentionConfig:
+        """The attention of decoder layers."""
+        return self.attention.in_decoder
+
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters: S source and T target tokens."""
         return {"B": lengths["batch_size"], "S": lengths["src_len"], "T": lengths["tgt_len"]}

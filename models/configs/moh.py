@@ -100,7 +100,7 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         released=(
             Arm("reference", "moh:reference", timed=False),
             Arm("fused", "moh:fused"),
-            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL),
+            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
             Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
         ),
         ideal=(Arm("reference", "moh_ideal:reference"),),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headcount.models.expert_heads import attend_slots
+from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.segments import collect, make_segments, smallest_integer, spread
@@ -53,18 +54,6 @@ def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
         "per expert, and the host waits for the sizes; bfloat16 from 9.0 on has one",
     )
     return False
-
-
-def lowered(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """``x`` in the dtype that autocast gives the operands of a product; it does not know grouped products."""
-    if not _autocast(x.device.type):
-        return x
-    return x.to(torch.get_autocast_dtype(x.device.type))
-
-
-def _autocast(device_type: str) -> bool:
-    # asking about a device without autocast, such as meta, is an error
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
 def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from headcount.models.attention import attend
 from headcount.models.expert_heads import attend_slots
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.grouped import lowered
+from headcount.models.kernels.autocast import lowered
 from headcount.models.router import Routing
 
 

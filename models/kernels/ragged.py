@@ -14,8 +14,8 @@ from torch import Tensor
 from headcount.models.attention import hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
+from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.choose import say_once
-from headcount.models.kernels.grouped import lowered
 from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
 from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
 from headcount.models.resolve import arm_function

@@ -23,6 +23,7 @@ MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_hea
 NORM = MOH | dict(router="query_norm")
 MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
 SWITCHHEAD = dict(attention="switchhead", num_heads=3, head_dim=10, num_experts=7, top_k=2)
+MAE = dict(attention="mae", num_heads=3, head_dim=5, gate_width=7)
 EXPERTS = dict(ffn_num_experts=5, ffn_top_k=2)
 IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
@@ -70,6 +71,12 @@ CASES = {
     "llama-mla-ideal": (LLAMA | MLA | IDEAL | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
     "translation-switchhead": (TRANSLATION | SWITCHHEAD, dict(batch_size=3, src_len=17, tgt_len=13)),
     "llama-switchhead": (LLAMA | SWITCHHEAD, dict(batch_size=3, seq_len=17)),
+    "translation-mae-memory": (TRANSLATION | MAE, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "translation-mae-running": (
+        TRANSLATION | MAE | dict(causal_gate="running", bias=False),
+        dict(batch_size=3, src_len=17, tgt_len=13),
+    ),
+    "masked-mae": (MASKED | MAE, dict(batch_size=3, seq_len=17)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
 }
 

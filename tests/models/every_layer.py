@@ -20,23 +20,25 @@ DTYPES = (torch.float64, torch.float32)
 CPU = torch.device("cpu")
 
 
-def configurations(**sizes):
-    """Id and configuration of every variant with a module, with each choice of each field that names several."""
+def configurations(*varied, **sizes):
+    """Id and configuration of every variant with a module, with each choice of each field that names several, or of
+    those that are ``varied``."""
     for name, kind in ATTENTIONS.items():
         if kind.module is None:
             continue
-        choices = {f.name: list(type(f.default)) for f in fields(kind) if isinstance(f.default, StrEnum)}
+        named = [f for f in fields(kind) if isinstance(f.default, StrEnum)]
+        choices = {f.name: list(type(f.default)) for f in named if not varied or f.name in varied}
         must = {f.name: 4 for f in fields(kind) if f.default is MISSING}
         own = must | {f.name: (SIZES | sizes)[f.name] for f in fields(kind) if f.name in SIZES | sizes}
         for chosen in product(*choices.values()):
             yield "-".join((name, *chosen)), kind(**own | dict(zip(choices, chosen, strict=True)))
 
 
-def cases(**sizes):
+def cases(*varied, **sizes):
     """Configuration and arm of every layer that can run on this machine's CPU, as pytest's parameters."""
     return [
         pytest.param(config, arm, id=f"{name}-{arm.name}")
-        for name, config in configurations(**sizes)
+        for name, config in configurations(*varied, **sizes)
         for arm in config.arms
         if not missing(arm, CPU)
     ]

@@ -253,8 +253,17 @@ def test_budgets_of_which_no_two_are_met_name_the_nearest_candidate():
         search(around, ranges, limits, maximise=[], first=None, limit=1, apart=0)
 
 
-def test_every_preset_can_be_what_is_matched(capsys):
-    for name in PRESETS:
-        variant = preset(name).attention.variant
-        argv = ["--like", name, "--limit", "1", "--tolerance", "0.3"]
-        assert run(capsys, *argv, *([] if variant in FAMILIES else ["--attention", "mha"]))[0] == 0
+@pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] != "transnext"])
+def test_every_preset_of_sequences_can_be_what_is_matched(name, capsys):
+    assert run(capsys, "--like", name, "--limit", "1", "--tolerance", "0.3")[0] == 0
+
+
+@pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] == "transnext"])
+def test_a_model_of_a_grid_says_why_it_is_not_searched(name, capsys):
+    attention = preset(name).attention.variant
+    why = f"no search over {attention}: its sizes are one for each stage of an image's grid; choose from mha"
+    for argv in (["--like", name], ["--preset", name, "--macs", "1G"]):
+        code, out, err = run(capsys, *argv)
+        assert (code, out, err.count("\n")) == (2, "", 1) and why in err
+    code, out, err = run(capsys, "--like", name, "--attention", "mha")
+    assert (code, out) == (2, "") and "must be aggregated or moh_aggregated in a transnext model, not 'mha'" in err
