@@ -30,6 +30,7 @@ def layer(
     return ledger(
         linear(at(path, "router.proj"), tokens, width, experts),
         Entry(at(path, "router"), "softmax", {**tokens, **experts}),
+        Entry(at(path, "router"), "softmax", routed),
         *(expert_linear(name, routed, experts, width, inner, bias=not gated) for name in inward),
         Entry(path, "activation", {**routed, **inner}),
         [Entry(path, "elementwise", {**routed, **inner})] if gated else (),

@@ -44,6 +44,7 @@ LEGEND = (
     Symbol("P", "P", "max_positions", "learned positions"),
     Symbol("h_w", "h_w", "num_weight_heads", "groups of channels that share a convolution kernel"),
     Symbol("w", "w", "kernel_size", "width of a convolution kernel, or tokens of a window"),
+    Symbol("N_w", "N_w", "", "tokens whose inputs a convolution keeps, at most w - 1"),
     Symbol("M", "M", "num_pooled", "pooled keys, each the mean of a block of tokens"),
     Symbol("N_kv", "N_{kv}", "", "tokens whose keys and values are computed, pooled ones included, T + M"),
     Symbol("N_pos", "N_{pos}", "num_positions", "distinct relative positions of a query and a key on a grid"),

@@ -152,7 +152,11 @@ class Attention(Cached, Selectable):
             **how,
             **own,
         )
-        return zero_padded(out, query_padding_mask)
+        return zero_padded(self.completed(out), query_padding_mask)
+
+    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+        """What a variant makes of its arm's result: nothing, unless it says otherwise."""
+        return out
 
     def of_memory(
         self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
@@ -164,8 +168,13 @@ class Attention(Cached, Selectable):
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
         """g heads of width d_h, for keys and for values."""
-        shape = len(self.k_proj.weight) // self.config.head_dim, self.config.head_dim
+        shape = len(self.k_proj.weight) // self.stored_width, self.stored_width
         return shape, shape
+
+    @property
+    def stored_width(self) -> int:
+        """Width of a key/value head."""
+        return self.config.head_dim
 
     def project(
         self,
@@ -174,8 +183,8 @@ class Attention(Cached, Selectable):
         rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
         """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
-        head_dim = self.config.head_dim
-        return rotate(split_heads(self.k_proj(key), head_dim), rotary), split_heads(self.v_proj(value), head_dim)
+        width = self.stored_width
+        return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
 
     def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
         """``triton`` where it can be had, else ``fused`` where there is such an arm: no (T, S) scores, every mask."""

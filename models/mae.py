@@ -138,9 +138,7 @@ class MixtureOfAttentiveExperts(Attention):
                 raise ValueError(self.config.no_step)
             return masked_mean(query, query_padding_mask)
         if key is None:
-            raise ValueError(
-                "gate=memory without a key needs the head_weights of layer.of_memory(memory, padding_mask)"
-            )
+            raise ValueError("gate=memory without a key needs the head_weights of layer.of_memory")
         return masked_mean(key, key_padding_mask)
 
 

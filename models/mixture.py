@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from headcount.models.activations import Activation, relu, silu
 from headcount.models.attention import drop
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moa import Gates
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.choose import REFERENCE, Selectable
 from headcount.models.losses import RoutingLoss, balance_and_z_loss
@@ -42,7 +43,7 @@ class MixtureFeedForward(Selectable):
         d_model, d_ff, num_experts = config.d_model, config.d_ff, config.num_experts
         self.activation = activation or (silu if config.gated else relu)
         self.dropout = dropout
-        self.router = TopKRouter(d_model, num_experts, config.top_k)
+        self.router = TopKRouter(d_model, num_experts, config.top_k, Gates.SELECTED)
         if config.gated:
             self.gate_proj = ExpertLinear(num_experts, d_model, d_ff)
             self.up_proj = ExpertLinear(num_experts, d_model, d_ff)

@@ -1,7 +1,7 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -63,6 +63,19 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
 
 
+@runtime_checkable
+class DecoderCaches(Protocol):
+    """What a decoder layer keeps while decoding."""
+
+    @property
+    def length(self) -> int:
+        """Tokens taken so far."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that all of it holds."""
+
+
 class LayerCaches(NamedTuple):
     """What a decoder layer keeps while decoding: its own tokens so far, and the encoder's output, projected once;
     and what either attention takes of that output besides."""
@@ -72,13 +85,26 @@ class LayerCaches(NamedTuple):
     of_memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
 
     @property
+    def length(self) -> int:
+        """Tokens taken so far."""
+        return self.self_attn.length
+
+    @property
     def num_bytes(self) -> int:
         """Bytes that all of it holds."""
         kept = (x for own in self.of_memory for x in own.values())
         return sum(x.numel() * x.element_size() for x in kept) + self.self_attn.num_bytes + self.cross_attn.num_bytes
 
 
-class DecoderLayer(nn.Module):
+class AfterCrossAttention(nn.Module):
+    """How a decoder layer ends: x = Norm(x + CrossAttn(x)); x = Norm(x + FeedForward(x))."""
+
+    def _finish(self, x: Tensor, read: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        x = self.cross_attn_norm(x + drop(read, self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
+
+
+class DecoderLayer(AfterCrossAttention):
     """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
 
     def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
@@ -132,17 +158,13 @@ class DecoderLayer(nn.Module):
     def _of_memory(self, memory, padding_mask):
         return tuple(layer.of_memory(memory, padding_mask) for layer in (self.self_attn, self.cross_attn))
 
-    def _finish(self, x: Tensor, read: Tensor, padding_mask: Tensor | None = None) -> Tensor:
-        x = self.cross_attn_norm(x + drop(read, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
-
 
 class Encoder(nn.Module):
     """A stack of encoder layers, without a norm of its own."""
 
-    def __init__(self, config: TransformerConfig, num_layers: int, activation: Activation) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config, activation) for _ in range(num_layers))
+        self.layers = nn.ModuleList(layers)
 
     def forward(
         self,
@@ -158,9 +180,9 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of decoder layers, without a norm of its own."""
 
-    def __init__(self, config: EncoderDecoderConfig, num_layers: int, activation: Activation) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config, activation) for _ in range(num_layers))
+        self.layers = nn.ModuleList(layers)
 
     def forward(
         self,
@@ -179,14 +201,14 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "batch src d_model"],
         max_len: int,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> list[LayerCaches]:
+    ) -> list[DecoderCaches]:
         """Caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
         return [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.layers]
 
     def step(
         self,
         x: Float[Tensor, "batch new d_model"],
-        caches: Sequence[LayerCaches],
+        caches: Sequence[DecoderCaches],
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
         """As ``forward`` for the tokens behind those in ``caches``, which take them in."""

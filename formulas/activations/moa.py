@@ -16,12 +16,14 @@ def forward(
     K: int,
     D: int,
     element_bytes: int,
+    g: int = 1,
     bias: bool = False,
+    output_bias: bool = False,
     gates: str = "printed",
     noisy: bool = False,
 ) -> Schedule:
     """A forward pass without gradients, where ``noisy`` gates add no noise."""
-    _check_width(D)
+    _check(D, g, output_bias)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B * T, E, K, gates)
@@ -48,12 +50,14 @@ def training(
     K: int,
     D: int,
     element_bytes: int,
+    g: int = 1,
     bias: bool = False,
+    output_bias: bool = False,
     gates: str = "printed",
     noisy: bool = False,
 ) -> Schedule:
     """A forward and a backward pass into the parameters."""
-    _check_width(D)
+    _check(D, g, output_bias)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
     _router(run, B * T, E, K, gates, noisy=noisy, training=True)
@@ -104,7 +108,9 @@ def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
     return [most] * full + [rest] * (rest > 0)
 
 
-def _check_width(D: int) -> None:
+def _check(D: int, g: int, output_bias: bool) -> None:
+    if g > 1 or output_bias:
+        raise NoSchedule("no schedule for experts of several heads or with a bias after their sum")
     if D == 1:
         raise NoSchedule("no schedule for experts of width 1, which make other reshapes copy")
 

@@ -58,12 +58,13 @@ def named(config: Any, **kinds: type[StrEnum]) -> None:
 class Arm(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
-    ``target`` is its function below headcount.models, imported only when it is selected. ``timed``: whether a benchmark
-    takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens. ``masks``:
-    whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it needs,
-    where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise. ``package``:
-    what it cannot run without besides a CUDA device, None for an arm that runs everywhere. ``one_graph``: whether
-    torch.compile(fullgraph=True) traces it on every device; sizes that the host reads break a graph.
+    ``target`` is its function below headcount.models, imported only when it is selected. ``timed``: whether a
+    benchmark takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens.
+    ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
+    needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
+    ``package``: what it cannot run without besides a CUDA device, None for an arm that runs everywhere.
+    ``one_graph``: whether torch.compile(fullgraph=True) traces it on every device; sizes that the host reads break a
+    graph.
     """
 
     name: str

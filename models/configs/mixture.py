@@ -45,6 +45,10 @@ class MixtureFeedForwardConfig(Lettered):
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
 
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Input lengths in the field's letters: T tokens."""
+        return {"B": lengths["batch_size"], "T": lengths["tgt_len"]}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TakesMixture:

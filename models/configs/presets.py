@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.jetmoe import JETMOE_PRESETS
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.presets_moh import MOH_PRESETS
 from headcount.models.configs.presets_transnext import TRANSNEXT_PRESETS
@@ -70,7 +71,7 @@ for _k, _e, _d in (
     PRESETS[f"moa-{_k}K{_e}E{_d}D"] = _moa(_TRANSLATION, _k, _e, _d)
 for _k, _e, _d in ((8, 8, 128), (8, 8, 256), (8, 16, 256), (8, 32, 256), (8, 64, 256)):
     PRESETS[f"mlm-moa-{_k}K{_e}E{_d}D"] = _moa(_MASKED_LM, _k, _e, _d, bias=True)
-PRESETS |= MOH_PRESETS | TRANSNEXT_PRESETS
+PRESETS |= MOH_PRESETS | TRANSNEXT_PRESETS | JETMOE_PRESETS
 
 
 def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from headcount.models.expert_heads import attend_slots
 from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.fused import fused_attend
@@ -24,8 +25,8 @@ ALIGNED_BYTES = 16
 def grouped(
     layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 head_dim"],
-    value: Float[Tensor, "batch src 1 head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
     *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
@@ -64,7 +65,7 @@ def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
         q = spread(x.flatten(0, 1), w_q, bias, segments)
-        out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
+        out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
         y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
     return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
@@ -77,7 +78,7 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
         q = q + lowered(layer.q_proj.bias).index_select(0, plan.experts.int())
     q = Permute.apply(q, plan.inverse, plan.order)
 
-    out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
+    out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
     if torch.is_grad_enabled():
         # on the narrow side: the gradient of a gate needs what it multiplies
         out = out * gates[..., None]

@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.experts import ExpertLinear
+from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.grouped import (
     CollectTokens,
     SpreadTokens,
     has_fast_path,
-    lowered,
     make_plan,
     padded_grouped_mm,
     with_output_bias,

@@ -120,7 +120,7 @@ def test_convolution_block(dynamic):
     assert form.params == 13 * 26 + 26 + 13 * 13 + 13 + (13 * 5 * 3 if dynamic else 5 * 3)
     sizes = form.group(lambda e: e.kind, "size")
     assert sizes["softmax"] == (2 * 7 if dynamic else 1) * 5 * 3
-    assert sizes["activation"] == 2 * 7 * 13
+    assert sizes["elementwise"] == 2 * 7 * 13
 
 
 def test_convolutional_encoder_decoder():

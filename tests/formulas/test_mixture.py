@@ -8,6 +8,7 @@ from tests.formulas.operations import SIZES, attention, check
 PLAIN = """
     {0}.router.proj linear B T d_m E | d_m E x{1}
     {0}.router softmax B T E x{1}
+    {0}.router softmax B T K x{1}
     {0}.fc1 expert_linear B T K d_m F | E d_m F x{1}
     {0}.fc1 expert_bias B T K F | E F x{1}
     {0} activation B T K F x{1}
@@ -18,6 +19,7 @@ PLAIN = """
 GATED = """
     {0}.router.proj linear B T d_m E | d_m E x{1}
     {0}.router softmax B T E x{1}
+    {0}.router softmax B T K x{1}
     {0}.gate_proj expert_linear B T K d_m F | E d_m F x{1}
     {0}.up_proj expert_linear B T K d_m F | E d_m F x{1}
     {0} activation B T K F x{1}

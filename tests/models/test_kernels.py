@@ -20,6 +20,10 @@ MOA = {
     ),
     "K1-E1-dm7-D5": dict(d_model=7, num_experts=1, top_k=1, head_dim=5),
     "K1-E5-dm7-D3-biased": dict(d_model=7, num_experts=5, top_k=1, head_dim=3, bias=True),
+    "K3-E7-dm11-D10-g2-selected-output-biased": dict(
+        d_model=11, num_experts=7, top_k=3, head_dim=10, num_kv_heads=2, gates="selected", output_bias=True
+    ),
+    "K5-E5-dm11-D6-g3": dict(d_model=11, num_experts=5, top_k=5, head_dim=6, num_kv_heads=3, bias=True),
     "K3-E7-dm24-D8": dict(d_model=24, num_experts=7, top_k=3, head_dim=8),
 }
 MHA = {

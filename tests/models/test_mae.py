@@ -1,4 +1,4 @@
-"""Mixture of attentive experts: the experts written out, what the gate sees, and decoding as the full pass."""
+"""Mixture of attentive experts: the mixture written out, what the gate sees, and decoding as the full pass."""
 
 import pytest
 import torch
