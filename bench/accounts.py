@@ -108,9 +108,7 @@ def is_layer(case: Case) -> bool:
 
 def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
     """The work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of the attention, by arrays too.
-
-    NoAccount, with the model's own reason, where it does not decode.
-    """
+    NoAccount, with the model's own reason, where it does not decode."""
     model = as_model(case.config)
     form = model_form(model)
     if why_not := getattr(form, "NO_STEP", "") or (is_layer(case) and case.config.no_step):
@@ -119,11 +117,10 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
 
 
 def prefill_macs(case: Case) -> int:
-    """What comes before the first step, an encoder and its output's keys and values: the model without target tokens,
-    but for what it does in any step."""
-    model = as_model(case.config)
+    """What comes before the first step, an encoder and its output's keys and values: no target tokens."""
     if is_layer(case):
         return 0
+    model = as_model(case.config)
     whole = model_form(model).model(attentions(model), **_letters(case), T=0)
     return whole.macs - step(case, 0, 0).macs
 
@@ -285,7 +282,7 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
 
 def ideal_statement(cases: Iterable[Case]) -> str:
     """What the ideal forms of ``cases`` leave out of a step, in words; empty where none has such a form."""
-    said = {variant(layers_of(case.config)[0].variant).ideal: None for case in cases if case.ideal}
+    said = dict.fromkeys(variant(layers_of(case.config)[0].variant).ideal for case in cases if case.ideal)
     return " ".join(f"Ideal: {text}" for text in said)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.rows import merged
-from headcount.bench.trace.record import record
+from headcount.bench.trace.record import fresh, record
 from headcount.formulas.published.expressions import evaluate
 
 
@@ -41,7 +41,7 @@ def count_macs(
     Raises UncountedError (operation, shapes, module path) for operations that may hold products nobody counts;
     ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
     """
-    trace = record(module, inputs, kwargs, backward=backward, training=training)
+    trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
     return right_count(trace, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise)
 
 

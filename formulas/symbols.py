@@ -34,6 +34,8 @@ LEGEND = (
     Symbol("K", "K", "top_k", "experts selected per token"),
     Symbol("D", "D", "head_dim", "width of an attention expert"),
     Symbol("F", "d_{ff}", "d_ff", "inner width of the feed-forward block"),
+    Symbol("E_ff", "E_{ff}", "ffn_num_experts", "experts of a feed-forward block; 0 for a dense one"),
+    Symbol("K_ff", "K_{ff}", "ffn_top_k", "experts of a feed-forward block selected per token"),
     Symbol("G", "G", "gate_width", "hidden width of the MAE gate"),
     Symbol("N", "N", "num_layers", "layers"),
     Symbol("N_enc", "N_{enc}", "num_encoder_layers", "encoder layers"),

@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from headcount.models.activations import relu
 from headcount.models.attention import drop, zero_padded
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
 from headcount.models.resolve import make_module
-from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, FeedForward, relu
+from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, FeedForward
 
 
 class WindowCache:

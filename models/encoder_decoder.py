@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import relu
 from headcount.models.attention import drop
 from headcount.models.configs.base import ModelConfig
-from headcount.models.transformer import Decoder, DecoderCaches, DecoderLayer, Encoder, EncoderLayer, relu
+from headcount.models.transformer import Decoder, DecoderCaches, DecoderLayer, Encoder, EncoderLayer
 
 
 class DecoderState(NamedTuple):

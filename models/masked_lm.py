@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import gelu
 from headcount.models.attention import drop
 from headcount.models.configs.models import MaskedLanguageModelConfig
-from headcount.models.transformer import Encoder, EncoderLayer, gelu
+from headcount.models.transformer import Encoder, EncoderLayer
 
 RESERVED_POSITIONS = 2
 

@@ -1,29 +1,20 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from headcount.models.activations import Activation
 from headcount.models.attention import drop
 from headcount.models.cache import KeyValueCache
+from headcount.models.configs.mixture import TakesMixture
 from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
+from headcount.models.mixture import MixtureFeedForward
 from headcount.models.resolve import make_module
 
 TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
-Activation = Callable[[Tensor], Tensor]
-
-
-def relu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """max(x, 0)."""
-    return F.relu(x)
-
-
-def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """x Phi(x), exact (arXiv 1606.08415)."""
-    return F.gelu(x)
 
 
 class FeedForward(nn.Module):
@@ -36,9 +27,18 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.dropout = dropout
 
-    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself."""
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Each token of (B, T, d_m) by itself, padded ones too."""
         return self.fc2(drop(self.activation(self.fc1(x)), self.dropout, self.training))
+
+
+def make_feed_forward(config: TakesMixture, activation: Activation, dropout: float = 0.0) -> nn.Module:
+    """The feed-forward block of a model's layer: dense, or a mixture where ``config`` has experts for it."""
+    if config.mixture is not None:
+        return MixtureFeedForward(config.mixture, activation, dropout)
+    return FeedForward(config.d_model, config.d_ff, activation, dropout)
 
 
 class EncoderLayer(nn.Module):
@@ -48,7 +48,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attn = make_module(config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
+        self.feed_forward = make_feed_forward(config, activation, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.dropout = config.dropout
 
@@ -60,7 +60,7 @@ class EncoderLayer(nn.Module):
         """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
         attended = self.self_attn(x, key_padding_mask=padding_mask, query_padding_mask=padding_mask)
         x = self.self_attn_norm(x + drop(attended, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
 
 
 @runtime_checkable
@@ -99,9 +99,9 @@ class LayerCaches(NamedTuple):
 class AfterCrossAttention(nn.Module):
     """How a decoder layer ends: x = Norm(x + CrossAttn(x)); x = Norm(x + FeedForward(x))."""
 
-    def _finish(self, x: Tensor, read: Tensor) -> Tensor:
+    def _finish(self, x: Tensor, read: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         x = self.cross_attn_norm(x + drop(read, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
 
 
 class DecoderLayer(AfterCrossAttention):
@@ -113,7 +113,7 @@ class DecoderLayer(AfterCrossAttention):
         self.self_attn_norm = nn.LayerNorm(config.d_model)
         self.cross_attn = make_module(config.decoder_attention)
         self.cross_attn_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, activation, config.ffn_dropout)
+        self.feed_forward = make_feed_forward(config, activation, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.dropout = config.dropout
 
@@ -130,7 +130,7 @@ class DecoderLayer(AfterCrossAttention):
         own = self.self_attn(x, causal=True, **masks, **of_own)
         x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
         masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
-        return self._finish(x, self.cross_attn(x, memory, **masks, **of_cross))
+        return self._finish(x, self.cross_attn(x, memory, **masks, **of_cross), tgt_padding_mask)
 
     def make_caches(
         self,

@@ -109,11 +109,12 @@ def _given(args) -> tuple[list[Section], dict]:
     log = _read_log(args.log) if args.log else []
     model = routing_run.load_checkpoint(args.checkpoint, config)
     layers = routing_run.record(model, examples)
-    sections = [
-        routing_tables.layer_section(layers),
-        routing_tables.expert_section(layers, args.top, args.least),
-        *([routing_tables.log_section(log)] if log else []),
-    ]
+    sections = []
+    for same in routing_tables.by_unit(layers):
+        name = "routing" if not sections else f"routing-{same[0].unit}s"
+        sections.append(routing_tables.layer_section(same, name))
+        sections.append(routing_tables.expert_section(same, args.top, args.least))
+    sections += [routing_tables.log_section(log)] if log else []
     return sections, {layer.path: layer for layer in layers}
 
 

@@ -30,6 +30,7 @@ class AggregatedAttentionConfig(AttentionConfig):
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "aggregated:reference", masks=False),)
+    takes_values: ClassVar[bool] = False
 
     d_model: int
     num_heads: int

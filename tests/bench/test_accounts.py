@@ -18,7 +18,7 @@ LAYERS = {
     "gqa": dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=3, head_dim=5),
     "mqa": dict(attention="mha", d_model=13, num_heads=5, num_kv_heads=1, head_dim=7, bias=False),
     "moa": dict(attention="moa", d_model=13, num_experts=11, top_k=3, head_dim=5),
-    "moa-one-slot": dict(attention="moa", d_model=17, num_experts=5, top_k=1, head_dim=7, renormalise=False),
+    "moa-one-slot": dict(attention="moa", d_model=17, num_experts=5, top_k=1, head_dim=7, gates="released"),
 }
 MOH = dict(attention="moh", d_model=13, num_heads=10, num_shared_heads=2, top_k=3, num_kv_heads=5, head_dim=7)
 ROUTED = {

@@ -162,8 +162,8 @@ def test_unknown_preset_is_answered_with_the_list(ask):
 
 
 def test_overrides_are_read_as_the_types_of_their_fields():
-    values = parse_overrides("moa-8K8E128D", ["top_k=3", "bias=True", "dropout=0.1", "renormalise=false"])
-    assert values == {"top_k": 3, "bias": True, "dropout": 0.1, "renormalise": False}
+    values = parse_overrides("moa-8K8E128D", ["top_k=3", "bias=True", "dropout=0.1", "gates=released"])
+    assert values == {"top_k": 3, "bias": True, "dropout": 0.1, "gates": "released"}
     config = preset("moa-8K8E128D", values)
     assert (config.attention.top_k, config.attention.bias, config.dropout) == (3, True, 0.1)
     assert parse_overrides("lightconv", ["encoder_kernel_sizes=3,5", "convolution=dynamic"]) == {
@@ -191,7 +191,7 @@ def test_override_of_the_wrong_kind_says_what_the_field_takes(name, text, messag
 
 def test_unknown_override_is_answered_with_the_fields():
     known = field_types("encoder_decoder", "moa")
-    fields = ", ".join(sorted({*known, "attention"}))
+    fields = ", ".join(sorted({*known, "attention", "recipe"}))
     with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads' of moa-8K8E128D; choose from {fields}")):
         parse_overrides("moa-8K8E128D", ["num_heads=8"])
     fields = ", ".join(sorted(known))

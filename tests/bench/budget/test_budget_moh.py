@@ -18,7 +18,6 @@ from headcount.bench.variants.variant import having
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
-from headcount.models.configs.registry import ATTENTIONS
 
 FAMILIES = having("search")
 ROOT = Path(__file__).parents[3]
@@ -209,7 +208,6 @@ def test_what_does_not_decode_has_no_cache(name, capsys):
 
 
 LLM = ["--preset", "moh-llm-s-75", "--macs", "400G"]
-ROTARY = ", ".join(name for name, attention in ATTENTIONS.items() if attention.rotary)
 WRONG = {
     "impossible": (["--attention", "moh", "--macs", "100G"], "at most 100,000,000,000 MACs; the nearest is 224,"),
     "letter": ([*LLM, "--range", "K=2"], "unknown letter 'K'; choose from h, s, r, g, d_h"),
@@ -223,7 +221,6 @@ WRONG = {
     "odd widths": ([*LLM, "--range", "d_h=7,9"], "head_dim must be even for rotary positions, not 9"),
     "searched": ([*LLM, "--set", "top_k=3"], "top_k is what is searched; --range r=3 keeps it"),
     "set attention": ([*LLM, "--set", "attention=mha"], "--attention, not --set, says which attention is searched"),
-    "moa in a language model": (["--like", "llm-s", "--attention", "moa"], f"must be one of {ROTARY}, not 'moa'"),
     "cache of images": (["--like", "dit-s2", "--kv-bytes", "1G"], "dit-s2 has no cache to count: a diffusion"),
     "layers of kernels": (["--like", "lightconv", "--attention", "moa", "--layers", "3"], "has no number of layers"),
     "too many": ([*LLM, "--any", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points of h, s, r"),
