@@ -27,7 +27,7 @@ class MixtureFeedForwardConfig(Lettered):
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     arms: ClassVar[tuple[Arm, ...]] = (
         Arm("reference", "mixture:reference", timed=False),
-        Arm("grouped", "kernels.grouped_mixture:grouped"),
+        Arm("grouped", "kernels.grouped_mixture:grouped", one_graph=False),
     )
 
     d_model: int
