@@ -108,24 +108,19 @@ def is_layer(case: Case) -> bool:
 
 def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
     """The work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of the attention, by arrays too.
-
-    NoAccount, with the model's own reason, where it does not decode.
-    """
+    NoAccount, with the model's own reason, where it does not decode."""
     model = as_model(case.config)
     form = model_form(model)
-    if not hasattr(form, "step"):
-        raise NoAccount(form.NO_STEP)
-    if is_layer(case) and case.config.no_step:
-        raise NoAccount(case.config.no_step)
+    if why_not := getattr(form, "NO_STEP", "") or (is_layer(case) and case.config.no_step):
+        raise NoAccount(why_not)
     return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
 
 
 def prefill_macs(case: Case) -> int:
-    """What comes before the first step, an encoder and its output's keys and values: the model without target tokens,
-    but for what it does in any step."""
-    model = as_model(case.config)
+    """What comes before the first step, an encoder and its output's keys and values: no target tokens."""
     if is_layer(case):
         return 0
+    model = as_model(case.config)
     whole = model_form(model).model(attentions(model), **_letters(case), T=0)
     return whole.macs - step(case, 0, 0).macs
 
@@ -140,9 +135,8 @@ def _letters(case: Case) -> dict[str, Any]:
 
 def _turns(case: Case) -> Sequence[int]:
     """The numbers of stored tokens at which a step's account bends."""
-    model = as_model(case.config)
-    form = model_form(model)
-    return form.turns(**model.letters()) if hasattr(form, "turns") else ()
+    form = model_form(as_model(case.config))
+    return form.turns(**case.config.letters()) if hasattr(form, "turns") else ()
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -158,9 +152,8 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
-    stored = context(case, given)
-    added = decoding.held(step(case, stored + 1)) - decoding.held(step(case, stored))
-    return added // case.lengths["batch_size"] * given.element_bytes
+    full, stored = decoding.held(_last_step(case, given)), context(case, given)
+    return (decoding.held(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
@@ -289,7 +282,7 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
 
 def ideal_statement(cases: Iterable[Case]) -> str:
     """What the ideal forms of ``cases`` leave out of a step, in words; empty where none has such a form."""
-    said = {variant(layers_of(case.config)[0].variant).ideal: None for case in cases if case.ideal}
+    said = dict.fromkeys(variant(layers_of(case.config)[0].variant).ideal for case in cases if case.ideal)
     return " ".join(f"Ideal: {text}" for text in said)
 
 

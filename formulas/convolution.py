@@ -27,17 +27,17 @@ def block(
     each token instead of w. ``n`` tokens came before, of which w - 1 are in a cache; None: there is none.
     """
     rows, width, kernel = {"B": B, "T": T}, {"d_m": d_m}, {"h_w": h_w, "w": w}
-    taps = {"S": T} if band and n is None else {"w": w}
+    kind, taps = ("contraction", {"S": T}) if band and n is None else ("conv", {"w": w})
     if dynamic:
         weights = ledger(
             linear(at(path, "kernel_proj"), rows, width, kernel),
             Entry(path, "softmax", {**rows, **kernel}),
-            Entry(path, "conv", {**rows, **width, **taps}),
+            Entry(path, kind, {**rows, **width, **taps}),
         )
     else:
         weights = ledger(
             Entry(path, "softmax", kernel),
-            Entry(path, "conv", {**rows, **width, **taps}, weight=kernel),
+            Entry(path, kind, {**rows, **width, **taps}, weight=kernel),
         )
     return ledger(
         linear(at(path, "in_proj"), rows, width, {"2": 2, "d_out": d_m}, bias=True),

@@ -37,7 +37,7 @@ def total(step: Callable[[Size], Size], steps: Size, turns: Sequence[int] = ()) 
     between them and after the last."""
     sums, first = 0, 1
     for last in (*(turn for turn in sorted(set(turns)) if 1 <= turn < steps), steps):
-        sums += divide((last - first + 1) * (step(first) + step(last)), 2)
+        sums += divide((step(first) + step(last)) * (last - first + 1), 2)
         first = last + 1
     return sums
 

@@ -57,12 +57,17 @@ def gathered_product(
 ) -> Float[Tensor, "batch tgt k fan_out"]:
     """Row (b, t, i) times matrix ``chosen[b, t, i]``; ``torch.bmm``, which every counter reads."""
     _, fan_in, fan_out = matrices.shape
-    # whole rows are copied much faster than rows of matrices
-    rows, flat = x.reshape(-1, 1, fan_in), matrices.flatten(1)
+    rows = x.reshape(-1, 1, fan_in)
     chunk = rows_per_chunk(rows, fan_in * fan_out)
     parts = zip(in_chunks(rows, chunk), in_chunks(chosen.reshape(-1), chunk), strict=True)
-    products = [torch.bmm(row, flat.index_select(0, e).view(-1, fan_in, fan_out)) for row, e in parts]
-    return torch.cat(products).reshape(*chosen.shape, fan_out)
+    return torch.cat([torch.bmm(row, _gathered(matrices, e)) for row, e in parts]).reshape(*chosen.shape, fan_out)
+
+
+def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
+    # one long row for each matrix is copied much faster than elements one by one
+    if matrices.is_contiguous():
+        return matrices.flatten(1).index_select(0, chosen).unflatten(1, matrices.shape[1:])
+    return _gathered(matrices.mT, chosen).mT if matrices.mT.is_contiguous() else matrices[chosen]
 
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:

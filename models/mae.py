@@ -1,7 +1,5 @@
 """Mixture of attentive experts (arXiv 2005.06537): heads weighted by a gate on the mean token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -16,17 +14,12 @@ from headcount.models.kernels.fused import fused_attend
 
 
 def reference(
-    layer: MixtureOfAttentiveExperts,
+    layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
     key: Float[Tensor, "batch src heads head_dim"],
     value: Float[Tensor, "batch src heads head_dim"],
     *,
-    head_weights: Float[
-        Tensor,
-        (
-            batch  # tgt heads
-        ),
-    ],
+    head_weights: Float[Tensor, "batch #tgt heads"],
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     attend: Callable = attend,
     **core,
@@ -111,6 +104,7 @@ class MixtureOfAttentiveExperts(Attention):
         self,
         query: Float[Tensor, "batch tgt d_model"],
         key: Float[Tensor, "batch src d_model"] | None = None,
+        value: Float[Tensor, "batch given d_model"] | None = None,
         *,
         head_weights: Float[Tensor, "batch 1 heads"] | None = None,
         **how,
@@ -121,7 +115,7 @@ class MixtureOfAttentiveExperts(Attention):
         """
         if head_weights is None:
             head_weights = self.weigh(self._mean(query, key, **how))
-        return super().forward(query, key, head_weights=head_weights, **how)
+        return super().forward(query, key, value, head_weights=head_weights, **how)
 
     def of_memory(
         self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
@@ -131,20 +125,7 @@ class MixtureOfAttentiveExperts(Attention):
             return {}
         return {"head_weights": self.weigh(masked_mean(memory, padding_mask))}
 
-    def weigh(
-        self,
-        mean: Float[
-            Tensor,
-            (
-                batch  # tgt d_model
-            ),
-        ],
-    ) -> Float[
-        Tensor,
-        (
-            batch  # tgt heads
-        ),
-    ]:
+    def weigh(self, mean: Float[Tensor, "batch #tgt d_model"]) -> Float[Tensor, "batch #tgt heads"]:
         """h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for the one that has all of it."""
         num_heads = self.config.num_heads
         return (1 - self.gate(mean)) * (num_heads / (num_heads - 1))

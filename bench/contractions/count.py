@@ -8,6 +8,7 @@ from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
+from headcount.bench.trace.collector import young_only
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
@@ -113,6 +114,7 @@ class RightCount:
         return tuple(line for line in self.audit if line.state == UNKNOWN)
 
 
+@young_only()
 def right_count(
     trace: Trace,
     *,

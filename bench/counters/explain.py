@@ -89,7 +89,9 @@ class _Causes:
         elif within or self._in_contraction(bill):
             self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product, bill.event)
         else:
-            self.add(ADDED, f"{bill.rule}, where no contraction was dispatched", bill.place, product, bill.event)
+            failed = self._trace.events[bill.event].failed
+            reason = "a call that failed" if failed else "where no contraction was dispatched"
+            self.add(ADDED, f"{bill.rule}, {reason}", bill.place, product, bill.event)
 
     def of_missing(self) -> None:
         """What no bill stands for."""

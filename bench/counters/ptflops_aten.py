@@ -87,7 +87,8 @@ def bills(trace: Trace) -> list[Bill]:
     """Every bill on a run, in the order of the operations."""
     out = []
     for event in trace.events:
-        if event.what == OPERATION and event.name in TABLE and not trace.inside(event, OPERATION):
+        arrives = event.what == OPERATION and not trace.inside(event, OPERATION)
+        if arrives and event.name in TABLE and not event.failed:
             rule, place = TABLE[event.name]
             out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs=why(event)))
     return out

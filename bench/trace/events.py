@@ -81,6 +81,7 @@ class Event:
     covered: int | None = None
     times: int = 1
     transformed: bool = False
+    _facts: tuple[TensorFact, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument by position or name."""
@@ -88,7 +89,9 @@ class Event:
 
     def tensors(self) -> Iterator[TensorFact]:
         """All tensors among the arguments, in order."""
-        yield from tensors_in((self.args, tuple(self.kwargs.values())))
+        if self._facts is None:
+            self._facts = tuple(tensors_in((self.args, tuple(self.kwargs.values()))))
+        return iter(self._facts)
 
 
 @dataclass(slots=True)
@@ -132,11 +135,18 @@ class Trace:
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:
     """All tensors in a recorded value."""
-    if isinstance(value, TensorFact):
-        yield value
-    elif isinstance(value, tuple):
+    found: list[TensorFact] = []
+    _collect(value, found)
+    return iter(found)
+
+
+def _collect(value: Any, into: list[TensorFact]) -> None:
+    kind = type(value)
+    if kind is TensorFact:
+        into.append(value)
+    elif kind is tuple:
         for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
+            _collect(part, into)
+    elif kind is dict:
         for part in value.values():
-            yield from tensors_in(part)
+            _collect(part, into)

@@ -11,6 +11,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from headcount.bench.trace.collector import young_only
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import evaluating, training_flags_kept
@@ -45,7 +46,7 @@ def record(
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
     flags, hooks = training_flags_kept(model), _hooks(model, hooked)
-    with flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward):
+    with young_only(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward):
         if not training:
             evaluating(model)
         torch.random.default_generator.manual_seed(seed)

@@ -276,7 +276,12 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return _dtype_name(tensor.dtype)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _stored(tensor: Tensor) -> int | None:

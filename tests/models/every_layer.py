@@ -1,7 +1,6 @@
-"""A small layer of every registered attention, in every form that its fields name, by every arm that runs here."""
+"""A small layer of every registered attention, by every arm that runs here."""
 
 from dataclasses import MISSING, fields
-from enum import StrEnum
 from itertools import product
 
 import pytest
@@ -21,13 +20,11 @@ CPU = torch.device("cpu")
 
 
 def configurations(*varied, **sizes):
-    """Id and configuration of every variant with a module, with each choice of each field that names several, or of
-    those that are ``varied``."""
+    """Id and configuration of every variant with a module, with each choice of each of its ``varied`` fields."""
     for name, kind in ATTENTIONS.items():
         if kind.module is None:
             continue
-        named = [f for f in fields(kind) if isinstance(f.default, StrEnum)]
-        choices = {f.name: list(type(f.default)) for f in named if not varied or f.name in varied}
+        choices = {f.name: list(type(f.default)) for f in fields(kind) if f.name in varied}
         must = {f.name: 4 for f in fields(kind) if f.default is MISSING}
         own = must | {f.name: (SIZES | sizes)[f.name] for f in fields(kind) if f.name in SIZES | sizes}
         for chosen in product(*choices.values()):

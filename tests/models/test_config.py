@@ -33,7 +33,7 @@ REFUSED = [
     *((base, {field: 0}, f"{field} must be at least 1, not 0") for base, fields in (
         (MHA, "d_model num_heads num_kv_heads head_dim"),
         (MOA, "d_model num_experts top_k head_dim"),
-        (MAE, "d_model num_heads gate_width"),
+        (MAE, "d_model head_dim gate_width"),
         (ENCODER_DECODER, "d_ff vocab_size num_encoder_layers num_decoder_layers"),
         (MASKED_LM, "d_ff vocab_size num_layers max_positions"),
         (CONVOLUTION, "d_ff vocab_size num_weight_heads"),
@@ -55,7 +55,9 @@ REFUSED = [
         "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or set head_dim",
     ),
     (MHA, {"num_kv_heads": 2}, "num_kv_heads must divide num_heads, and 2 does not divide 3"),
-    (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15"),
+    (MAE, {"num_heads": 1}, "num_heads must be at least 2, not 1"),
+    (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or"
+        " set head_dim"),
     (CONVOLUTION, {"convolution": "heavy"}, "convolution must be one of light, dynamic, not 'heavy'"),
     (CONVOLUTION, {"encoder_kernel_sizes": (3, 0)}, "encoder_kernel_sizes must be at least 1, not 0"),
     (CONVOLUTION, {"decoder_kernel_sizes": (0,)}, "decoder_kernel_sizes must be at least 1, not 0"),
@@ -259,7 +261,6 @@ def test_a_layer_is_a_model_of_one_layer():
         "key": (2, 7, 12),
     }
     assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
-    assert not as_model(make_config(dict(attention="mae", d_model=12, num_heads=4))).has_module
 
 
 def test_a_variants_file_may_bring_models_and_layers_of_its_own():

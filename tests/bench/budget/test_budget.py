@@ -216,7 +216,7 @@ def test_a_budgets_cache_is_that_of_the_columns(name, element_bytes, capsys):
     case = Case.of(name)
     given = Assumptions() if element_bytes == 2 else Assumptions(element_bytes=element_bytes)
     assert code == 0 and costs(case, given).get("kv_bytes") == row["kv_bytes"]
-    keeps = case.config.variant in ("encoder_decoder", "llama", "jetmoe")
+    keeps = case.config.variant in ("encoder_decoder", "llama", "convolution", "jetmoe")
     assert (row["kv_bytes"] is not None) == keeps
 
 

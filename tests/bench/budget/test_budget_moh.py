@@ -195,13 +195,12 @@ def test_alternatives_keep_the_rest_of_the_model_and_its_biases(capsys):
 NO_CACHE = {
     "dit-s2": "makes its image at once and decodes no tokens.",
     "mlm-transformer": "reads its tokens at once and decodes none.",
-    "lightconv": "have no form of a step here.",
 }
 
 
 @pytest.mark.parametrize("name", NO_CACHE)
 def test_what_does_not_decode_has_no_cache(name, capsys):
-    attention = ["--attention", "moa" if name == "lightconv" else "moh"]
+    attention = ["--attention", "moh"]
     table = table_of(capsys, "--like", name, *attention, "--limit", "2")
     assert all("kv_bytes" not in row for row in table["rows"])
     said = " ".join(run(capsys, "--like", name, *attention, "--limit", "1")[1].split())

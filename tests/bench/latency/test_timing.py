@@ -235,7 +235,6 @@ def test_an_arm_that_is_wrong_makes_the_command_fail(tiny_command, capsys, monke
 WRONG = {
     "layer": (["--layer", "moa"], "unknown layer 'moa'; choose from mha-base"),
     "model": (["--model", "gpt"], "unknown preset 'gpt'; choose from transformer-base"),
-    "closed form": (["--model", "mae-7"], "mae-7 is a closed form only"),
     "arm": (["--layer", "mha-base", "--arm", "fast"], "mha has no arm fast; choose from reference, fused, auto"),
     "arm, under its old name": (["--layer", "mha-base", "--implementation", "fast"], "mha has no arm fast"),
     "pass": (["--pass", "sideways"], "invalid choice: 'sideways'"),
