@@ -1,7 +1,7 @@
 """What is timed: layers and models by name, and beside each the dense layers that it must be judged against."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headcount.bench.case import model_form
 from headcount.bench.errors import UsageError
@@ -15,6 +15,8 @@ AUTO = "auto"
 """The arm that a layer chooses itself."""
 FUSED = "fused"
 """How dense layers beside others run."""
+FEW_TOKENS = 64
+"""Calls of at most so many tokens are also timed by the arms that are meant for few rows."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,12 @@ class ArmSpec:
         known = arm_of(self.config, self.arm)
         return known and known.form
 
+    @property
+    def reference(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose reference has the outputs and the gradients of its arm; of a layer."""
+        known = arm_of(self.config, self.arm)
+        return replace(self.config, form=known.gradient) if known and known.gradient else self.config
+
 
 def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:
     """The arm called ``name`` of an attention; None for ``auto``, which is any of them."""
@@ -52,13 +60,18 @@ def skips(name: str, arm: str) -> bool:
     return known is not None and known.form is not None
 
 
-def layer_arms(name: str, asked: Sequence[str] | None) -> list[ArmSpec]:
-    """The rows of a layer: itself by each arm that is ``asked`` for, and the dense layers beside it."""
+def layer_arms(
+    name: str, asked: Sequence[str] | None = None, device: str | None = "cpu", tokens: int | None = None
+) -> list[ArmSpec]:
+    """The rows of a layer: itself by each arm that is ``asked`` for, and the dense layers beside it.
+
+    Without ``asked`` by those that run on ``device``, all for None; for a call of few ``tokens`` more.
+    """
     config = layer(name)
     # where one arm skips heads, the timed one that does not is what it is judged against
     skips = any(arm.form for arm in config.arms)
     rows = []
-    for how in _chosen(config, asked):
+    for how in _chosen(config, asked, device, tokens):
         known = arm_of(config, how)
         every_head = skips and known is not None and known.timed and known.form is None
         rows.append(ArmSpec(name, config, how, "dense" if every_head else "subject"))
@@ -69,14 +82,16 @@ def layer_arms(name: str, asked: Sequence[str] | None) -> list[ArmSpec]:
     return rows
 
 
-def model_arms(name: str, asked: Sequence[str] | None) -> list[ArmSpec]:
+def model_arms(
+    name: str, asked: Sequence[str] | None = None, device: str | None = "cpu", tokens: int | None = None
+) -> list[ArmSpec]:
     """The rows of a model: itself by each arm. UsageError for a model without a module."""
     if name not in PRESETS:
         raise UsageError(f"unknown model {name!r}; choose from {', '.join(timed_models())}")
     config = preset(name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; choose from {', '.join(timed_models())}")
-    rows = [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention, asked)]
+    rows = [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention, asked, device, tokens)]
     # a model that decodes is causal, which an arm without masks cannot be
     return rows if asked or not hasattr(model_form(config), "step") else [row for row in rows if row.masks]
 
@@ -91,11 +106,34 @@ def arms_by_variant() -> dict[str, list[str]]:
     return {name: [arm.name for arm in config.arms] + [AUTO] for name, config in ATTENTIONS.items() if config.arms}
 
 
-def _chosen(config: AttentionConfig, asked: Sequence[str] | None) -> list[str]:
-    known = [arm.name for arm in config.arms] + [AUTO]
+def _chosen(config: AttentionConfig, asked: Sequence[str] | None, device: str | None, tokens: int | None) -> list[str]:
+    here = list(config.arms) if device is None else _runnable(config, device)
     if not asked:
-        return [arm.name for arm in config.arms if arm.timed]
+        few = tokens is not None and tokens <= FEW_TOKENS
+        return [arm.name for arm in here if arm.timed or few and arm.few_rows]
+    known = [arm.name for arm in config.arms] + [AUTO]
     chosen = [how for how in asked if how in known]
     if not chosen:
         raise UsageError(f"{config.variant} has no arm {', '.join(asked)}; choose from {', '.join(known)}")
+    for arm in config.arms:
+        if arm.name in chosen and arm not in here:
+            needs = lacks(arm, device)
+            raise UsageError(f"arm {arm.name} needs {needs}; choose from {', '.join(a.name for a in here)}")
     return chosen
+
+
+def lacks(arm: Arm, device: str) -> str | None:
+    """What ``arm`` lacks to be timed on ``device``; None where it can. An interpreter is nothing to time."""
+    if arm.package is None:
+        return None
+    if device != "cuda":
+        return "a CUDA device"
+    import torch
+
+    from headcount.models.kernels.choose import missing
+
+    return missing(arm, torch.device(device))
+
+
+def _runnable(config: AttentionConfig, device: str) -> list[Arm]:
+    return [arm for arm in config.arms if lacks(arm, device) is None]

@@ -41,7 +41,9 @@ class Cell:
 
     def arms(self) -> list[ArmSpec]:
         """The arms of this cell."""
-        arms = (layer_arms if self.subject == "layer" else model_arms)(self.name, self.asked)
+        how = layer_arms if self.subject == "layer" else model_arms
+        tokens = self.batch_size * (1 if self.which == "decode" else self.seq_len)
+        arms = how(self.name, self.asked, self.device, tokens)
         # Decoding is causal, which an arm without masks cannot be.
         return [arm for arm in arms if arm.masks or self.which != "decode"]
 

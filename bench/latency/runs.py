@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headcount.bench.latency import workload
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import DTYPES, ROTATED_BYTES, Cell
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 SEED = 20221007
 MOST_SETS = 32
@@ -45,10 +46,10 @@ class Run:
         return "+".join(sorted(used)) or None
 
 
-def _build(spec: ArmSpec, device: str, dtype: torch.dtype, arm: str) -> nn.Module:
+def _build(config: AttentionConfig | ModelConfig, device: str, dtype: torch.dtype, arm: str = "reference") -> nn.Module:
     from headcount.models.build import build
 
-    return build(spec.config, device=device, dtype=dtype, seed=SEED, arm=arm)
+    return build(config, device=device, dtype=dtype, seed=SEED, arm=arm)
 
 
 def _attention_layers(module: nn.Module) -> list[nn.Module]:
@@ -58,7 +59,7 @@ def _attention_layers(module: nn.Module) -> list[nn.Module]:
 def layer_run(cell: Cell, spec: ArmSpec) -> Run:
     """A bare attention layer on N(0, 1) features, routed as the cell says."""
     dtype, config = DTYPES[cell.dtype], spec.config
-    layer = _build(spec, cell.device, dtype, spec.arm)
+    layer = _build(spec.config, cell.device, dtype, spec.arm)
     workload.steer(layer)
     selected = None
     num_experts = workload.steerable(layer)
@@ -77,7 +78,7 @@ def layer_run(cell: Cell, spec: ArmSpec) -> Run:
     call = _LAYER_CALLS[cell.which](layer, inputs, cell)
 
     def check() -> list[tuple[Tensor, Tensor]]:
-        reference = _build(spec, cell.device, torch.float64, "reference")
+        reference = _build(spec.reference, cell.device, torch.float64)
         workload.steer(reference)
         x = inputs[0][:1, : min(cell.seq_len, CHECKED_TOKENS)]
         return list(zip(_outputs(layer, x, cell.which), _outputs(reference, x.double(), cell.which), strict=True))
@@ -191,7 +192,7 @@ def model_run(cell: Cell, spec: ArmSpec) -> Run:
     from headcount.models.build import example_inputs
 
     dtype = DTYPES[cell.dtype]
-    model = _build(spec, cell.device, dtype, spec.arm)
+    model = _build(spec.config, cell.device, dtype, spec.arm)
     _wake(model)
     lengths = {"batch_size": cell.batch_size}
     lengths |= dict.fromkeys((name for name in spec.config.lengths if name != "batch_size"), cell.seq_len)
@@ -209,7 +210,7 @@ def model_run(cell: Cell, spec: ArmSpec) -> Run:
         return torch.autograd.grad(_loss(model(*inputs[i]), inputs[i][-1]), parameters, allow_unused=True)
 
     def check() -> list[tuple[Tensor, Tensor]]:
-        reference = _build(spec, cell.device, torch.float64, "reference")
+        reference = _build(spec.config, cell.device, torch.float64)
         _wake(reference)
         short = tuple(x[:1, :32] if x.dim() == 2 else x[:1] for x in inputs[0])
         exact = tuple(x.double() if x.is_floating_point() else x for x in short)

@@ -114,7 +114,20 @@ class Macs(Printed):
         ]
 
 
-QUANTITIES: dict[str, type[Printed]] = {"params": Params, "activated": Activated, "macs": Macs}
+class Shared(Printed):
+    """Shared heads as printed, and of the model."""
+
+    def behind(self, width: int) -> list[Column]:
+        return [
+            Column("shared_printed", "shared\nprinted", align="right"),
+            Column("shared", "shared of\nactivated", unit="%", kind="fixed", digits=2),
+        ]
+
+    def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
+        return {"shared_printed": self.column.printed(row), "shared": self.column.total(case)}
+
+
+QUANTITIES: dict[str, type[Printed]] = {"params": Params, "activated": Activated, "shared": Shared, "macs": Macs}
 """In the order in which they stand in a table."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
 

@@ -8,9 +8,9 @@ from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
 from headcount.bench.latency.cells import Cell, cells_of_layers, cells_of_models
 from headcount.bench.latency.roofline import Peaks
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.layers import LAYERS
+from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.make import make_config
-from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.presets import PRESETS, preset
 
 PEAKS = Peaks(1e9, 1e9, "made up")
 
@@ -36,9 +36,32 @@ def test_moh_layers_use_the_share_of_heads_in_their_name(shape, width, share, ac
     assert (config.num_active_heads, config.num_heads, config.d_model) == (active, 32, width)
 
 
-def test_decoding_has_no_packed_arm():
+def test_what_decodes_are_the_arms_that_take_masks(monkeypatch):
     cell = Cell("layer", "moh-32x64-50", **TINY | {"which": "decode"})
+    assert [arm.arm for arm in cell.arms()] == ["fused", "ragged", "fused"]
+    config = layer("moh-32x64-50")
+    blind = [arm._replace(masks=arm.name != "ragged") for arm in config.arms]
+    monkeypatch.setattr(type(config), "arms", tuple(blind))
     assert [arm.arm for arm in cell.arms()] == ["fused", "fused"]
+
+
+def test_an_arm_is_timed_where_it_runs(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    on = {device: [arm.arm for arm in layer_arms("moa-8K8E128D", device=device)][:-3] for device in ("cpu", "cuda")}
+    assert on["cpu"] == ["dense-all", "grouped", "loop"]
+    assert on["cuda"] == ["dense-all", "grouped", "loop", "triton"]
+    assert [arm.arm for arm in layer_arms("moa-8K8E128D", device=None)][:-3] == on["cuda"]
+    with pytest.raises(UsageError, match="arm triton needs a CUDA device; choose from reference, gathered, dense-all"):
+        layer_arms("moa-8K8E128D", ["triton"])
+
+
+def test_few_tokens_are_also_timed_by_the_arm_for_few_rows():
+    names = [[arm.arm for arm in layer_arms("moa-8K8E128D", tokens=tokens)] for tokens in (64, 65)]
+    assert "gathered" in names[0] and "gathered" not in names[1]
+    step = Cell("layer", "moa-8K8E128D", **TINY | {"which": "decode", "seq_len": 512, "batch_size": 32})
+    assert "gathered" in [arm.arm for arm in step.arms()]
+    whole = Cell("layer", "moa-8K8E128D", **TINY | {"seq_len": 512, "batch_size": 32})
+    assert "gathered" not in [arm.arm for arm in whole.arms()]
 
 
 def test_names_that_do_not_exist_name_those_that_do():
@@ -46,6 +69,10 @@ def test_names_that_do_not_exist_name_those_that_do():
         layer_arms("x", None)
     with pytest.raises(UsageError, match="mha has no arm loop; choose from reference, fused, auto"):
         layer_arms("mha-base", ["loop"])
+
+
+def test_a_model_without_a_module_is_not_timed(monkeypatch):
+    monkeypatch.setattr(type(preset("mae-7").attention), "module", None)
     with pytest.raises(UsageError, match="mae-7 is a closed form only; choose from transformer-base"):
         model_arms("mae-7", None)
 
@@ -79,6 +106,6 @@ def test_a_model_of_images_is_timed_at_its_own_number_of_patches(which, monkeypa
     assert record["status"] == "timed"
 
 
-def test_causal_models_have_no_packed_arm_and_image_models_do():
-    assert [arm.arm for arm in model_arms("moh-llm-s-75", None)] == ["fused"]
+def test_models_have_the_packed_arm():
+    assert [arm.arm for arm in model_arms("moh-llm-s-75", None)] == ["fused", "ragged"]
     assert [arm.arm for arm in model_arms("moh-dit-s2-75", None)] == ["fused", "ragged"]

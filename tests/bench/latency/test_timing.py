@@ -11,6 +11,7 @@ from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.roofline import Peaks, floor_s, least_bytes, pass_macs
+from headcount.bench.latency.runs import layer_run
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing import Arm, interleave
 from headcount.formulas import mha, moa
@@ -65,6 +66,18 @@ def test_progress_is_told_of_every_block():
     fake, seen = Clock(), []
     interleave([fake.arm("a", 1.0)], blocks=3, sets=1, device="cpu", clock=fake, on_block=seen.append)
     assert seen == [0, 1, 2]
+
+
+def test_an_arm_is_checked_against_a_reference_of_the_same_gradient(monkeypatch):
+    sizes = dict(attention="moh", d_model=20, num_heads=5, num_shared_heads=1, top_k=2, head_dim=4)
+    config = make_config(sizes | {"router": "query_norm"})
+    specs = [ArmSpec("tiny", config, arm, "subject") for arm in ("fused", "ragged")]
+    monkeypatch.setattr(Cell, "arms", lambda self: specs)
+    cell = Cell("layer", "tiny", **TINY | {"which": "both"})
+    assert [layer_run(cell, spec).error() < 1e-12 for spec in specs] == [True, True]
+    # the gradient of Eq. 10 through unselected heads is no rounding
+    monkeypatch.setattr(ArmSpec, "reference", config)
+    assert [layer_run(cell, spec).error() < 1e-3 for spec in specs] == [True, False]
 
 
 def test_a_pass_has_each_contraction_once_forward_and_twice_backward():
@@ -222,7 +235,6 @@ def test_an_arm_that_is_wrong_makes_the_command_fail(tiny_command, capsys, monke
 WRONG = {
     "layer": (["--layer", "moa"], "unknown layer 'moa'; choose from mha-base"),
     "model": (["--model", "gpt"], "unknown preset 'gpt'; choose from transformer-base"),
-    "closed form": (["--model", "mae-7"], "mae-7 is a closed form only"),
     "arm": (["--layer", "mha-base", "--arm", "fast"], "mha has no arm fast; choose from reference, fused, auto"),
     "arm, under its old name": (["--layer", "mha-base", "--implementation", "fast"], "mha has no arm fast"),
     "pass": (["--pass", "sideways"], "invalid choice: 'sideways'"),
