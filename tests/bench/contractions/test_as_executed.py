@@ -205,11 +205,11 @@ def test_sequences_of_several_lengths_count_the_rows_they_hold(layout):
 
 def test_attention_within_sequences_of_several_lengths():
     def attend(x):
-        heads = x.unflatten(-1, (1, K)).transpose(1, 2)
+        heads = x.unflatten(-1, (3, 5)).transpose(1, 2)
         return nn.functional.scaled_dot_product_attention(heads, heads, heads)
 
-    sequences = torch.nested.nested_tensor([torch.ones(n, K) for n in LENGTHS], layout=torch.jagged)
-    assert count_macs(module(attend), sequences).macs == sum(2 * n * n * K for n in LENGTHS)
+    sequences = torch.nested.nested_tensor([torch.ones(n, 3 * 5) for n in LENGTHS], layout=torch.jagged)
+    assert count_macs(module(attend), sequences).macs == sum(2 * 3 * n * n * 5 for n in LENGTHS)
 
 
 def test_torchs_encoder_packs_what_is_not_padded():
