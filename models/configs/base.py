@@ -63,8 +63,7 @@ class Arm(NamedTuple):
     ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
     needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
     ``package``: what it cannot run without besides a CUDA device, None for an arm that runs everywhere.
-    ``one_graph``: whether torch.compile(fullgraph=True) traces it on every device; sizes that the host reads break a
-    graph.
+    ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
     """
 
     name: str
