@@ -159,10 +159,15 @@ class Attention(Cached, Selectable):
         return out
 
     def of_memory(
-        self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None,
+        *,
+        for_steps: bool = False,
     ) -> dict[str, Tensor]:
-        """What a decoder layer's forward takes of the encoder's output (B, S, d_m) beside keys and values, made once
-        for all steps; ``padding_mask`` is True at padding. Nothing, unless a variant says otherwise."""
+        """What the forward takes of an encoder's output (B, S, d_m) beside keys and values, by argument; ``for_steps``
+        with what can be made of it once for all. ``padding_mask`` is True at padding. Nothing, unless a variant says
+        otherwise."""
         return {}
 
     @property
