@@ -83,8 +83,8 @@ def convolutions(facts: Facts) -> str:
         lines.append(
             f"- {row.name} prints {macs.printed(row)}. All its linear layers are {billed:,}; the convolutions, which "
             f"the footnote says are missing, are {convolved:,}, or {banded:,} where they are written as products of "
-            f"band matrices (spelling=band); the vocabulary projection is {vocabulary:,}, and without it the row prints "
-            f"{macs.printing.text(billed - vocabulary)}."
+            f"band matrices (spelling=band); the vocabulary projection is {vocabulary:,}, and without it the row "
+            f"prints {macs.printing.text(billed - vocabulary)}."
         )
     return "\n".join(lines)
 
