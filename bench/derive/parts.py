@@ -143,9 +143,11 @@ def _attention(config: ModelConfig, names) -> Part:
 def _feed_forward(config: ModelConfig, names) -> Part:
     if not hasattr(config, "d_ff"):
         raise UsageError(f"the feed-forward blocks of a {config.variant} model differ from stage to stage")
+    mixture = getattr(config, "mixture", None)
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
+    known |= config.mixture_letters if mixture else {}
     letters = _letters(names, known)
-    fixed = {"B": 1, "T": 10, "d_m": config.d_model, "F": config.d_ff}
+    fixed = {"B": 1, "T": 10} | {x: getattr(config, field) for x, field in known.items() if x not in ("B", "T")}
     gated = config.gated
 
     def build(**sizes):
@@ -153,6 +155,9 @@ def _feed_forward(config: ModelConfig, names) -> Part:
         width, inner = given["d_m"], given["F"]
         with torch.device("meta"):
             x = torch.empty(given["B"], given["T"], width)
+            if mixture:
+                sizes = {"d_model": width, "d_ff": inner, "num_experts": given["E_ff"], "top_k": given["K_ff"]}
+                return make_module(replace(mixture, **sizes)).eval(), (x,), {}
             block = GatedFeedForward(width, inner) if gated else FeedForward(width, inner, F.relu)
             return block.eval(), (x,), {}
 

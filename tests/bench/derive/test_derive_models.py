@@ -52,6 +52,12 @@ MODELS = {
         "T,d_model,h,d_h,d_ff,num_layers",
         lambda T, d, h, d_h, F, N: N * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
     ),
+    "jetmoe-small": (
+        "T,d_model,K,E,K_ff,E_ff,num_layers",
+        lambda T, d, K, E, K_ff, E_ff, N: (
+            N * T * (d * (E + E_ff) + 2 * 256 * (K * d + d + K * T) + K_ff * gated(d, 512)) + T * d * 32000
+        ),
+    ),
     "dit-s2": (
         "B,d_model,latent_size,mlp_ratio",
         lambda B, d, side, ratio: (
@@ -100,3 +106,10 @@ def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
     expected = products + kernels + linear + 2 * 2 * 64 * S * T
     assert sympy.expand(rows["total"] - expected) == 0
     assert table["equals_closed_form"] is True
+
+
+def test_the_feed_forward_block_of_a_jetmoe_is_of_experts():
+    rows, table = derived_outside("T,d_m,F,E_ff,K_ff", "--preset", "jetmoe-small", "--part", "feed-forward")
+    T, d_m, F, E_ff, K_ff = map(symbol, ("T", "d_m", "F", "E_ff", "K_ff"))
+    assert sympy.expand(rows["total"] - T * d_m * (E_ff + 3 * K_ff * F)) == 0
+    assert table["equals_closed_form"] is True and table["domain"] == ["K_ff <= E_ff"]
