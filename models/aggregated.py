@@ -106,8 +106,14 @@ class AggregatedAttention(Selectable):
     def forward(
         self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer."""
-        return self.chosen(query)(self, query, grid_of(self.config, query) if grid is None else grid)
+        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer.
+
+        ValueError for another number of tokens than the grid's.
+        """
+        run = self.chosen(query)
+        if not torch.jit.is_tracing() and query.shape[1] != self.config.num_tokens:
+            raise ValueError(f"query must hold the grid's {self.config.num_tokens} tokens, not {query.shape[1]}")
+        return run(self, query, grid_of(self.config, query) if grid is None else grid)
 
     def automatic(self, query: Tensor) -> str:
         """There is one arm."""

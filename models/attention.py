@@ -127,8 +127,9 @@ class Attention(Cached, Selectable):
         Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
-        own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, and for a ``value``
-        where keys and values are made of one. ``own`` is what the variant's arms take besides.
+        own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, for a ``value``
+        where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
+        every query that sees it NaN, and no other sequence. ``own`` is what the variant's arms take besides.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
@@ -158,10 +159,15 @@ class Attention(Cached, Selectable):
         return out
 
     def of_memory(
-        self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None,
+        *,
+        for_steps: bool = False,
     ) -> dict[str, Tensor]:
-        """What a decoder layer's forward takes of the encoder's output (B, S, d_m) beside keys and values, made once
-        for all steps; ``padding_mask`` is True at padding. Nothing, unless a variant says otherwise."""
+        """What the forward takes of an encoder's output (B, S, d_m) beside keys and values, by argument; ``for_steps``
+        with what can be made of it once for all. ``padding_mask`` is True at padding. Nothing, unless a variant says
+        otherwise."""
         return {}
 
     @property

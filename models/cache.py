@@ -145,7 +145,10 @@ class Cached(ABC):
 def values_beside(
     key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None
 ) -> Float[Tensor, "batch src d_model"]:
-    """The tokens that values are made of: ``value``, or those of ``key``. ValueError where their lengths differ."""
+    """The tokens that values are made of: ``value``, or those of ``key``. ValueError where their lengths differ, or
+    are 0."""
+    if not torch.jit.is_tracing() and key.shape[1] == 0:
+        raise ValueError("key holds no tokens: a query without keys has no result of its own")
     if value is None:
         return key
     if value.shape[1] != key.shape[1]:

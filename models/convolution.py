@@ -189,8 +189,8 @@ class ConvolutionalDecoderLayer(AfterCrossAttention):
     ) -> ConvolutionCaches:
         """Room for the tokens of a kernel, whatever ``max_len``, and the keys and values of ``memory`` (B, S, d_m)."""
         own = WindowCache(memory.shape[0], self.conv.kernel_size, memory.shape[-1], memory)
-        of_memory = self.cross_attn.of_memory(memory, src_padding_mask)
-        return ConvolutionCaches(own, self.cross_attn.fill_cache(memory), of_memory)
+        kept = self.cross_attn.of_memory(memory, src_padding_mask, for_steps=True)
+        return ConvolutionCaches(own, self.cross_attn.fill_cache(memory), kept)
 
     def step(
         self,

@@ -106,24 +106,30 @@ class MixtureOfAttentiveExperts(Attention):
         key: Float[Tensor, "batch src d_model"] | None = None,
         value: Float[Tensor, "batch given d_model"] | None = None,
         *,
+        memory_mean: Float[Tensor, "batch 1 d_model"] | None = None,
         head_weights: Float[Tensor, "batch 1 heads"] | None = None,
         **how,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """As any attention's; ``head_weights`` (B, 1, h) are those of :meth:`of_memory`.
+        """As any attention's; ``memory_mean`` (B, 1, d_m) or ``head_weights`` (B, 1, h) are those of :meth:`of_memory`.
 
         ValueError for ``gate=sequence`` in causal attention, and for ``gate=memory`` with neither them nor a ``key``.
         """
         if head_weights is None:
-            head_weights = self.weigh(self._mean(query, key, **how))
+            head_weights = self.weigh(self._mean(query, key, **how) if memory_mean is None else memory_mean)
         return super().forward(query, key, value, head_weights=head_weights, **how)
 
     def of_memory(
-        self, memory: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None,
+        *,
+        for_steps: bool = False,
     ) -> dict[str, Tensor]:
-        """The weights of heads, once for all steps, where the gate reads the encoder's output."""
+        """Its mean where the gate reads that; the weights of heads that the gate makes of it ``for_steps``."""
         if self.config.gate != Gate.MEMORY:
             return {}
-        return {"head_weights": self.weigh(masked_mean(memory, padding_mask))}
+        mean = masked_mean(memory, padding_mask)
+        return {"head_weights": self.weigh(mean)} if for_steps else {"memory_mean": mean}
 
     def weigh(self, mean: Float[Tensor, "batch #tgt d_model"]) -> Float[Tensor, "batch #tgt heads"]:
         """h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for the one that has all of it."""
@@ -138,7 +144,7 @@ class MixtureOfAttentiveExperts(Attention):
                 raise ValueError(self.config.no_step)
             return masked_mean(query, query_padding_mask)
         if key is None:
-            raise ValueError("gate=memory without a key needs the head_weights of layer.of_memory")
+            raise ValueError("gate=memory without a key needs what layer.of_memory gives")
         return masked_mean(key, key_padding_mask)
 
 

@@ -140,7 +140,8 @@ class DecoderLayer(AfterCrossAttention):
     ) -> LayerCaches:
         """Room for ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
         own = self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
-        return LayerCaches(own, self.cross_attn.fill_cache(memory), self._of_memory(memory, src_padding_mask))
+        kept = self._of_memory(memory, src_padding_mask, for_steps=True)
+        return LayerCaches(own, self.cross_attn.fill_cache(memory), kept)
 
     def step(
         self,
@@ -155,8 +156,8 @@ class DecoderLayer(AfterCrossAttention):
         read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **of_cross)
         return self._finish(x, read)
 
-    def _of_memory(self, memory, padding_mask):
-        return tuple(layer.of_memory(memory, padding_mask) for layer in (self.self_attn, self.cross_attn))
+    def _of_memory(self, memory, padding_mask, **how):
+        return tuple(layer.of_memory(memory, padding_mask, **how) for layer in (self.self_attn, self.cross_attn))
 
 
 class Encoder(nn.Module):

@@ -7,6 +7,7 @@
     python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
     python -m bench.macs --preset llama3-8b --convert s=16 r=8   a dense model as mixture-of-head attention
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
+    python -m bench.macs --published torchvision                 torchvision's own operation counts, row by row
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
     python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
@@ -35,6 +36,7 @@ from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
 PROG = "python -m bench.macs"
+PUBLISHED = ("torchvision",)
 LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
 
 
@@ -51,6 +53,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
+    out.add_argument("--published", choices=PUBLISHED, help="a table that comes with somebody's package, counted again")
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
     out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
     out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
@@ -112,6 +115,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         check_device(args.device)
     if args.module:
         return _module(args, counters)
+    if args.published:
+        return _published(args)
     if args.depth is not None or args.allow_uncounted or args.elementwise or args.formula:
         raise UsageError("--depth, --allow-uncounted, --elementwise and --formula go with --module")
     assumed = _assumptions(args)
@@ -226,6 +231,17 @@ def _module(args, counters) -> Iterator[Section]:
     options["formulas"] = module.formulas(args.formula)
     answer = module.count(args.module, given, tools, device=args.device, **options)
     return module.sections(args.module, answer, args.depth)
+
+
+def _published(args) -> Iterator[Section]:
+    """A table of somebody's package; torchvision's is the one there is."""
+    from headcount.bench.macs import torchvision_ops
+
+    others = ("table", "preset", "grid", "audit", "columns", "device", "counter", "set")
+    given = [f"--{name}" for name in others if getattr(args, name)]
+    if given:
+        raise UsageError(f"{', '.join(given)} and --published do not go together: our count is made, on meta")
+    return torchvision_ops.sections()
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

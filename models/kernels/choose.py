@@ -60,7 +60,10 @@ class Selectable(nn.Module, ABC):
         return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"
 
     def chosen(self, query: Tensor) -> Callable:
-        """The arm to run now, noted in ``arm_used``. ConfigError for one that does not run here."""
+        """The arm to run now, noted in ``arm_used``. ConfigError for one that does not run here, ValueError where
+        there are no queries."""
+        if not torch.jit.is_tracing() and 0 in query.shape[:2]:
+            raise ValueError(f"query holds no tokens: {query.shape[0]} sequences of {query.shape[1]}")
         name = self.arm
         if name == AUTO:
             name = self.automatic(query)

@@ -54,7 +54,8 @@ def loop(
 def _dispatch(routing: Routing) -> Dispatch:
     num_experts, top_k = routing.probs.shape[-1], routing.indices.shape[-1]
     gates, experts = routing.weights.flatten(), routing.indices.flatten()
-    selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) > 0
+    # a gate that is not a number is none of 0 either
+    selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) != 0
     used = gates.nonzero().squeeze(-1)
     rows = used[experts[used].sort().indices]
     return Dispatch(rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0))

@@ -24,6 +24,10 @@ NORM = MOH | dict(router="query_norm")
 MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
 SWITCHHEAD = dict(attention="switchhead", num_heads=3, head_dim=10, num_experts=7, top_k=2)
 MAE = dict(attention="mae", num_heads=3, head_dim=5, gate_width=7)
+CONVOLUTION = dict(
+    model="convolution", d_model=22, d_ff=29, vocab_size=41, num_weight_heads=11,
+    encoder_kernel_sizes=(3, 19), decoder_kernel_sizes=(5, 1, 19),
+)  # fmt: skip
 EXPERTS = dict(ffn_num_experts=5, ffn_top_k=2)
 IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
@@ -75,6 +79,12 @@ CASES = {
     "translation-mae-running": (
         TRANSLATION | MAE | dict(causal_gate="running", bias=False),
         dict(batch_size=3, src_len=17, tgt_len=13),
+    ),
+    "light": (CONVOLUTION | MHA | dict(convolution="light"), dict(batch_size=3, src_len=17, tgt_len=13)),
+    "dynamic-mae": (CONVOLUTION | MAE | dict(convolution="dynamic"), dict(batch_size=3, src_len=17, tgt_len=13)),
+    "dynamic-band": (
+        CONVOLUTION | MOA | dict(convolution="dynamic", spelling="band"),
+        dict(batch_size=1, src_len=7, tgt_len=23),
     ),
     "masked-mae": (MASKED | MAE, dict(batch_size=3, seq_len=17)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),

@@ -20,9 +20,10 @@ CPU = torch.device("cpu")
 
 
 def configurations(*varied, **sizes):
-    """Id and configuration of every variant with a module, with each choice of each of its ``varied`` fields."""
+    """Id and configuration of every variant with a module that has the fields ``sizes``, with each choice of each of
+    its ``varied`` fields."""
     for name, kind in ATTENTIONS.items():
-        if kind.module is None:
+        if kind.module is None or not sizes.keys() <= {f.name for f in fields(kind)}:
             continue
         choices = {f.name: list(type(f.default)) for f in fields(kind) if f.name in varied}
         must = {f.name: 4 for f in fields(kind) if f.default is MISSING}
