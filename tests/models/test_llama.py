@@ -142,7 +142,7 @@ def test_norms_start_at_one_and_weights_depend_on_the_seed():
 
 
 def test_configs_that_cannot_be_built():
-    rotary = ", ".join(name for name, attention in ATTENTIONS.items() if attention.rotary)
+    rotary = ", ".join(sorted(name for name, attention in ATTENTIONS.items() if attention.rotary))
     assert "mha" in rotary and "mae" not in rotary
     for delta, message in (
         (dict(attention="mae", num_heads=3), f"attention must be one of {rotary}, not 'mae'"),
