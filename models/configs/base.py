@@ -44,7 +44,10 @@ def same_width(d_model: int, *layers: "Lettered") -> None:
 
 def takes_rotary(layer: "AttentionConfig") -> None:
     """ConfigError, with those that do, where an attention takes no rotary positions."""
-    one_of(tuple(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary), attention=layer.variant)
+    # in an order that does not depend on what was imported first
+    one_of(
+        tuple(sorted(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary)), attention=layer.variant
+    )
 
 
 def named(config: Any, **kinds: type[StrEnum]) -> None:
