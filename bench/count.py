@@ -30,7 +30,10 @@ def count_macs(
 ) -> RightCount:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
-    The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta.
+    The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
+    ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
+    functions of one score count for each; a product of complex numbers is one; sparse and nested operands count the
+    elements that they store.
     A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too: ``elementwise``
     says whether it is named in ``.elementwise`` and counted in ``.with_elementwise`` ("report"), is a part of
     ``.macs`` ("include"), or raises ElementwiseError ("refuse"); the rule stands in bench.contractions.elementwise.
