@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from headcount.bench.contractions.borders import returned
 from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
+from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
@@ -146,13 +147,15 @@ def right_count(
     out = RightCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.uncounted and not allow_uncounted:
         raise UncountedError(out.uncounted)
-    written = tuple(hidden(trace))
+    written = (*hidden(trace), *fused_cells(trace))
     contractions = tuple(part for part in written if part.kind == CONTRACTION)
     if contractions and elementwise == REFUSE:
         raise ElementwiseError(contractions)
     if elementwise == INCLUDE:
-        added = {part.event: [(part.kind, Product(part.dims, ()))] for part in contractions}
-        by_event = dict(sorted({**out.by_event, **added}.items()))
+        by_event = dict(out.by_event)
+        for part in contractions:
+            by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
+        by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
     return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
 

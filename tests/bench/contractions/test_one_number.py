@@ -78,6 +78,25 @@ def test_recurrent_layers_go_back_alike(layer, gates, device):
     assert found.dispatched == 3 * into + 3 * over - over // STEPS
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("layer", "gates", "added"),
+    [
+        (nn.RNN(IN, HIDDEN), 1, 0),
+        (nn.GRU(IN, HIDDEN), 3, 0),
+        (nn.LSTM(IN, HIDDEN), 4, 2),
+        (nn.LSTMCell(IN, HIDDEN), 4, 2),
+    ],
+)
+def test_a_fused_cell_multiplies_what_it_multiplies_as_operations(layer, gates, added, device):
+    """f c + i g of an LSTM is written elementwise wherever no kernel does it."""
+    steps = 1 if isinstance(layer, nn.RNNCellBase) else STEPS
+    x = torch.ones(steps, B, IN, device=device)
+    found = count_macs(layer.to(device), x[0] if steps == 1 else x, elementwise="include")
+    dispatched = steps * B * gates * HIDDEN * (IN + HIDDEN)
+    assert (found.dispatched, found.macs) == (dispatched, dispatched + added * steps * B * HIDDEN)
+
+
 # Complex numbers: one product of them is one.
 
 
