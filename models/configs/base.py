@@ -59,9 +59,10 @@ class Arm(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
     ``target`` is its function below headcount.models, imported only when it runs. ``timed``: whether a benchmark
-    takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens. ``masks``: whether it takes causal and padding masks, and so decodes.
-    ``form``: the form whose ledger says what it needs, where that is not the configuration's own. ``package``: what
-    it cannot run without besides a CUDA device, None for an arm that runs everywhere.
+    takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens. ``masks``:
+    whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it needs, where
+    that is not the configuration's own. ``package``: what it cannot run without besides a CUDA device, None for an arm
+    that runs everywhere.
     """
 
     name: str
