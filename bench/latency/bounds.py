@@ -1,6 +1,7 @@
 """How far off an arm may be: twice as far as the plain reference in its own type is, and never farther than a cap."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,8 @@ FLOOR = {"float64": 1e-12, "float32": 1e-6, "float16": 3e-4, "bfloat16": 2e-3}
 """An error that is always allowed: the plain reference may happen to have hardly any."""
 CAP = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
 """The largest error of a layer's outputs and input gradients, relative, in the 2-norm."""
+NOTHING = 1e-9
+"""Of the largest result: a zero, in float64."""
 MODEL_CAP, PARAMETER_CAP = 2.5, 5.0
 """Times the cap: of a whole model, and of one parameter's gradient, of which some are sums that nearly cancel."""
 
@@ -38,12 +41,24 @@ class Checked:
         return None
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """The 2-norm of the difference over that of ``expected``; infinite beside zeros that should be none."""
+def relative_error(found: Tensor, expected: Tensor, beside: float = 0.0) -> float:
+    """The 2-norm of the difference over that of ``expected``; infinite beside zeros that should be none.
+
+    What is next to nothing ``beside`` the norms of other results, as the gradient of a query that sees one key, is
+    measured by those.
+    """
     exact = expected.double()
     difference = float(torch.linalg.vector_norm(found.to(exact.device).double() - exact))
     size = float(torch.linalg.vector_norm(exact))
+    if size <= NOTHING * beside:
+        size = beside
     return difference / size if size else (0.0 if difference == 0 else math.inf)
+
+
+def relative_errors(found: Sequence[Tensor], expected: Sequence[Tensor]) -> list[float]:
+    """The errors of results that belong together."""
+    beside = max(float(torch.linalg.vector_norm(one.double())) for one in expected)
+    return [relative_error(*pair, beside) for pair in zip(found, expected, strict=True)]
 
 
 def allowed(dtype: str, plain: float, times: float = 1.0) -> float:

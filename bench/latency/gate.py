@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headcount.bench.case import with_attention
-from headcount.bench.latency.bounds import MODEL_CAP, PARAMETER_CAP, Checked, allowed, relative_error
+from headcount.bench.latency.bounds import MODEL_CAP, PARAMETER_CAP, Checked, allowed, relative_error, relative_errors
 from headcount.bench.latency.capture import Capture
 from headcount.bench.latency.choices import MARGIN, Given, watch
 from headcount.bench.latency.runs import DecodeRun, Run, loss, tensors
@@ -70,7 +70,7 @@ class Gate:
         if known is None:
             by_plain, plain_chosen, _ = watch(plain, lambda: results(plain, inputs))
             exact, counts = self._exactly(lambda: results(reference, exact_inputs), plain_chosen)
-            errors = [relative_error(*pair) for pair in zip(by_plain, exact, strict=True)]
+            errors = relative_errors(by_plain, exact)
             known = self.shared.memo[self.config] = (plain_chosen, exact, errors, counts)
         plain_chosen, exact, errors, counts = known
         if not _alike(chosen, plain_chosen):
@@ -107,8 +107,8 @@ class Gate:
         found, exact, errors, backends = self._results(results, probe, probe.double())
         names = ["the output", "the input's gradient"]
         names += [f"the gradient of {name}" for name, _ in run.module.named_parameters()]
-        for i, (one, expected, name) in enumerate(zip(found, exact, names, strict=False)):
-            self._note(relative_error(one, expected), errors[i], name, PARAMETER_CAP if i > 1 else 1.0)
+        for i, (error, name) in enumerate(zip(relative_errors(found, exact), names, strict=False)):
+            self._note(error, errors[i], name, PARAMETER_CAP if i > 1 else 1.0)
         self._timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and kept == self.cell.seq_len:
             timed = tensors(run.call(0))[0][-1:]
@@ -172,8 +172,10 @@ class Gate:
             return _model_trained(module, inputs) if self.trains else [_plainly(module, *inputs)]
 
         found, exact, errors, backends = self._results(results, short, exact_in)
-        for i, (one, expected, name) in enumerate(zip(found, exact, ("the output", "all gradients"), strict=False)):
-            self._note(relative_error(one, expected), errors[i], name, MODEL_CAP * (PARAMETER_CAP if i else 1.0))
+        for i, (error, name) in enumerate(
+            zip(relative_errors(found, exact), ("the output", "all gradients"), strict=False)
+        ):
+            self._note(error, errors[i], name, MODEL_CAP * (PARAMETER_CAP if i else 1.0))
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]

@@ -169,6 +169,14 @@ def test_errors_beside_zeros():
     assert relative_error(3 * ones, 2 * ones) == pytest.approx(0.5)
 
 
+def test_a_gradient_that_must_be_zero_is_measured_by_the_others(layers):
+    assert relative_error(torch.full((1,), 1e-3), torch.zeros(1), beside=2.0) == pytest.approx(5e-4)
+    # one that is small is measured by itself
+    assert relative_error(torch.full((1,), 3e-3), torch.full((1,), 2e-3), beside=2.0) == pytest.approx(0.5)
+    for run in runs("some", which="both", seq_len=1).values():
+        assert Gate(run).check().wrong is None
+
+
 def test_ties_are_no_clear_choice():
     scores = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.4, 0.1]]], dtype=torch.float64)
     with Given([torch.tensor([[[1], [1]]])], 1e-6) as given:
