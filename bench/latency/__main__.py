@@ -85,6 +85,9 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; its exit code."""
     from importlib import import_module
 
+    from headcount.bench.latency.annotations import stand_in
+
+    stand_in()
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] and argv[0] in OTHERS:
         name = f"{prog} {argv[0]}"

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,16 @@ def plan(args: argparse.Namespace) -> Work:
 
 
 def _sections(args, session, cells, out_dir: Path) -> Iterator[Section]:
+    from headcount.bench.latency.store import go_on
+
     def before(share: float) -> bool:
         return session.left_s > (1 - share) * args.within
 
     path = session.store.path
     known = _kept(path, gates.KIND)
-    yield gates.section(gates.gate_cells(gates.LAYERS, args.device), path, lambda: before(GATES_SHARE), known)
+    cells_of_gates = gates.gate_cells(gates.LAYERS, args.device)
+    on_lost = partial(go_on, session.started)
+    yield gates.section(cells_of_gates, path, lambda: before(GATES_SHARE), known, on_lost)
     if args.device == "cuda":
         from headcount.bench.latency import tuning
 

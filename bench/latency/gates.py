@@ -80,14 +80,23 @@ def gate_cells(names: Sequence[str], device: str, dtypes: Sequence[str] | None =
 
 
 def section(
-    cells: Sequence[Any], path: Path | None, enough: Callable[[], bool] = lambda: True, known: Sequence[dict] = ()
+    cells: Sequence[Any],
+    path: Path | None,
+    enough: Callable[[], bool] = lambda: True,
+    known: Sequence[dict] = (),
+    on_lost: Callable[[], None] = lambda: None,
 ) -> Section:
-    """The table of ``cells``, as long as there is time ``enough``; ``known`` records are not made again."""
+    """The table of ``cells``, as long as there is time ``enough``; ``known`` records are not made again.
+
+    Where an arm leaves the device unusable that is its cell's record, and ``on_lost`` is called.
+    """
     below: list[str] = []
-    return Section(TABLE, _rows(cells, path, enough, known, below), below)
+    return Section(TABLE, _rows(cells, path, enough, known, below, on_lost), below)
 
 
-def _rows(cells, path, enough, known, below) -> Iterator[Row]:
+def _rows(cells, path, enough, known, below, on_lost) -> Iterator[Row]:
+    from headcount.bench.latency.faults import DeviceLost
+
     done: dict[str, list[dict]] = {}
     for record in known:
         done.setdefault(record["cell"], []).append(record)
@@ -95,9 +104,17 @@ def _rows(cells, path, enough, known, below) -> Iterator[Row]:
         if cell.key not in done and not enough():
             below.append(f"No time was left for {len(cells) - number} of {len(cells)} cells.")
             return
-        for record in done.get(cell.key) or check_cell(cell):
-            if cell.key not in done and path:
+        found, is_lost = done.get(cell.key), False
+        if found is None:
+            try:
+                found = list(check_cell(cell))
+            except DeviceLost as lost:
+                found, is_lost = [_lost(cell, lost)], True
+            for record in found if path else ():
                 records.append(path, record)
+        if is_lost:
+            on_lost()
+        for record in found:
             failures = [f"{cell.key} {record['arm']}: {record['status']}"] if record["status"] != "right" else []
             yield Row(record["shown"], [], [record], failures)
 
@@ -166,6 +183,14 @@ def _record(cell: Any, spec: Any, record: dict[str, Any], beside: dict[str, Any]
         "status": "right" if status == "right" else status,
     }
     return {"kind": KIND, "cell": cell.key, "arm": f"{spec.name} {spec.arm}", "status": shown["status"], "shown": shown}
+
+
+def _lost(cell: Any, lost: Any) -> dict[str, Any]:
+    name, _, arm = lost.label.rpartition(" ")
+    shown = dict.fromkeys(column.key for column in TABLE.columns)
+    shown |= {"layer": name, "arm": arm, "dtype": cell.dtype, "pass": cell.which, "seq_len": cell.seq_len}
+    shown |= {"routing": cell.routing, "status": lost.status}
+    return {"kind": KIND, "cell": cell.key, "arm": lost.label, "status": lost.status, "shown": shown}
 
 
 def _short(value: Any) -> str | None:
