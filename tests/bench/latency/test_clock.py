@@ -220,3 +220,16 @@ def test_a_model_is_timed_forward_and_in_training(which, device, dtype, request,
     (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
     assert record["status"] == "timed" and record["implementation_used"] == "fused"
     assert record["tokens"] == 14 and record["timed_by"] == {"cpu": "wall", "cuda": "graph"}[device]
+
+
+def test_records_are_in_milliseconds(cuda, monkeypatch):
+    """Two blocks of 3 ms by the wall and 2 ms by events, of a billion MACs a second."""
+
+    def interleave(arms, **how):
+        for arm in arms:
+            arm.wall_s, arm.gpu_s, arm.graph = [0.003, 0.003], [0.002, 0.002], object()
+
+    monkeypatch.setattr(clock, "interleave", interleave)
+    record = on_gpu("dense")["subject fused"]
+    assert (record["wall_ms"], record["gpu_ms"]) == ([3.0, 3.0], [2.0, 2.0])
+    assert record["floor_ms"] == pytest.approx(1000 * record["macs"] / 1e9)
