@@ -8,13 +8,17 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
-.PHONY: macs test lint benchmark mutate reports clean
+.PHONY: macs test nightly lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
 
 test: lint
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark
+
+# Thousands of programs that the suite does not try, other ones every night.
+nightly: $(VENV)/.stamp
+	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
@@ -25,7 +29,7 @@ lint: $(VENV)/.stamp
 # The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp
 	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_commands.py --benchmark-json=reports/records/commands.json
-	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_limits.py
+	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_limits.py tests/benchmarks/test_beside_torch.py
 
 mutate: $(VENV)/.stamp
 	$(INSTALL) -e '.[mutate]' >&2

@@ -108,22 +108,19 @@ def is_layer(case: Case) -> bool:
 
 def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
     """The work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of the attention, by arrays too.
-
-    NoAccount, with the model's own reason, where it does not decode.
-    """
+    NoAccount, with the model's own reason, where it does not decode."""
     model = as_model(case.config)
     form = model_form(model)
-    if not hasattr(form, "step"):
-        raise NoAccount(form.NO_STEP)
+    if why_not := getattr(form, "NO_STEP", "") or (is_layer(case) and case.config.no_step):
+        raise NoAccount(why_not)
     return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
 
 
 def prefill_macs(case: Case) -> int:
-    """What comes before the first step, an encoder and its output's keys and values: the model without target tokens,
-    but for what it does in any step."""
-    model = as_model(case.config)
+    """What comes before the first step, an encoder and its output's keys and values: no target tokens."""
     if is_layer(case):
         return 0
+    model = as_model(case.config)
     whole = model_form(model).model(attentions(model), **_letters(case), T=0)
     return whole.macs - step(case, 0, 0).macs
 
@@ -134,6 +131,12 @@ def _letters(case: Case) -> dict[str, Any]:
     # steps have lengths of their own
     del letters["T"]
     return letters
+
+
+def _turns(case: Case) -> Sequence[int]:
+    """The numbers of stored tokens at which a step's account bends."""
+    form = model_form(as_model(case.config))
+    return form.turns(**case.config.letters()) if hasattr(form, "turns") else ()
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -148,8 +151,9 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that one more token of one sequence adds to the cache."""
-    return decoding.written(step(case, 1)) // case.lengths["batch_size"] * given.element_bytes
+    """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
+    full, stored = decoding.held(_last_step(case, given)), context(case, given)
+    return (decoding.held(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
@@ -186,14 +190,15 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps) + prefill_macs(case)
+    return decoding.total(lambda stored: step(case, stored).macs, steps, _turns(case)) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: decoding.step_elements(step(case, stored)) * given.element_bytes, steps)
+    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _turns(case))
+    return elements * given.element_bytes
 
 
 @_account("forward\nleast", "forward", in_bytes=True)
@@ -277,7 +282,7 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
 
 def ideal_statement(cases: Iterable[Case]) -> str:
     """What the ideal forms of ``cases`` leave out of a step, in words; empty where none has such a form."""
-    said = {variant(layers_of(case.config)[0].variant).ideal: None for case in cases if case.ideal}
+    said = dict.fromkeys(variant(layers_of(case.config)[0].variant).ideal for case in cases if case.ideal)
     return " ".join(f"Ideal: {text}" for text in said)
 
 

@@ -134,9 +134,12 @@ def model_form(config: ModelConfig) -> ModuleType:
 
 
 def attentions(config: ModelConfig, sizes: Mapping[str, Size] | None = None):
-    """What a model's closed form takes: the form of its attention, or one for each layer."""
+    """What a model's closed form takes: the form of its attention, or those of encoder and decoder where they differ,
+    or one for each layer."""
     if not isinstance(config, Layered):
-        return attention_form(config.attention, sizes)
+        own, of_decoder = config.attention, getattr(config, "decoder_attention", config.attention)
+        form = attention_form(own, sizes)
+        return form if own == of_decoder else (form, attention_form(of_decoder, sizes))
     # one form for all layers that are configured alike: the model's form writes their entries once
     forms = {layer: attention_form(layer, sizes) for layer in config.layers}
     return [forms[layer] for layer in config.layers]

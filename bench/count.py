@@ -14,7 +14,7 @@ from torch import nn
 from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.rows import merged
-from headcount.bench.trace.record import record
+from headcount.bench.trace.record import fresh, record
 from headcount.formulas.published.expressions import evaluate
 
 
@@ -30,7 +30,10 @@ def count_macs(
 ) -> RightCount:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
-    The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta.
+    The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
+    ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
+    functions of one score count for each; a product of complex numbers is one; sparse and nested operands count the
+    elements that they store.
     A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too: ``elementwise``
     says whether it is named in ``.elementwise`` and counted in ``.with_elementwise`` ("report"), is a part of
     ``.macs`` ("include"), or raises ElementwiseError ("refuse"); the rule stands in bench.contractions.elementwise.
@@ -41,7 +44,7 @@ def count_macs(
     Raises UncountedError (operation, shapes, module path) for operations that may hold products nobody counts;
     ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
     """
-    trace = record(module, inputs, kwargs, backward=backward, training=training)
+    trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
     return right_count(trace, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise)
 
 

@@ -15,6 +15,22 @@ def linear(
     return out
 
 
+def expert_linear(
+    path: str,
+    routed: Mapping[str, Size],
+    experts: Mapping[str, Size],
+    fan_in: Mapping[str, Size],
+    fan_out: Mapping[str, Size],
+    bias: bool = False,
+) -> Ledger:
+    """A linear layer per expert, on ``routed`` rows, each of which has chosen one of ``experts``."""
+    matrix = {**fan_in, **fan_out}
+    out = ledger(Entry(path, "expert_linear", {**routed, **matrix}, weight={**experts, **matrix}))
+    if bias:
+        out += ledger(Entry(path, "expert_bias", {**routed, **fan_out}, weight={**experts, **fan_out}))
+    return out
+
+
 def layer_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     """LayerNorm over d_m with scale and shift."""
     return Entry(path, "norm", {"B": B, "T": T, "d_m": d_m}, weight={"2": 2, "d_m": d_m})

@@ -7,42 +7,56 @@ by channels in h_w groups, Linear d_m to d_m. A dynamic convolution predicts its
 from collections.abc import Sequence
 
 from headcount.formulas.blocks import linear
-from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.transformer import (
     Mixer,
     feed_forward,
+    in_both,
     residual_norm,
     tied_output,
     translation_embedding,
 )
 
-NO_STEP = "convolutions keep the inputs of their kernels instead of keys, and have no form of a step here"
 
+def block(
+    path: str, *, B: Size, T: Size, d_m: Size, h_w: Size, w: Size, dynamic: bool, band: bool = False, n: Size = None
+) -> Ledger:
+    """MACs: B T d_m (3 d_m + w), and B T d_m h_w w more for the predicted kernels of a dynamic convolution.
 
-def block(path: str, *, B: Size, T: Size, d_m: Size, h_w: Size, w: Size, dynamic: bool) -> Ledger:
-    """MACs: B T d_m (3 d_m + w), and B T d_m h_w w more for the predicted kernels of a dynamic convolution."""
+    Taps outside the sequence are multiplied too. As the product of a ``band`` matrix for each group it is T taps for
+    each token instead of w. ``n`` tokens came before, of which w - 1 are in a cache; None: there is none.
+    """
     rows, width, kernel = {"B": B, "T": T}, {"d_m": d_m}, {"h_w": h_w, "w": w}
+    kind, taps = ("contraction", {"S": T}) if band and n is None else ("conv", {"w": w})
     if dynamic:
         weights = ledger(
             linear(at(path, "kernel_proj"), rows, width, kernel),
             Entry(path, "softmax", {**rows, **kernel}),
-            Entry(path, "conv", {**rows, **width, "w": w}),
+            Entry(path, kind, {**rows, **width, **taps}),
         )
     else:
         weights = ledger(
             Entry(path, "softmax", kernel),
-            Entry(path, "conv", {**rows, **width, "w": w}, weight=kernel),
+            Entry(path, kind, {**rows, **width, **taps}, weight=kernel),
         )
     return ledger(
         linear(at(path, "in_proj"), rows, width, {"2": 2, "d_out": d_m}, bias=True),
-        Entry(path, "activation", {**rows, **width}),
+        # a gated linear unit, which no counter bills
+        Entry(path, "elementwise", {**rows, **width}),
         weights,
         linear(at(path, "out_proj"), rows, width, {"d_out": d_m}, bias=True),
+        () if n is None else _cache(path, B=B, T=T, d_m=d_m, w=w, n=n),
     )
 
 
+def _cache(path, *, B, T, d_m, w, n) -> Ledger:
+    """The inputs of the last w - 1 tokens, however many came before."""
+    tokens = {"cache": n + T, "cache_write": T, "cache_read": n}
+    return ledger(*(Entry(path, kind, {"B": B, "N_w": least(x, w - 1), "d_m": d_m}) for kind, x in tokens.items()))
+
+
 def model(
-    attention: Mixer,
+    attention: Mixer | tuple[Mixer, Mixer],
     *,
     B: Size,
     S: Size,
@@ -54,21 +68,67 @@ def model(
     encoder_kernels: Sequence[Size],
     decoder_kernels: Sequence[Size],
     dynamic: bool,
+    band: bool = False,
 ) -> Ledger:
-    """One layer per kernel size; ``attention`` is the decoder's cross-attention."""
-    parts = [translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V)]
+    """One layer per kernel size; ``attention`` is the decoder's cross-attention.
+
+    Without target tokens, T = 0, it is what comes before the first step: the encoder, and its output's keys and values.
+    """
+    _, cross = in_both(attention)
+    own = {"h_w": h_w, "dynamic": dynamic, "band": band}
     source, target = {"B": B, "T": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
+    parts = [translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V)]
     for i, w in enumerate(encoder_kernels):
         path = f"encoder.layers.{i}"
         parts += [
-            residual_norm(path, "conv", block(at(path, "conv"), h_w=h_w, w=w, dynamic=dynamic, **source), **source),
+            residual_norm(path, "conv", block(at(path, "conv"), w=w, **own, **source), **source),
             residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **source), **source),
         ]
     for i, w in enumerate(decoder_kernels):
-        path = f"decoder.layers.{i}"
-        parts += [
-            residual_norm(path, "conv", block(at(path, "conv"), h_w=h_w, w=w, dynamic=dynamic, **target), **target),
-            residual_norm(path, "cross_attn", attention(at(path, "cross_attn"), B=B, T=T, S=S), **target),
-            residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **target), **target),
-        ]
+        parts.append(_decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S}, F, target))
     return ledger(*parts, tied_output(B=B, T=T, d_m=d_m, V=V))
+
+
+def step(
+    attention: Mixer | tuple[Mixer, Mixer],
+    *,
+    new: Size,
+    stored: Size,
+    B: Size,
+    S: Size,
+    d_m: Size,
+    F: Size,
+    V: Size,
+    h_w: Size,
+    decoder_kernels: Sequence[Size],
+    dynamic: bool,
+    **_,
+) -> Ledger:
+    """The decoder on ``new`` target tokens, ``stored`` after them, reading S source tokens projected before."""
+    _, cross = in_both(attention)
+    own, rows = {"h_w": h_w, "dynamic": dynamic, "n": stored - new}, {"B": B, "T": new, "d_m": d_m}
+    layers = [
+        _decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S, "n": S}, F, rows)
+        for i, w in enumerate(decoder_kernels)
+    ]
+    return ledger(
+        Entry("embedding", "embedding", rows),
+        Entry("", "elementwise", {"2": 2, **rows}),
+        *layers,
+        tied_output(B=B, T=new, d_m=d_m, V=V),
+    )
+
+
+def turns(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:
+    """Numbers of stored tokens at which a step's account bends: where a cache is full, and where a window is."""
+    return tuple(sorted({length for w in decoder_kernels for length in (w - 1, w)}))
+
+
+def _decoder_layer(path, conv, cross, source, F, rows) -> Ledger:
+    """Convolution, cross-attention to ``source`` and feed-forward on ``rows``."""
+    lengths = {letter: rows[letter] for letter in ("B", "T")}
+    return ledger(
+        residual_norm(path, "conv", block(at(path, "conv"), **conv, **rows), **rows),
+        residual_norm(path, "cross_attn", cross(at(path, "cross_attn"), **lengths, **source), **rows),
+        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **rows), **rows),
+    )

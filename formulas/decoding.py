@@ -6,7 +6,7 @@ encoder's output). What it does with its caches stands in its ledger. A model th
 ``model``, any other says why in ``NO_STEP``; its forward over no new tokens is what comes before the first step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -32,9 +32,14 @@ def _of_kind(step: Ledger, kind: str) -> Size:
     return sum(entry.size for entry in step if entry.kind == kind)
 
 
-def total(step: Callable[[Size], Size], steps: Size) -> Size:
-    """``step(1) + ... + step(steps)`` of an account that is linear in the stored tokens."""
-    return divide(steps * (step(1) + step(steps)), 2)
+def total(step: Callable[[Size], Size], steps: Size, turns: Sequence[int] = ()) -> Size:
+    """``step(1) + ... + step(steps)`` of an account that is linear in the stored tokens up to the first of ``turns``,
+    between them and after the last."""
+    sums, first = 0, 1
+    for last in (*(turn for turn in sorted(set(turns)) if 1 <= turn < steps), steps):
+        sums += divide((step(first) + step(last)) * (last - first + 1), 2)
+        first = last + 1
+    return sums
 
 
 def weights_read(entry: Entry) -> Size:

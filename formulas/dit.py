@@ -23,8 +23,8 @@ def modulated_norm(path: str, block: str, *, B: Size, T: Size, d_m: Size) -> Led
     return ledger(Entry(path, "norm", rows), Entry(block, "elementwise", {"2": 2, **rows}))
 
 
-def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
-    """Self-attention and feed-forward, each modulated before and gated after."""
+def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
+    """Self-attention and feed-forward of the sizes ``inner``, each modulated before and gated after."""
     rows = {"B": B, "T": T, "d_m": d_m}
     gated_residual = Entry(path, "elementwise", {"2": 2, **rows})
     return ledger(
@@ -33,7 +33,7 @@ def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) 
         attention(at(path, "self_attn"), B=B, T=T, S=T),
         gated_residual,
         modulated_norm(at(path, "feed_forward_norm"), path, **rows),
-        feed_forward(at(path, "feed_forward"), F=F, **rows),
+        feed_forward(at(path, "feed_forward"), **inner, **rows),
         gated_residual,
     )
 
@@ -50,10 +50,12 @@ def model(
     C_out: Size,
     d_t: Size,
     N_y: Size,
+    E_ff: Size = 0,
+    K_ff: Size = 0,
 ) -> Ledger:
     """One block for each of ``attention`` over T patches of p x p; the position table is a frozen parameter."""
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
-    patch = {"p_h": p, "p_w": p}
+    patch, inner = {"p_h": p, "p_w": p}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     return ledger(
         linear("patch_embedding", rows, {"C_in": C_in, **patch}, width, bias=True),
         Entry("", "elementwise", {**rows, **width}, weight={"T": T, **width}, trainable=False),
@@ -62,7 +64,7 @@ def model(
         linear("timestep_embedding.fc2", {"B": B}, width, {"d_out": d_m}, bias=True),
         Entry("label_embedding", "embedding", {"B": B, **width}, weight={"N_y": N_y, **width}),
         Entry("", "elementwise", {"B": B, **width}),
-        stack("blocks", attention, lambda path, mixer: block(path, mixer, B=B, T=T, d_m=d_m, F=F)),
+        stack("blocks", attention, lambda path, mixer: block(path, mixer, B=B, T=T, d_m=d_m, **inner)),
         modulation("final_layer.modulation", "2", B=B, d_m=d_m),
         modulated_norm("final_layer.norm", "final_layer", B=B, T=T, d_m=d_m),
         linear("final_layer.proj", rows, width, {**patch, "C_out": C_out}, bias=True),

@@ -1,7 +1,7 @@
 """Mixture of attentive experts (arXiv 2005.06537): h experts, each all heads but one.
 
 A gate on the mean token weighs the experts: g = Softmax(W2 tanh(W1 mean(x))). The mixture of experts is one
-weight per head, so the heads themselves are computed once, as in multi-head attention.
+weight per head, h (1 - g_j) / (h - 1), so the heads themselves are computed once, as in multi-head attention.
 """
 
 from headcount.formulas.blocks import linear
@@ -20,18 +20,44 @@ def layer(
     d_h: Size,
     G: Size,
     bias: bool = True,
+    gate: str = "sequence",
     n: Size | None = None,
 ) -> Ledger:
-    """Multi-head attention and B G (d_m + h) MACs of the gate, once per sequence.
+    """Multi-head attention and B G (d_m + h) MACs of the gate, once per sequence; of T gates with ``gate="running"``,
+    whose mean is of the tokens so far.
 
-    Keys and values of ``n`` of the S tokens are in a cache; None: there is none.
+    Keys and values of ``n`` of the S tokens are in a cache; None: there is none. With it there are the weights of a
+    gate that was computed before, or the sum and the number of the tokens so far.
     """
-    rows, width, hidden, experts = {"B": B}, {"d_m": d_m}, {"G": G}, {"h": h}
+    rows = {"B": B, "T": T} if gate == "running" else {"B": B}
     return ledger(
-        linear(at(path, "gate.fc1"), rows, width, hidden, bias),
-        Entry(at(path, "gate"), "activation", {**rows, **hidden}),
-        linear(at(path, "gate.fc2"), rows, hidden, experts, bias),
-        Entry(at(path, "gate"), "softmax", {**rows, **experts}),
+        gate_network(at(path, "gate"), rows, d_m=d_m, G=G, h=h, bias=bias) if n is None or "T" in rows else (),
         multi_head_attention(path, B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=h, bias=bias, n=n),
         Entry(path, "elementwise", {"B": B, "T": T, "h": h, "d_h": d_h}),
+        () if n is None else _kept(path, gate, B=B, d_m=d_m, h=h),
+    )
+
+
+def gate_network(path: str, rows, *, d_m: Size, G: Size, h: Size, bias: bool) -> Ledger:
+    """Two linear layers with tanh between, and a softmax over h."""
+    hidden, experts = {"G": G}, {"h": h}
+    return ledger(
+        linear(at(path, "fc1"), rows, {"d_m": d_m}, hidden, bias),
+        # no counter bills tanh as an activation
+        Entry(path, "elementwise", {**rows, **hidden}),
+        linear(at(path, "fc2"), rows, hidden, experts, bias),
+        Entry(path, "softmax", {**rows, **experts}),
+    )
+
+
+def _kept(path, gate, *, B, d_m, h) -> Ledger:
+    """What a step keeps beside keys and values; a running sum and its number are read and written anew by each."""
+    if gate != "running":
+        return ledger(Entry(path, "cache", {"B": B, "h": h}), Entry(path, "cache_read", {"B": B, "h": h}))
+    return ledger(
+        *(
+            Entry(path, kind, {"B": B, **of})
+            for of in ({"d_m": d_m}, {})
+            for kind in ("cache", "cache_write", "cache_read")
+        )
     )

@@ -7,15 +7,27 @@ from headcount.formulas.transformer import Mixer, encoder_layer
 NO_STEP = "a masked language model reads its tokens at once and decodes none"
 
 
-def model(attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size, V: Size, N: Size, P: Size) -> Ledger:
+def model(
+    attention: Mixer,
+    *,
+    B: Size,
+    T: Size,
+    d_m: Size,
+    F: Size,
+    V: Size,
+    N: Size,
+    P: Size,
+    E_ff: Size = 0,
+    K_ff: Size = 0,
+) -> Ledger:
     """``N`` encoder layers over T tokens; P learned positions; logits for every token."""
-    rows, width = {"B": B, "T": T}, {"d_m": d_m}
+    rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     return ledger(
         Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
         Entry("position_embedding", "embedding", {"T": T, **width}, weight={"P": P, **width}),
         Entry("", "elementwise", {**rows, **width}),
         layer_norm("embedding_norm", B=B, T=T, d_m=d_m),
-        encoder_layer("encoder.layers.*", attention, B=B, T=T, d_m=d_m, F=F).repeat(N),
+        encoder_layer("encoder.layers.*", attention, B=B, T=T, d_m=d_m, **inner).repeat(N),
         linear("lm_head.dense", rows, width, {"d_out": d_m}, bias=True),
         Entry("lm_head", "activation", {**rows, **width}),
         layer_norm("lm_head.norm", B=B, T=T, d_m=d_m),

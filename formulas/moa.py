@@ -4,9 +4,11 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 (Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
 """
 
-from headcount.formulas.blocks import cache, cached, linear
+from collections.abc import Mapping
+
+from headcount.formulas.blocks import cache, cached, expert_linear, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
-from headcount.formulas.mha import attention_ledger
+from headcount.formulas.mha import rope
 
 
 def macs_eq18(*, T: Size, K: Size, D: Size, d_m: Size) -> Size:
@@ -34,14 +36,20 @@ def layer(
     E: Size,
     K: Size,
     D: Size,
+    g: Size = 1,
     bias: bool = False,
+    output_bias: bool = False,
+    gates: str = "printed",
     noisy: bool = False,
     training: bool = False,
     n: Size | None = None,
+    rotary: bool = False,
 ) -> Ledger:
     """The exact form: T query and S key tokens, K of E experts of width D for each query token.
 
-    Keys and values of ``n`` of the S tokens are in a cache; None: there is none.
+    Keys and values of ``n`` of the S tokens are in a cache; None: there is none. With g key/value heads an expert is g
+    heads of width D / g: as many products, and g times as many softmaxes. ``output_bias`` is added after the sum over
+    experts, ``selected`` gates take a softmax of their own.
     MACs: B T d_m E + 2 B K T d_m D + 2 B (S - n) d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
     where ``noisy`` and ``training``.
     """
@@ -52,19 +60,24 @@ def layer(
         out += linear(at(path, "router.noise_proj"), {"B": B, "T": T if training else 0}, width, experts)
     out += ledger(
         Entry(at(path, "router"), "softmax", {**queries, **experts}),
-        _expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),
+        Entry(at(path, "router"), "softmax", routed) if gates == "selected" else (),
+        expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),
         linear(at(path, "k_proj"), keys, width, head, bias),
         linear(at(path, "v_proj"), keys, width, head, bias),
-        attention_ledger(path, B=B, T=T, S=S, h=K, d_h=D, rows="K", width="D"),
+        rope(path, routed, head, keys, head) if rotary else (),
+        _core(path, {"B": B, "K": K, "T": T, "S": S}, head, g),
         Entry(path, "elementwise", {**routed, **head}),
-        _expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
+        expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
+        Entry(path, "expert_bias", {**queries, **width}, weight=width) if output_bias else (),
         cache(path, {"2": 2, **head}, B=B, S=S, n=n),
     )
     return out
 
 
-def _expert_linear(path, routed, experts, fan_in, fan_out, bias):
-    out = [Entry(path, "expert_linear", {**routed, **fan_in, **fan_out}, weight={**experts, **fan_in, **fan_out})]
-    if bias:
-        out.append(Entry(path, "expert_bias", {**routed, **fan_out}, weight={**experts, **fan_out}))
-    return out
+def _core(path: str, pairs: Mapping[str, Size], head: Mapping[str, Size], g: Size) -> Ledger:
+    """Scores, softmax and weighted values of the K experts of each token, of g heads each."""
+    return ledger(
+        Entry(path, "scores", {**pairs, **head}),
+        Entry(path, "softmax", pairs if g == 1 else {**pairs, "g": g}),
+        Entry(path, "values", {**pairs, **head}),
+    )

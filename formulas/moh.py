@@ -94,6 +94,16 @@ def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
     return 100 * Fraction(_heads(ideal), _heads(released))
 
 
+def shared_percent(ideal: Ledger) -> Fraction:
+    """Heads that every token uses, of those that a token uses, in all layers: the "shared heads ratio" of Table 6.
+
+    0 for a model without routing, which shares none by name.
+    """
+    used = [entry for entry in ideal if entry.kind == "expert_linear" and entry.path.endswith("out_proj")]
+    total = sum(entry.times * entry.dims["k"] for entry in used)
+    return 100 * Fraction(sum(entry.times * entry.shared for entry in used), total) if total else Fraction(0)
+
+
 def activated_work_percent(released: Ledger, ideal: Ledger) -> Fraction:
     """As :func:`activated_percent`, a head weighing as many MACs as it takes in its layer.
 

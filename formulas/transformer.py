@@ -7,14 +7,25 @@ for a forward pass without a cache.
 
 from collections.abc import Callable
 
+from headcount.formulas import mixture
 from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 
 Mixer = Callable[..., Ledger]
 
 
-def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
-    """Two biased linear layers, d_m to F and back, with an activation between: 2 B T d_m F MACs."""
+def in_both(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
+    """The attention of encoder layers and that of decoder layers; one stands for both."""
+    return attention if isinstance(attention, tuple) else (attention, attention)
+
+
+def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0) -> Ledger:
+    """Two biased linear layers, d_m to F and back, with an activation between: 2 B T d_m F MACs.
+
+    With ``E_ff`` experts, those of ``K_ff`` of them for each token.
+    """
+    if E_ff != 0:
+        return mixture.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
     return ledger(
         linear(at(path, "fc1"), rows, width, inner, bias=True),
@@ -32,22 +43,24 @@ def residual_norm(path: str, name: str, block: Ledger, *, B: Size, T: Size, d_m:
     )
 
 
-def encoder_layer(path: str, mixer: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
-    """Self-attention over T tokens and feed-forward."""
+def encoder_layer(path: str, mixer: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
+    """Self-attention over T tokens and feed-forward, of the sizes ``inner``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
-        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **rows), **rows),
+        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **rows), **rows),
     )
 
 
-def decoder_layer(path: str, mixer: Mixer, cross: Mixer, *, B: Size, T: Size, S: Size, d_m: Size, F: Size) -> Ledger:
-    """Self-attention over T target tokens, cross-attention to S source tokens, feed-forward."""
+def decoder_layer(
+    path: str, mixer: Mixer, cross: Mixer, *, B: Size, T: Size, S: Size, d_m: Size, **inner: Size
+) -> Ledger:
+    """Self-attention over T target tokens, cross-attention to S source tokens, feed-forward of the sizes ``inner``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
         residual_norm(path, "cross_attn", cross(at(path, "cross_attn"), B=B, T=T, S=S), **rows),
-        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **rows), **rows),
+        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **rows), **rows),
     )
 
 

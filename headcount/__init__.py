@@ -5,6 +5,7 @@
     hc.count(model, x).macs                                       # every contraction of one run, whatever its spelling
     hc.moa.layer("attn", B=1, T=7, S=7, d_m=13, E=11, K=3, D=5)   # a closed form: integers in, a ledger of them out
     hc.build(hc.preset("moa-8K8E128D"), device="cuda")            # a model of the papers that trains
+    hc.convert(model, shared=16, routed=8)                        # a dense model whose tokens choose among its heads
 
 Each name is imported when it is first asked for, so that closed forms and presets need no torch. Beside those of
 ``__all__``, each attention variant is its module of closed forms: ``mha``, ``moa`` and what else ``dir`` lists.
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from headcount.bench.count import count_macs as count
     from headcount.models.build import build
     from headcount.models.configs.presets import preset
+    from headcount.models.convert import convert
+    from headcount.models.hugging_face import load_hugging_face
 
 __version__ = "0.2.0"
-__all__ = ["assert_macs", "build", "count", "count_macs", "preset"]
+__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "preset"]
 
 CHECKOUT = None if Path(__file__).with_name("bench").is_dir() else Path(__file__).resolve().parents[1]
 """The root of the repository where this runs from one: the rooms stand beside this folder. A wheel has them in it."""
@@ -32,8 +35,10 @@ if CHECKOUT:
 _HOMES = {
     "assert_macs": "bench.count:assert_macs",
     "build": "models.build:build",
+    "convert": "models.convert:convert",
     "count": "bench.count:count_macs",
     "count_macs": "bench.count:count_macs",
+    "load_hugging_face": "models.hugging_face:load_hugging_face",
     "preset": "models.configs.presets:preset",
 }
 """Where each name of ``__all__`` is defined."""

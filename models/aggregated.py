@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models.attention import split_heads
@@ -25,12 +25,12 @@ class Grid(NamedTuple):
     """What the place of tokens on a grid says, the same for every layer of its size.
 
     ``coordinates`` of every relative position; which of them ``pairs`` of a token and a pooled token have; where
-    ``visible`` is 0, a neighbour lies outside, None where there is no window; ``log_keys`` of the keys of each token.
+    ``hidden``, a neighbour lies outside, None where there is no window; ``log_keys`` of the keys of each token.
     """
 
     coordinates: Float[Tensor, "positions 2"]
     pairs: Int[Tensor, "tgt keys"]
-    visible: Float[Tensor, "tgt 9"] | None
+    hidden: Bool[Tensor, "tgt 9"] | None
     log_keys: Float[Tensor, "tgt"] | float
 
 
@@ -53,18 +53,20 @@ def every_head(
 ) -> Float[Tensor, "batch tgt heads head_dim"]:
     """The output of every head."""
     direction = by_head(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
-    query = (direction + layer.query_embedding[:, None]) * layer.scale(grid)[..., None]
+    query = (direction + layer.query_embedding.unsqueeze(1)) * layer.scale(grid).unsqueeze(-1)
     (keys, pooled), bias = layer.keys_and_values(x), layer.position_bias(grid)
     if pooled is None:
         weights = torch.softmax(torch.matmul(query, keys.key.transpose(-2, -1)) + bias, dim=-1)
         return torch.matmul(weights, keys.value).transpose(1, 2)
-    near = torch.matmul(query[..., None, :], layer.neighbours(keys.key))[..., 0, :] + layer.window_bias[:, None]
+    # the windows of keys and of values at once
+    around_key, around_value = layer.neighbours(torch.cat((keys.key, keys.value), dim=1)).chunk(2, dim=1)
+    near = torch.matmul(query.unsqueeze(-2), around_key).squeeze(-2) + layer.window_bias.unsqueeze(1)
     far = torch.matmul(query, pooled.key.transpose(-2, -1)) + bias
-    near, far = one_softmax(near, far, grid.visible)
+    near, far = one_softmax(near, far, grid.hidden)
     learned = torch.matmul(direction, layer.window_tokens.expand(x.shape[0], -1, -1, -1))
-    near = near + learned + layer.window_weight[:, None]
-    values = layer.neighbours(keys.value).transpose(-2, -1)
-    return (torch.matmul(near[..., None, :], values)[..., 0, :] + torch.matmul(far, pooled.value)).transpose(1, 2)
+    near = near + learned + layer.window_weight.unsqueeze(1)
+    out = torch.matmul(near.unsqueeze(-2), around_value.transpose(-2, -1)).squeeze(-2)
+    return (out + torch.matmul(far, pooled.value)).transpose(1, 2)
 
 
 class AggregatedAttention(Selectable):
@@ -104,8 +106,14 @@ class AggregatedAttention(Selectable):
     def forward(
         self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer."""
-        return self.chosen(query)(self, query, grid_of(self.config, query) if grid is None else grid)
+        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer.
+
+        ValueError for another number of tokens than the grid's.
+        """
+        run = self.chosen(query)
+        if not torch.jit.is_tracing() and query.shape[1] != self.config.num_tokens:
+            raise ValueError(f"query must hold the grid's {self.config.num_tokens} tokens, not {query.shape[1]}")
+        return run(self, query, grid_of(self.config, query) if grid is None else grid)
 
     def automatic(self, query: Tensor) -> str:
         """There is one arm."""
@@ -142,7 +150,7 @@ class AggregatedAttention(Selectable):
 
     def scale(self, grid: Grid) -> Float[Tensor, "heads #tgt"]:
         """softplus(tau) log(number of keys that a token sees)."""
-        return F.softplus(self.temperature)[:, None] * grid.log_keys
+        return F.softplus(self.temperature).unsqueeze(1) * grid.log_keys
 
     def position_bias(self, grid: Grid) -> Float[Tensor, "heads tgt keys"]:
         """The bias of every token and pooled token, of every pair of tokens where nothing is pooled."""
@@ -169,7 +177,7 @@ def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
     if not config.num_pooled:
         return Grid(positions, index, None, log(config.num_tokens))
     visible = F.unfold(like.new_ones(1, 1, side, side), 3, padding=1)[0].t()
-    return Grid(positions, index, visible, torch.log(visible.sum(dim=-1) + config.num_pooled))
+    return Grid(positions, index, visible == 0, torch.log(visible.sum(dim=-1) + config.num_pooled))
 
 
 def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor, "positions 2"]:
@@ -198,9 +206,8 @@ def by_head(x: Float[Tensor, "batch seq heads head_dim"]) -> Float[Tensor, "batc
 
 
 def one_softmax(
-    near: Float[Tensor, "*rows 9"], far: Float[Tensor, "*rows pooled"], visible: Float[Tensor, "*#rows 9"]
+    near: Float[Tensor, "*rows 9"], far: Float[Tensor, "*rows pooled"], hidden: Bool[Tensor, "*#rows 9"]
 ) -> tuple[Float[Tensor, "*rows 9"], Float[Tensor, "*rows pooled"]]:
     """Softmax over window and pooled scores together, without the neighbours outside the grid."""
-    near = near.masked_fill(visible == 0, torch.finfo(near.dtype).min)
-    weights = torch.softmax(torch.cat((near, far), dim=-1), dim=-1)
-    return weights[..., :WINDOW], weights[..., WINDOW:]
+    near = near.masked_fill(hidden, torch.finfo(near.dtype).min)
+    return torch.softmax(torch.cat((near, far), dim=-1), dim=-1).tensor_split((WINDOW,), dim=-1)

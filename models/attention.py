@@ -112,26 +112,33 @@ class Attention(Cached, Selectable):
         self,
         query: Float[Tensor, "batch tgt d_model"],
         key: Float[Tensor, "batch src d_model"] | None = None,
+        value: Float[Tensor, "batch given d_model"] | None = None,
         *,
         causal: bool = False,
         key_padding_mask: Bool[Tensor, "batch stored"] | None = None,
         query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
         rotary: Rotary | None = None,
         cache: KeyValueCache | None = None,
+        **own: Tensor,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Attend from (B, T, d_m) to (B, S, d_m), to itself without ``key``; ``key`` gives the values too.
+        """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
+        of ``value`` (B, S, d_m), of the keys' tokens without it.
 
         Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
-        closed one gives the keys instead of ``key``. ``rotary`` turns the queries and their own keys; ValueError for
-        it beside a ``key``, or where the variant has no rotary positions.
+        closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
+        own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, for a ``value``
+        where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
+        every query that sees it NaN, and no other sequence. ``own`` is what the variant's arms take besides.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
+        if value is not None and not self.config.takes_values:
+            raise ValueError(f"{self.config.variant} makes keys and values of one sequence: leave value out")
         # tokens behind those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
         run = self.chosen(query)
-        k, v = self.keys_and_values(query, key, rotary, cache)
+        k, v = self.keys_and_values(query, key, value, rotary, cache)
         how = {"rotary": rotary} if self.config.rotary else {}
         out = run(
             self,
@@ -143,31 +150,49 @@ class Attention(Cached, Selectable):
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
             **how,
+            **own,
         )
-        return zero_padded(out, query_padding_mask)
+        return zero_padded(self.completed(out), query_padding_mask)
+
+    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+        """What a variant makes of its arm's result: nothing, unless it says otherwise."""
+        return out
+
+    def of_memory(
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None,
+        *,
+        for_steps: bool = False,
+    ) -> dict[str, Tensor]:
+        """What the forward takes of an encoder's output (B, S, d_m) beside keys and values, by argument; ``for_steps``
+        with what can be made of it once for all. ``padding_mask`` is True at padding. Nothing, unless a variant says
+        otherwise."""
+        return {}
 
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
         """g heads of width d_h, for keys and for values."""
-        shape = len(self.k_proj.weight) // self.config.head_dim, self.config.head_dim
+        shape = len(self.k_proj.weight) // self.stored_width, self.stored_width
         return shape, shape
 
+    @property
+    def stored_width(self) -> int:
+        """Width of a key/value head."""
+        return self.config.head_dim
+
     def project(
-        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+        self,
+        key: Float[Tensor, "batch src d_model"],
+        value: Float[Tensor, "batch src d_model"],
+        rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
-        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m)."""
-        head_dim = self.config.head_dim
-        return rotate(split_heads(self.k_proj(x), head_dim), rotary), split_heads(self.v_proj(x), head_dim)
+        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
+        width = self.stored_width
+        return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
 
     def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
         """``triton`` where it can be had, else ``fused`` where there is such an arm: no (T, S) scores, every mask."""
         if self.offers("triton", query):
             return "triton"
         return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE
-
-    def describe(self) -> str:
-        """The variant and its sizes by letter, those of its routing first."""
-        letters = self.config.letters()
-        order = dict.fromkeys((*self.config.routing_letters, *letters))
-        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
-        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.kernels.choose import REFERENCE, select_arm
 from headcount.models.resolve import make_module
 
 
 def build(
-    config: AttentionConfig | ModelConfig,
+    config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig,
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -20,7 +21,7 @@ def build(
     drawn_on: str | torch.device = "cpu",
     arm: str = REFERENCE,
 ) -> nn.Module:
-    """The model or layer of ``config`` on ``device``, in eval mode.
+    """The model, layer or block of ``config`` on ``device``, in eval mode.
 
     Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
     state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the

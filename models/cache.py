@@ -79,6 +79,8 @@ class KeyValueCache:
 class Cached(ABC):
     """A layer that makes something of its tokens once, keys and values, that the queries of later steps read."""
 
+    cache_type: type[KeyValueCache] = KeyValueCache
+
     @property
     @abstractmethod
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
@@ -86,9 +88,12 @@ class Cached(ABC):
 
     @abstractmethod
     def project(
-        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+        self,
+        key: Float[Tensor, "batch src d_model"],
+        value: Float[Tensor, "batch src d_model"],
+        rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
-        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m)."""
+        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
 
     def make_cache(
         self,
@@ -100,28 +105,52 @@ class Cached(ABC):
         """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
         weight = next(self.parameters())
         device, dtype = weight.device if device is None else device, dtype or weight.dtype
-        return KeyValueCache(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
+        return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
 
-    def fill_cache(self, key: Float[Tensor, "batch src d_model"]) -> KeyValueCache:
-        """A closed cache of the keys and values of ``key`` (B, S, d_m), for queries that come one by one."""
-        return KeyValueCache.of(*self.project(key))
+    def fill_cache(
+        self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
+    ) -> KeyValueCache:
+        """A closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value``, or of ``key`` without it, for
+        queries that come one by one. ValueError where their lengths differ."""
+        return self.cache_type.of(*self.project(key, values_beside(key, value)))
 
     def keys_and_values(
         self,
         query: Float[Tensor, "batch tgt d_model"],
         key: Float[Tensor, "batch src d_model"] | None,
+        value: Float[Tensor, "batch given d_model"] | None,
         rotary: Rotary | None,
         cache: KeyValueCache | None,
     ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
-        """What the layer attends to: those of ``key``, or of ``query`` without it, behind what ``cache`` holds.
+        """What the layer attends to: keys of ``key``, or of ``query`` without it, and values of ``value``, or of the
+        keys' tokens without it, behind what ``cache`` holds.
 
-        Raises ValueError for a ``key`` beside a ``cache``, which takes the query's tokens, or was closed before; and
-        for ``rotary`` beside a ``key``, whose positions it does not have.
+        Raises ValueError for a ``key`` beside a ``cache``, which takes the query's tokens, or was closed before; for a
+        ``value`` beside a closed one, or of another length than the keys; and for ``rotary`` beside a ``key``, whose
+        positions it does not have.
         """
         if key is not None and rotary is not None:
             raise ValueError("rotary positions are those of the queries: leave key out")
-        if cache is None:
-            return self.project(query if key is None else key, rotary)
-        if key is not None:
+        if cache is not None and key is not None:
             raise ValueError("give key or cache, not both; layer.fill_cache(key) makes a cache of keys")
-        return cache.stored if cache.closed else cache.append(*self.project(query, rotary))
+        if cache is not None and cache.closed:
+            if value is not None:
+                raise ValueError("a closed cache has its values; layer.fill_cache(key, value) makes one")
+            return cache.stored
+        key = query if key is None else key
+        new = self.project(key, values_beside(key, value), rotary)
+        return new if cache is None else cache.append(*new)
+
+
+def values_beside(
+    key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None
+) -> Float[Tensor, "batch src d_model"]:
+    """The tokens that values are made of: ``value``, or those of ``key``. ValueError where their lengths differ, or
+    are 0."""
+    if not torch.jit.is_tracing() and key.shape[1] == 0:
+        raise ValueError("key holds no tokens: a query without keys has no result of its own")
+    if value is None:
+        return key
+    if value.shape[1] != key.shape[1]:
+        raise ValueError(f"value must have as many tokens as the keys, {key.shape[1]}, not {value.shape[1]}")
+    return value

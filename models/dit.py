@@ -5,16 +5,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import gelu_tanh
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.models import DiffusionTransformerConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.resolve import make_module
-from headcount.models.transformer import FeedForward
-
-
-def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """x Phi(x) by the hyperbolic tangent (arXiv 1606.08415)."""
-    return F.gelu(x, approximate="tanh")
+from headcount.models.transformer import make_feed_forward
 
 
 class Modulation(nn.Module):
@@ -70,7 +66,7 @@ class DiTBlock(nn.Module):
         self.self_attn_norm = plain_norm(config.d_model)
         self.self_attn = make_module(attention)
         self.feed_forward_norm = plain_norm(config.d_model)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, gelu_tanh)
+        self.feed_forward = make_feed_forward(config, gelu_tanh)
 
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]

@@ -7,34 +7,39 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import relu
 from headcount.models.attention import drop
-from headcount.models.configs.models import EncoderDecoderConfig
-from headcount.models.transformer import Decoder, Encoder, LayerCaches, relu
+from headcount.models.configs.base import ModelConfig
+from headcount.models.transformer import Decoder, DecoderCaches, DecoderLayer, Encoder, EncoderLayer
 
 
 class DecoderState(NamedTuple):
     """A translation under way: what the decoder's layers keep, and which source tokens are padding."""
 
-    caches: list[LayerCaches]
+    caches: list[DecoderCaches]
     src_padding_mask: Bool[Tensor, "batch src"] | None
 
     @property
     def length(self) -> int:
         """Target tokens taken so far."""
-        return self.caches[0].self_attn.length
+        return self.caches[0].length
 
 
 class EncoderDecoder(nn.Module):
     """Post-norm, ReLU, sinusoidal positions; one embedding for source, target and output (section 3.4)."""
 
-    def __init__(self, config: EncoderDecoderConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.encoder = Encoder(config, config.num_encoder_layers, relu)
-        self.decoder = Decoder(config, config.num_decoder_layers, relu)
+        self.encoder, self.decoder = self.stacks(config)
         self.output_proj = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.tie_weights()
+
+    def stacks(self, config: ModelConfig) -> tuple[Encoder, Decoder]:
+        """The layers of both sides."""
+        encoder = Encoder(EncoderLayer(config, relu) for _ in range(config.num_encoder_layers))
+        return encoder, Decoder(DecoderLayer(config, relu) for _ in range(config.num_decoder_layers))
 
     def tie_weights(self) -> None:
         """Make the output projection's weight the embedding's again, as after ``to_empty``."""
@@ -62,7 +67,7 @@ class EncoderDecoder(nn.Module):
     ) -> DecoderState:
         """Read the source (B, S), its keys and values once for each decoder layer; room for ``max_len`` targets."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
-        return DecoderState(self.decoder.make_caches(memory, max_len), src_padding_mask)
+        return DecoderState(self.decoder.make_caches(memory, max_len, src_padding_mask), src_padding_mask)
 
     @torch.no_grad()
     def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:

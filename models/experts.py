@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-GATHERED_BYTES = 16 * 2**20
+GATHERED_BYTES = 4 * 2**20
 
 
 class ExpertLinear(nn.Module):
@@ -60,7 +60,14 @@ def gathered_product(
     rows = x.reshape(-1, 1, fan_in)
     chunk = rows_per_chunk(rows, fan_in * fan_out)
     parts = zip(in_chunks(rows, chunk), in_chunks(chosen.reshape(-1), chunk), strict=True)
-    return torch.cat([torch.bmm(row, matrices[e]) for row, e in parts]).reshape(*chosen.shape, fan_out)
+    return torch.cat([torch.bmm(row, _gathered(matrices, e)) for row, e in parts]).reshape(*chosen.shape, fan_out)
+
+
+def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
+    # one long row for each matrix is copied much faster than elements one by one
+    if matrices.is_contiguous():
+        return matrices.flatten(1).index_select(0, chosen).unflatten(1, matrices.shape[1:])
+    return _gathered(matrices.mT, chosen).mT if matrices.mT.is_contiguous() else matrices[chosen]
 
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.models import LlamaConfig
+from headcount.models.mixture import MixtureFeedForward
 from headcount.models.norms import RMSNorm
 from headcount.models.resolve import make_module
 from headcount.models.rotary import Rotary, rotary_table
@@ -23,8 +24,10 @@ class GatedFeedForward(nn.Module):
         self.up_proj = nn.Linear(d_model, d_ff, bias=False)
         self.down_proj = nn.Linear(d_ff, d_model, bias=False)
 
-    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself."""
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Each token of (B, T, d_m) by itself, padded ones too."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -36,7 +39,9 @@ class LlamaLayer(nn.Module):
         self.self_attn_norm = RMSNorm(config.d_model)
         self.self_attn = make_module(attention)
         self.feed_forward_norm = RMSNorm(config.d_model)
-        self.feed_forward = GatedFeedForward(config.d_model, config.d_ff)
+        self.feed_forward = (
+            MixtureFeedForward(config.mixture) if config.mixture else GatedFeedForward(config.d_model, config.d_ff)
+        )
 
     def forward(
         self,
@@ -54,7 +59,7 @@ class LlamaLayer(nn.Module):
             rotary=rotary,
             cache=cache,
         )
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x), padding_mask)
 
 
 class Llama(nn.Module):

@@ -5,7 +5,7 @@ of their last forward. Padded query tokens count nowhere.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -76,6 +76,13 @@ def z_loss(
     if padding_mask is None:
         return squares.mean()
     return squares.masked_fill(padding_mask, 0.0).sum() / (~padding_mask).sum().clamp(min=1)
+
+
+def balance_and_z_loss(config: Any, recorded: Recorded) -> RoutingLoss:
+    """alpha L_a + beta L_z (second part of Eq. 17), with ``config``'s balance_loss_weight and z_loss_weight."""
+    (_, indices, logits, probs), padding_mask = recorded
+    balance = config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
+    return RoutingLoss(balance + config.z_loss_weight * z_loss(logits, padding_mask))
 
 
 def routed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -4,9 +4,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import gelu
 from headcount.models.attention import drop
 from headcount.models.configs.models import MaskedLanguageModelConfig
-from headcount.models.transformer import Encoder, gelu
+from headcount.models.transformer import Encoder, EncoderLayer
 
 RESERVED_POSITIONS = 2
 
@@ -37,7 +38,7 @@ class MaskedLanguageModel(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.position_embedding = nn.Embedding(config.max_positions, config.d_model)
         self.embedding_norm = nn.LayerNorm(config.d_model)
-        self.encoder = Encoder(config, config.num_layers, gelu)
+        self.encoder = Encoder(EncoderLayer(config, gelu) for _ in range(config.num_layers))
         self.lm_head = LanguageModelHead(config.d_model, config.vocab_size)
         self.tie_weights()
 

@@ -75,11 +75,14 @@ class MultiHeadLatentAttention(Attention):
         return (1, self.config.kv_rank + self.config.rotary_dim), (1, 0)
 
     def project(
-        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+        self,
+        key: Float[Tensor, "batch src d_model"],
+        value: Float[Tensor, "batch src d_model"],
+        rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src 1 stored"], Float[Tensor, "batch src 1 0"]]:
-        """The latent, normalised, and the rotary key of tokens (B, S, d_m); and nothing."""
-        latent = self.kv_norm(self.kv_down_proj(x))[:, :, None]
-        shared = rotate(self.k_rotary_proj(x)[:, :, None], rotary)
+        """The latent, normalised, and the rotary key of tokens (B, S, d_m), which give the values too; and nothing."""
+        latent = self.kv_norm(self.kv_down_proj(key))[:, :, None]
+        shared = rotate(self.k_rotary_proj(key)[:, :, None], rotary)
         return torch.cat((latent, shared), dim=-1), latent[..., :0]
 
     def queries(

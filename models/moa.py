@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from headcount.models.attention import Attention, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.expert_heads import attend_slots
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.losses import RoutingLoss, balance_loss, z_loss
+from headcount.models.losses import RoutingLoss, balance_and_z_loss
 from headcount.models.router import Recorded, TopKRouter
 
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
@@ -21,8 +22,8 @@ FEW_ROWS = 64
 def reference(
     layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 head_dim"],
-    value: Float[Tensor, "batch src 1 head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
     *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     attend: Callable = attend,
@@ -31,7 +32,7 @@ def reference(
     """The equations as they stand, from projected keys and values: every row through its own expert."""
     routing = layer.router(query, query_padding_mask)
     slots = query[:, :, None].expand(-1, -1, layer.config.top_k, -1)
-    out = attend(layer.q_proj(slots, routing.indices), key, value, **core)
+    out = attend_slots(layer.q_proj(slots, routing.indices), key, value, attend=attend, **core)
     return layer.out_proj(out, routing.indices, routing.weights).sum(dim=2)
 
 
@@ -55,23 +56,36 @@ class MixtureOfAttentionHeads(Attention):
     """y_t = sum_{i in G(q_t)} w_i,t Softmax(q_t Wq_i (K Wk)^T / sqrt(D)) V Wv Wo_i (Eq. 6, 10-12).
 
     Wq_i and Wo_i are per expert and chosen by the same indices; Wk and Wv are shared by all experts, so the
-    core is multi-query attention with K query heads.
+    core is multi-query attention with K query heads. With g key/value heads (JetMoE, arXiv 2404.07413) an expert is g
+    query heads of width c = D / g, head j of each on key/value head j, and scores are divided by sqrt(c).
     """
 
     def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
         super().__init__(config)
         d_model, num_experts, head_dim = config.d_model, config.num_experts, config.head_dim
-        self.router = TopKRouter(d_model, num_experts, config.top_k, config.renormalise, config.noisy)
+        self.router = TopKRouter(d_model, num_experts, config.top_k, config.gates, config.noisy)
         self.q_proj = ExpertLinear(num_experts, d_model, head_dim, bias=config.bias)
         self.k_proj = nn.Linear(d_model, head_dim, bias=config.bias)
         self.v_proj = nn.Linear(d_model, head_dim, bias=config.bias)
         self.out_proj = ExpertLinear(num_experts, head_dim, d_model, bias=config.bias)
+        self.output_bias = nn.Parameter(torch.zeros(d_model)) if config.output_bias else None
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Zeros for the output bias."""
+        return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
+
+    @property
+    def stored_width(self) -> int:
+        """c = D / g."""
+        return self.config.kv_head_dim
+
+    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+        """With the bias that is added once, after the sum over experts, where there is one."""
+        return out if self.output_bias is None else out + self.output_bias
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
         """alpha L_a + beta L_z (second part of Eq. 17), with the config's balance_loss_weight and z_loss_weight."""
-        (_, indices, logits, probs), padding_mask = recorded
-        balance = self.config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
-        return RoutingLoss(balance + self.config.z_loss_weight * z_loss(logits, padding_mask))
+        return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Tensor) -> str:
         """``triton`` where it can be had, else the rule of :func:`automatic_for`."""

@@ -25,11 +25,15 @@ def reference(
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     rotary: Rotary | None,
     attend: Callable = attend,
+    every: bool = True,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head, multiplied by its gate: 0 where a token has not selected it (the released code)."""
+    """Every head, multiplied by its gate: 0 where a token has not selected it (the released code).
+
+    ``every``: whether quantised gates of heads that are not selected have a gradient too (Eq. 10).
+    """
     q = split_heads(layer.q_proj(query), layer.config.head_dim)
-    selected, gates = layer.route(query, query_padding_mask, q, every=True)
+    selected, gates = layer.route(query, query_padding_mask, q, every=every)
     out = attend(rotate(q, rotary), key, value, **core)
     all_gates = gates.new_zeros(*gates.shape[:2], layer.config.num_heads).scatter(-1, selected, gates)
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))

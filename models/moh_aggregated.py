@@ -21,7 +21,7 @@ def released(
     selected, gates = layer.router(x)
     out = every_head(layer, x, grid)
     all_gates = gates.new_zeros(out.shape[:3]).scatter(-1, selected, gates)
-    return layer.out_proj((out * all_gates[..., None]).flatten(-2))
+    return layer.out_proj((out * all_gates.unsqueeze(-1)).flatten(-2))
 
 
 def ideal(
@@ -38,7 +38,7 @@ def ideal(
         return layer.out_proj(with_own_head(weights, keys.value, selected) * gates[..., None], selected)
     near = torch.matmul(query[..., None, :], of_window(layer.neighbours(keys.key), selected))[..., 0, :]
     far = with_own_head(query, pooled.key.transpose(-2, -1), selected) + bias
-    near, far = one_softmax(near + layer.window_bias[selected], far, grid.visible[:, None])
+    near, far = one_softmax(near + layer.window_bias[selected], far, grid.hidden[:, None])
     near = near + gathered_product(direction, layer.window_tokens, selected) + layer.window_weight[selected]
     values = of_window(layer.neighbours(keys.value), selected).transpose(-2, -1)
     out = torch.matmul(near[..., None, :], values)[..., 0, :] + with_own_head(far, pooled.value, selected)

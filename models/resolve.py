@@ -1,6 +1,5 @@
 """From a config to the module it describes."""
 
-import functools
 import pkgutil
 from collections.abc import Callable
 
@@ -8,9 +7,10 @@ from torch import nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.layer import LayerConfig
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 
 
-def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
+def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
     """The module of ``config``: class ``config.module`` of file ``models/<config.file>.py``.
 
     Raises ConfigError for a variant that has formulas but no module.
@@ -22,7 +22,6 @@ def make_module(config: AttentionConfig | ModelConfig) -> nn.Module:
     return pkgutil.resolve_name(f"headcount.models.{config.file}:{config.module}")(config)
 
 
-@functools.cache
 def arm_function(target: str) -> Callable:
     """The function of an arm by its ``target``; only now is its file imported."""
     return pkgutil.resolve_name(f"headcount.models.{target}")

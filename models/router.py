@@ -1,4 +1,4 @@
-"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 3 and 7-9)."""
+"""Token-wise choice of K among E experts (arXiv 2210.05144, Eq. 2-3 and 7-9)."""
 
 import weakref
 from typing import Any, NamedTuple
@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from headcount.models.configs.moa import Gates
 
 
 class Routing(NamedTuple):
@@ -75,16 +77,16 @@ class _Release:
 class TopKRouter(Router):
     """p = Softmax(x W_g) (Eq. 7), G(x) = TopK(p, K) (Eq. 8), w_i = p_i / Detach(sum_{j in G} p_j) (Eq. 9).
 
-    ``renormalise=False`` takes w_i = p_i, as the authors' released code does. With ``noisy`` the logits get
-    N(0, 1) * Softplus(x W_noise) added in training (Eq. 3). Padded tokens are routed like any other, so that
-    shapes do not depend on a mask.
+    ``gates`` ``released``: w_i = p_i; ``selected``: w = Softmax(TopK(x W_g)) (Eq. 2), whose gradient passes through
+    the denominator. With ``noisy`` the logits get N(0, 1) * Softplus(x W_noise) added in training (Eq. 3). Padded
+    tokens are routed like any other, so that shapes do not depend on a mask.
     """
 
     def __init__(
-        self, d_model: int, num_experts: int, top_k: int, renormalise: bool = True, noisy: bool = False
+        self, d_model: int, num_experts: int, top_k: int, gates: Gates = Gates.PRINTED, noisy: bool = False
     ) -> None:
         super().__init__(num_experts, top_k)
-        self.renormalise = renormalise
+        self.gates = gates
         self.proj = nn.Linear(d_model, num_experts, bias=False)
         self.noise_proj = nn.Linear(d_model, num_experts, bias=False) if noisy else None
 
@@ -109,14 +111,16 @@ class TopKRouter(Router):
         if self.noise_proj is not None and self.training:
             logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
         probs = torch.softmax(logits, dim=-1)
-        every = not ranked and self.top_k == self.num_experts
-        if every:
+        if not ranked and self.top_k == self.num_experts:
+            # all probabilities sum to 1 as they are
             weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
+        elif self.gates is Gates.SELECTED:
+            weights, indices = torch.topk(logits, self.top_k, dim=-1)
+            weights = torch.softmax(weights, dim=-1)
         else:
             weights, indices = torch.topk(probs, self.top_k, dim=-1)
-        if self.renormalise and not every:
-            # all probabilities sum to 1 as they are
-            weights = weights / weights.sum(dim=-1, keepdim=True).detach()
+            if self.gates is Gates.PRINTED:
+                weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)
         self.record(routing, padding_mask)
         return routing

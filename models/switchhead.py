@@ -65,12 +65,15 @@ class SwitchHead(Attention):
         return (experts + first).flatten(2), gates.flatten(2)
 
     def project(
-        self, x: Float[Tensor, "batch src d_model"], rotary: Rotary | None = None
+        self,
+        key: Float[Tensor, "batch src d_model"],
+        value: Float[Tensor, "batch src d_model"],
+        rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src heads head_dim"], Float[Tensor, "batch src heads head_dim"]]:
-        """Keys, turned by ``rotary``, and values of tokens (B, S, d_m), each mixed of its own experts."""
-        chosen, gates = self.choose(self.router.value_proj, x)
-        slots = x[:, :, None].expand(-1, -1, chosen.shape[-1], -1)
+        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, each mixed of its own experts."""
+        chosen, gates = self.choose(self.router.value_proj, value)
+        slots = value[:, :, None].expand(-1, -1, chosen.shape[-1], -1)
         # the gate acts on the narrow side
         values = self.v_proj(slots, chosen) * gates[..., None]
-        keys = rotate(split_heads(self.k_proj(x), self.config.head_dim), rotary)
+        keys = rotate(split_heads(self.k_proj(key), self.config.head_dim), rotary)
         return keys, values.unflatten(2, (self.config.num_heads, -1)).sum(dim=3)

@@ -42,8 +42,8 @@ class DepthwiseConvolution(nn.Module):
         grid = x.transpose(1, 2).unflatten(2, (self.side, self.side))
         # (B, F, T, 9): both operands of the product carry the whole batch
         windows = F.unfold(grid, 3, padding=1).unflatten(1, (-1, 9)).transpose(2, 3)
-        kernels = self.weight[None, ..., None].expand(x.shape[0], -1, -1, -1)
-        return torch.matmul(windows, kernels)[..., 0].transpose(1, 2) + self.bias
+        kernels = self.weight.unsqueeze(-1).expand(x.shape[0], -1, -1, -1)
+        return torch.matmul(windows, kernels).squeeze(-1).transpose(1, 2) + self.bias
 
 
 class ConvolutionalGatedUnit(nn.Module):
@@ -110,7 +110,12 @@ class TransNeXt(nn.Module):
         self.head = nn.Linear(config.widths[-1], config.num_classes)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
-        """(B, 3, R, R) to (B, classes)."""
+        """(B, 3, R, R) to (B, classes). ValueError for images of another size than ``image_size``."""
+        shape = (CHANNELS, self.config.image_size, self.config.image_size)
+        # a tracer's sizes are no numbers to compare
+        if not torch.jit.is_tracing() and images.shape[1:] != shape:
+            found = ", ".join(map(str, images.shape))
+            raise ValueError(f"images must be (B, {', '.join(map(str, shape))}), as image_size says, not ({found})")
         x = images
         for stage in self.stages:
             x = stage(x)

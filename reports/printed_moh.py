@@ -115,10 +115,10 @@ def _listed(names: list[str]) -> str:
 
 
 def _rows(facts: Facts) -> list[dict[str, Any]]:
-    """The values of every row, with its preset, of the tables that print activated heads."""
-    return [
-        {**made.values, "preset": row.preset}
-        for name, table in facts.tables.items()
-        if table.column("activated")
-        for made, row in zip(facts.closed(name)[0].rows, table.rows, strict=True)
-    ]
+    """The values of every row, with its preset, of the tables that print activated heads; each model once."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, table in facts.tables.items():
+        if table.column("activated"):
+            for made, row in zip(facts.closed(name)[0].rows, table.rows, strict=True):
+                found.setdefault(row.name, {**made.values, "preset": row.preset})
+    return list(found.values())

@@ -30,7 +30,7 @@ from headcount.bench.case import Case, resolve_lengths, with_attention
 from headcount.bench.cli import Parser, Value, Work, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.render import FORMATS
-from headcount.bench.variants.variant import Variant, having
+from headcount.bench.variants.variant import Variant, having, variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
@@ -156,7 +156,7 @@ def _surroundings(args) -> tuple[Variant, Surroundings, Like | None]:
 
 def _searched(name: str) -> Variant:
     if name not in SEARCHED:
-        raise UsageError(f"no search over {name!r}; choose from {', '.join(SEARCHED)}")
+        raise UsageError(f"no search over {name}: {variant(name).unsearched}; choose from {', '.join(SEARCHED)}")
     return SEARCHED[name]
 
 

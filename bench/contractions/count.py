@@ -1,6 +1,6 @@
 """The right count of a recorded run: every contraction once, every other operation accounted for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from headcount.bench.contractions.borders import returned
@@ -8,7 +8,8 @@ from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
-from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.collector import young_only
+from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
@@ -113,6 +114,7 @@ class RightCount:
         return tuple(line for line in self.audit if line.state == UNKNOWN)
 
 
+@young_only()
 def right_count(
     trace: Trace,
     *,
@@ -131,8 +133,7 @@ def right_count(
     formulas = formulas or {}
     found: dict[int, list[Product]] = {}
     audit: dict[tuple[str, str], AuditLine] = {}
-    for event in trace.operations():
-        parts = _products(event, formulas)
+    for event, parts in _each(trace, formulas):
         if parts is not None:
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
@@ -159,8 +160,7 @@ def right_count(
 def right_parts(trace: Trace) -> list[tuple[str, Product]]:
     """Each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
     found, unknown = {}, []
-    for event in trace.operations():
-        parts = products(event)
+    for event, parts in _each(trace, {}):
         if parts is not None:
             found[event.index] = parts
         elif not holds_none(event.name):
@@ -170,10 +170,38 @@ def right_parts(trace: Trace) -> list[tuple[str, Product]]:
     return [pair for pairs in Kinds(trace, found).found.values() for pair in pairs]
 
 
+def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event, list[Product] | None]]:
+    """Each operation with its products. A complex convolution runs as three real ones: like a complex matrix product
+    it counts one product of complex numbers, and two of the three none."""
+    complex_ones: set[tuple[str, int]] = set()
+    for event in trace.operations():
+        parts = _products(event, formulas)
+        if event.name in ("convolution", "convolution_backward"):
+            call = _complex_call(trace, event)
+            if call is not None and (event.name, call) in complex_ones:
+                parts = []
+            elif call is not None:
+                complex_ones.add((event.name, call))
+        yield event, parts
+
+
+def _complex_call(trace: Trace, event: Event) -> int | None:
+    """The call of a complex convolution that ``event`` is a part of, or of whose gradient it is."""
+    if event.backward:
+        call = None if event.forward is None else trace.events[event.forward]
+    else:
+        call = next((outer for outer in trace.around(event) if outer.what == FUNCTION), None)
+    made = tensors_in(call.out) if call else ()
+    return call.index if any(fact.dtype.startswith("complex") for fact in made) else None
+
+
 def _products(event: Event, formulas: Mapping[str, Formula]) -> list[Product] | None:
     if event.name in formulas:
         return [Product({"i": formulas[event.name](event)}, tuple(event.tensors()), "contraction")]
-    return products(event)
+    found = products(event)
+    if found and event.times != 1:
+        return [replace(product, dims={**product.dims, "n": event.times}) for product in found]
+    return found
 
 
 def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> Ledger:

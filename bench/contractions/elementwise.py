@@ -104,6 +104,8 @@ class _Follower(Memory):
             summed = prod(product.shape[axis] for axis in product.axes)
             kept = prod(product.shape) // summed if summed else 0
             dims = {"m": kept, "i": summed} if product.axes else {"m": kept}
+            if product.event.times != 1:
+                dims["n"] = product.event.times
             name = product.event.name
             call = name if how == name else f"{name}, {how}"
             shapes = tuple(fact.shape for fact in tensors_in(product.event.args))

@@ -20,6 +20,8 @@ class Kinds:
         self._products = products
         self._origins: dict[int, str | None] = {}
         self._scores, self._weighted = self._scores_events()
+        unfolds = (event for event in trace.operations() if base(event.name) == "unfold")
+        self._unfolded = {fact.storage for event in unfolds for fact in event.tensors()}
         self.found: dict[int, list[tuple[str, Product]]] = {}
         for index, parts in products.items():
             event = trace.events[index]
@@ -40,7 +42,7 @@ class Kinds:
             return "scores"
         if any(fact.source in self._weighted for fact in product.operands):
             return "values"
-        return "contraction"
+        return "conv" if any(self._windows(fact) for fact in product.operands) else "contraction"
 
     def weight(self, fact: TensorFact) -> str | None:
         """Whether a tensor is a parameter or was copied from one: whole, part of one with three or more
@@ -83,6 +85,14 @@ class Kinds:
         # Rows of a matrix are an embedding: values, not weights. A matrix may be seen as several, one per head.
         known = self._trace.parameters.get(first.storage)
         return GATHERED if known and max(len(known[1]), len(first.shape)) > 2 else None
+
+    def _windows(self, fact: TensorFact | None) -> bool:
+        """Whether a tensor is made of what Tensor.unfold saw as windows."""
+        while fact is not None:
+            if fact.storage in self._unfolded:
+                return True
+            fact = None if fact.source is None else self._copied_from(fact)
+        return False
 
     # Attention
 

@@ -11,7 +11,8 @@ _VIEWS = """
     unsafe_split unsafe_split_with_sizes unsqueeze view view_as_complex view_as_real
 """
 _COPIES_AND_LAYOUT = """
-    _copy_from _copy_from_and_resize _lazy_clone _pack_padded_sequence _pad_packed_sequence _pin_memory _resize_output
+    _chunk_cat _copy_from _copy_from_and_resize _lazy_clone _nested_tensor_from_tensor_list
+    _pack_padded_sequence _pad_packed_sequence _pin_memory _resize_output
     _stack _to _to_copy _to_dense as_strided_scatter block_diag cat channel_shuffle clone col2im constant_pad_nd
     contiguous copy diag_embed diagonal_backward diagonal_scatter flip im2col is_pinned is_same_size masked_select
     native_channel_shuffle pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad1d_backward reflection_pad2d
@@ -22,7 +23,7 @@ _COPIES_AND_LAYOUT = """
 """
 _INDEXING = """
     _index_put_impl _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate
-    _embedding_bag _embedding_bag_forward_only embedding embedding_dense_backward embedding_renorm gather index
+    embedding embedding_dense_backward embedding_renorm gather index
     index_add index_copy index_fill index_put index_reduce index_select masked_fill masked_scatter
     masked_scatter_backward nonzero nonzero_static put scatter scatter_add scatter_reduce take where
 """
@@ -86,13 +87,14 @@ _LOSSES = """
 _QUESTIONS_AND_FUSED_GATES = """
     _assert_async _assert_scalar _assert_tensor_metadata _functional_assert_async _has_same_storage_numel _print
     _thnn_fused_gru_cell _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl
-    _indices _nested_from_padded _nested_from_padded_and_nested_example _nested_tensor_from_mask
+    _indices _nested_from_padded to_padded_tensor _nested_from_padded_and_nested_example _nested_tensor_from_mask
     _nested_tensor_from_mask_left_aligned _nested_tensor_size nested_to_padded_tensor
     _linalg_check_errors _new_zeros_with_same_feature_meta _nnz _values col_indices crow_indices
     dequantize fake_quantize_per_channel_affine fake_quantize_per_channel_affine_cachemask
     fake_quantize_per_tensor_affine fake_quantize_per_tensor_affine_cachemask histogram indices is_coalesced is_set_to
-    multi_margin_loss multilabel_margin_loss_forward profiler._record_function_enter profiler._record_function_enter_new
-    profiler._record_function_exit quantize_per_channel quantize_per_tensor torchvision.nms values
+    multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward multilabel_margin_loss_forward
+    profiler._record_function_enter profiler._record_function_enter_new profiler._record_function_exit
+    _convert_weight_to_int4pack_for_cpu quantize_per_channel quantize_per_tensor segment_reduce torchvision.nms values
     prim.device record_stream sym_constrain_range sym_constrain_range_for_size
 """
 
@@ -126,6 +128,10 @@ ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
+_FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_")
+"""How the names of many operations begin that hold none: messages, layouts, lists one by one, functions of a number."""
+
+
 def base(name: str) -> str:
     """An operation's name without the marks of its in-place and view-copy forms."""
     stem = name[:-1] if name.endswith("_") and not name.endswith("__") else name
@@ -134,4 +140,4 @@ def base(name: str) -> str:
 
 def holds_none(name: str) -> bool:
     """Whether the operation is known to hold no contraction."""
-    return base(name) in KNOWN or name.startswith(("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_"))
+    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)

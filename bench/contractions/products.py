@@ -1,29 +1,13 @@
 """Operations that hold contractions: each call as products of named sizes (b times m x k by k x n)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from headcount.bench.contractions.declared import declared
+from headcount.bench.contractions.product import Product
+from headcount.bench.contractions.ragged import as_stored
+from headcount.bench.contractions.windows import convolution, convolution_backward, time_first, time_first_backward
 from headcount.bench.trace.events import Event, TensorFact
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" where the operands decide it.
-
-    ``dense_macs`` is what it would be were all elements stored: of sparse operands those are multiplied that are.
-    """
-
-    dims: Mapping[str, int]
-    operands: tuple[TensorFact, ...]
-    kind: str = ""
-    dense_macs: int | None = None
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates."""
-        return prod(self.dims.values())
 
 
 def products(event: Event) -> list[Product] | None:
@@ -35,15 +19,7 @@ def products(event: Event) -> list[Product] | None:
     held = [fact for fact in event.tensors() if fact.stored is not None]
     if not held:
         return rule(event)
-    # Nested sizes and the common elements of two sparse operands are values: nobody knows them here.
-    partly = event.name in _SPARSE_TOO and len(held) == 1 and bool(held[0].shape)
-    return [_of_stored(product, held[0]) for product in rule(event) or ()] if partly else None
-
-
-def _of_stored(product: Product, sparse: TensorFact) -> Product:
-    """The product of a sparse operand: each stored element times a row or a column of the other operand."""
-    other = product.macs // sparse.numel
-    return Product({"i": sparse.stored, "j": other}, product.operands, product.kind, product.macs)
+    return as_stored(event, held, rule)
 
 
 def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
@@ -56,6 +32,10 @@ def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
         return [Product({**dims, "m": m, "i": k, "j": b.shape[-1]}, (a, b))]
 
     return rule
+
+
+def _of_nested(event: Event) -> None:
+    """Arrives whole with nested operands alone (bench.contractions.ragged)."""
 
 
 def _vector(first: int, second: int) -> Callable[[Event], list[Product]]:
@@ -86,28 +66,6 @@ def _grouped(event: Event) -> list[Product]:
     if batch and len(b.shape) == 3:
         dims = {"b": batch[0], **dims}
     return [Product(dims, (a, b), "expert_linear")]
-
-
-def _convolution(event: Event) -> list[Product]:
-    x, weight, transposed = event.args[0], event.args[1], event.args[6]
-    return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
-
-
-def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
-    """Positions m, summed k and columns n; a transposed convolution spreads each input position."""
-    batch = x.shape[0]
-    if transposed:
-        return {"b": batch, "m": prod(x.shape[2:]), "i": x.shape[1], "j": prod(weight.shape[1:])}
-    return {"b": batch, "m": prod(out.shape[2:]), "i": prod(weight.shape[1:]), "j": weight.shape[0]}
-
-
-def _convolution_backward(event: Event) -> list[Product]:
-    gradient, x, weight = event.args[:3]
-    transposed, mask = event.args[7], event.args[10]
-    dims = _window_dims(x, weight, gradient, transposed)
-    operands = ((gradient, weight), (gradient, x))
-    kinds = ("conv_dx", "conv_dw")
-    return [Product(dims, pair, kind) for wanted, pair, kind in zip(mask[:2], operands, kinds, strict=True) if wanted]
 
 
 def _attention(event: Event) -> list[Product]:
@@ -197,14 +155,22 @@ def _recurrent(event: Event) -> list[Product]:
     ]
 
 
-_SPARSE_TOO = frozenset({"mm", "bmm", "addmm", "addmm_", "_sparse_addmm", "_sparse_mm", "mv", "linear"})
-
-
 def _embedding_bag(event: Event) -> list[Product]:
     """Rows that are summed are free; summed with a weight each, every element is multiplied once."""
     table, index = event.args[:2]
     weights = event.argument(6, "per_sample_weights")
     return [Product({"i": index.numel, "j": table.shape[1]}, (weights, table), "contraction")] if weights else []
+
+
+def _outer(event: Event) -> list[Product]:
+    a, b = event.args[1:3]
+    return [Product({"m": a.numel, "j": b.numel}, (a, b))]
+
+
+def _grid(event: Event) -> list[Product]:
+    """Each position of a grid through one small matrix per sample."""
+    theta = event.args[0]
+    return [Product({"m": event.out.numel, "i": theta.shape[-1]}, (theta,))]
 
 
 RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
@@ -216,6 +182,7 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "_sparse_mm": _matrices(0, 1),
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
+    "matmul": _of_nested,
     "baddbmm": _matrices(1, 2),
     "addbmm": _matrices(1, 2),
     "addmm_": _matrices(1, 2),
@@ -234,10 +201,15 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "_weight_int4pack_mm_for_cpu": _by_output,
     "_grouped_mm": _grouped,
     "_scaled_grouped_mm": _grouped,
-    "convolution": _convolution,
-    "_convolution": _convolution,
-    "convolution_overrideable": _convolution,
-    "convolution_backward": _convolution_backward,
+    "convolution": convolution,
+    "_convolution": convolution,
+    "convolution_overrideable": convolution,
+    "convolution_backward": convolution_backward,
+    "conv_tbc": time_first,
+    "conv_tbc_backward": time_first_backward,
+    "addr": _outer,
+    "addr_": _outer,
+    "affine_grid_generator": _grid,
     "_scaled_dot_product_flash_attention": _attention,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_efficient_attention": _attention,

@@ -115,6 +115,12 @@ class Count:
         return None
 
 
+def failed_record(counter: str, reason: str) -> dict[str, Any]:
+    """The JSON of a counter that gave no reading (bench.counters.readings.as_record)."""
+    empty = dict.fromkeys(("macs", "difference", "predicted_macs"))
+    return {"counter": counter, **empty, "failed": reason, "explained": True, "unverified": [], "causes": []}
+
+
 def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:
     """The reading of ``tool`` for a ledger: its multiply-accumulates once, and :func:`additions`."""
     return ledger.macs + sum(additions(tool, ledger, device).values())

@@ -5,8 +5,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from headcount.bench.trace.events import Event, tensors_in
+
 PRODUCT = "product"
 """The part of a bill that stands for multiply-accumulates; the others are additions by name."""
+
+
+def why(event: Event) -> str:
+    """Why the product of a bill on ``event`` may not be the number of multiply-accumulates: what is special in it."""
+    operands = [fact for fact in event.tensors() if fact.shape]
+    if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
+        return "a complex convolution as three real ones"
+    if any(fact.stored is not None for fact in event.tensors()):
+        return "as if every element were stored"
+    if event.transformed:
+        return "its formula sees the shapes of one call, not of what runs for all (vmap)"
+    if len(operands) > 1 and operands[0].shape[:-2] != operands[1].shape[:-2] and len(operands[1].shape) > 2:
+        return "one operand is broadcast"
+    return "its formula"
 
 
 @dataclass(frozen=True)

@@ -84,11 +84,14 @@ class _Causes:
         if new:
             self._covered.update(new)
             exact = sum(self._macs[index] for index in new)
-            self.add(DIFFERS, f"{bill.rule}: {bill.differs}", bill.place, product - exact, bill.event)
+            reason = bill.differs if exact else "one of three real products that make a complex one"
+            self.add(DIFFERS, f"{bill.rule}: {reason}", bill.place, product - exact, bill.event)
         elif within or self._in_contraction(bill):
             self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product, bill.event)
         else:
-            self.add(ADDED, f"{bill.rule}, where no contraction was dispatched", bill.place, product, bill.event)
+            failed = self._trace.events[bill.event].failed
+            reason = "a call that failed" if failed else "where no contraction was dispatched"
+            self.add(ADDED, f"{bill.rule}, {reason}", bill.place, product, bill.event)
 
     def of_missing(self) -> None:
         """What no bill stands for."""

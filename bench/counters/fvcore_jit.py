@@ -22,7 +22,7 @@ from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import Reading, whole
-from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.liveness import live_functions
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
@@ -95,7 +95,13 @@ def _convolution(event: Event) -> dict[str, int]:
     window = len(weight.shape) - 2
     batch = x.shape[0] if len(x.shape) == len(weight.shape) else 1
     positions = prod((x if transposed else event.out).shape[-window:])
-    return {PRODUCT: batch * weight.numel * positions}
+    real = 3 if event.out.dtype.startswith("complex") else 1
+    return {PRODUCT: real * batch * weight.numel * positions}
+
+
+def _dispatched_convolution(event: Event) -> dict[str, int]:
+    x, weight, transposed = event.args[0], event.args[1], event.args[6]
+    return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}
 
 
 def _einsum(event: Event) -> dict[str, int]:
@@ -141,25 +147,16 @@ def _why_einsum(event: Event) -> str:
     return several if len(operands) > 2 else "numpy prints four digits"
 
 
-def _why_matmul(event: Event) -> str:
-    a, b = list(event.tensors())[:2]
-    same = len(a.shape) == len(b.shape) and a.shape[:-2] == b.shape[:-2]
-    return _BATCHED if same or len(b.shape) <= 2 else "one operand is broadcast"
-
-
 def _why_convolution(event: Event) -> str:
     if isinstance(event.argument(4, "padding"), str):
         return "a window given as a word"
-    return "a complex product as real ones" if event.out.dtype.startswith("complex") else _BATCHED
+    return why(event)
 
 
-_BATCHED = "its formula sees the shapes of one call, not of what runs for it (vmap)"
 Why = Callable[[Event], str]
 TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, Why | str]] = {
     "linear": (_linear, "jit_handles.py:99-110", ""),
-    **dict.fromkeys(
-        ("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227", _why_matmul)
-    ),
+    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227", why)),
     "bmm": (_columns(0, -1), "jit_handles.py:113-126", ""),
     "addmm": (_columns(1, -1), "jit_handles.py:82-96", ""),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110", "")),
@@ -167,6 +164,7 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, Why | str]] = {
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
         (_convolution, "jit_handles.py:129-173", _why_convolution),
     ),
+    "convolution": (_dispatched_convolution, "jit_handles.py:129-173", ""),
     "einsum": (_einsum, "jit_handles.py:176-214", _why_einsum),
     "layer_norm": (_norm(2), "jit_handles.py:230-248", ""),
     "group_norm": (_norm(2), "jit_handles.py:230-248", ""),
@@ -186,8 +184,8 @@ def bills(trace: Trace) -> list[Bill]:
         event = trace.events[index]
         if event.name in TABLE:
             rule, place, differs = TABLE[event.name]
-            why = differs(event) if callable(differs) else "its formula"
-            out.append(Bill(index, rule(event), f"aten::{event.name}", place, differs=why))
+            reason = differs(event) if callable(differs) else why(event)
+            out.append(Bill(index, rule(event), f"aten::{event.name}", place, differs=reason))
     return out
 
 

@@ -4,23 +4,26 @@ from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, T
 
 
 def live_functions(trace: Trace) -> set[int]:
-    """The calls into torch's C++ of a forward pass that stay in a traced graph.
+    """The calls of a forward pass that stay in a traced graph.
 
-    A traced graph holds no operations inside an autograd.Function, only the Function, which always stays
-    (torch/csrc/jit/ir/ir.cpp, hasSideEffects).
+    They are calls into torch's C++; where a transform of torch.func is around one, and in a gradient inside the
+    forward pass, the operations that run. A traced graph holds no operations inside an autograd.Function, only the
+    Function, which always stays (torch/csrc/jit/ir/ir.cpp, hasSideEffects).
     """
     live = _live_operations(trace)
     out = set()
     for index in live:
         calls = [outer for outer in trace.around(trace.events[index]) if outer.what == FUNCTION]
         # The tracer records the call that Python made, not what that call does inside.
-        if calls:
+        if trace.events[index].backward or any(call.transformed for call in calls):
+            out.add(index)
+        elif calls:
             out.add(calls[-1].index)
     return out
 
 
 def _live_operations(trace: Trace) -> set[int]:
-    forward = [e for e in trace.events if e.what == OPERATION and not e.backward and not e.composite]
+    forward = [e for e in trace.events if e.what == OPERATION and not e.composite]
     hidden = {event.index for event in forward if trace.inside(event, AUTOGRAD)}
     lasting = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
     lasting |= trace.parameters.keys() | trace.buffers.keys()

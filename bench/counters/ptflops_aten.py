@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.undisturbed import device_of
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
@@ -87,9 +87,10 @@ def bills(trace: Trace) -> list[Bill]:
     """Every bill on a run, in the order of the operations."""
     out = []
     for event in trace.events:
-        if event.what == OPERATION and event.name in TABLE and not trace.inside(event, OPERATION):
+        arrives = event.what == OPERATION and not trace.inside(event, OPERATION)
+        if arrives and event.name in TABLE and not event.failed:
             rule, place = TABLE[event.name]
-            out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs="one operand is broadcast"))
+            out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs=why(event)))
     return out
 
 

@@ -48,7 +48,9 @@ def _recurrent(rows_of: Callable, extra_per_unit: int) -> Callable[[ModuleFact, 
     """Both matrices of each layer for every row; ``extra_per_unit`` gate operations per hidden unit."""
 
     def rule(module: ModuleFact, event: Event) -> Parts:
-        weights = [s for n, s in module.parameters.items() if s and n.startswith("weight_") and "reverse" not in n]
+        # A projection's weight_hr is none of them.
+        both = ("weight_ih", "weight_hh")
+        weights = [s for n, s in module.parameters.items() if s and n.startswith(both) and "reverse" not in n]
         biases = [s for n, s in module.parameters.items() if s and n.startswith("bias_") and "reverse" not in n]
         layers = module.attributes.get("num_layers", 1)
         rows = rows_of(event.args[0].shape) * (2 if module.attributes.get("bidirectional") else 1)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, Bill, total
+from headcount.bench.counters.bills import PRODUCT, Bill, total, why
 from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.undisturbed import device_of
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
@@ -149,11 +149,10 @@ def bills(trace: Trace) -> list[Bill]:
             parts = rule(module, event)
             label = f"hook of nn.{module.kind.__name__}"
             out.append(Bill(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
-        elif event.what == NAMED and event.name in HANDLERS:
+        elif event.what == NAMED and event.name in HANDLERS and not trace.taken_apart(event):
             rule, place = HANDLERS[event.name]
             short = event.name.replace("torch.nn.functional.", "F.")
-            differs = "one operand is broadcast"
-            out.append(Bill(event.index, rule(event), f"patched {short}", place, differs=differs))
+            out.append(Bill(event.index, rule(event), f"patched {short}", place, differs=why(event)))
     return out
 
 

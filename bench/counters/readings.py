@@ -1,6 +1,5 @@
 """Counters on one call of a module: each reading, what is known of it beforehand, and the calls that make it differ."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +14,8 @@ from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count, CounterError, Reading
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.trace.events import Trace
-from headcount.bench.trace.modes import tensors_of
-from headcount.bench.trace.record import record
+from headcount.bench.trace.modes import results_of, tensors_of
+from headcount.bench.trace.record import fresh, record
 
 LONGEST = 160
 """Characters of a tool's message that a table shows; JSON has it all."""
@@ -108,15 +107,6 @@ def read(
     return Readings(call.right, tuple(out))
 
 
-def fresh(module: nn.Module) -> nn.Module:
-    """A copy with state of its own and the same parameters, so that a cache that grows is as it was for each run;
-    the module itself where it cannot be copied."""
-    try:
-        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
-    except Exception:
-        return module
-
-
 def as_record(cell: Count) -> dict[str, Any]:
     """One counter's reading as JSON: raw integers, and its causes."""
     return {
@@ -166,7 +156,7 @@ class Positional(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         args, kwargs = _refilled(self._call, iter(tensors))
-        return tuple(tensors_of(self.module(*args, **kwargs)))
+        return tuple(results_of(self.module(*args, **kwargs)))
 
 
 def _refilled(value: Any, tensors) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.counters.base import Reading, macs_from_flops
-from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
 
@@ -138,7 +138,8 @@ def bills(trace: Trace) -> list[Bill]:
             rule, lines = TABLE[event.name]
             macs = rule(event)
             if macs is not None:
-                out.append(Bill(event.index, {PRODUCT: macs}, f"aten.{event.name}", f"{_FILE}:{lines}"))
+                place = f"{_FILE}:{lines}"
+                out.append(Bill(event.index, {PRODUCT: macs}, f"aten.{event.name}", place, differs=why(event)))
     return out
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
-from headcount.bench.trace.names import keep_flex_eager, replacing, training_flags_kept
+from headcount.bench.trace.names import evaluating, keep_flex_eager, replacing, training_flags_kept
 
 
 @contextmanager
@@ -24,10 +24,16 @@ def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     before = {module: (set(module._forward_hooks), set(module._forward_pre_hooks)) for module in model.modules()}
     try:
         with training_flags_kept(model), replacing() as replaced:
-            model.eval()
+            evaluating(model)
             keep_flex_eager(replaced)
             # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
-            with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
+            # A compiled function reads as it is written: the same on the first call and on later ones.
+            with (
+                torch.compiler.set_stance("force_eager"),
+                torch.no_grad(),
+                redirect_stdout(printed),
+                redirect_stderr(printed),
+            ):
                 yield printed
     except CounterError:
         raise

@@ -74,6 +74,9 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     if isinstance(config, Layered) and len(set(config.layers)) == 1:
         letters["num_layers"] = "N"
     whole = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
+    if getattr(config, "mixture", True) is None:
+        # a dense block has no number of experts
+        whole = [name for name in whole if name not in config.mixture_letters.values()]
     if isinstance(config, Layered) and "num_layers" not in letters:
         whole = [name for name in whole if name != "num_layers"]
     return {letters.get(name, name): name for name in whole}
@@ -140,9 +143,11 @@ def _attention(config: ModelConfig, names) -> Part:
 def _feed_forward(config: ModelConfig, names) -> Part:
     if not hasattr(config, "d_ff"):
         raise UsageError(f"the feed-forward blocks of a {config.variant} model differ from stage to stage")
+    mixture = getattr(config, "mixture", None)
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
+    known |= config.mixture_letters if mixture else {}
     letters = _letters(names, known)
-    fixed = {"B": 1, "T": 10, "d_m": config.d_model, "F": config.d_ff}
+    fixed = {"B": 1, "T": 10} | {x: getattr(config, field) for x, field in known.items() if x not in ("B", "T")}
     gated = config.gated
 
     def build(**sizes):
@@ -150,6 +155,9 @@ def _feed_forward(config: ModelConfig, names) -> Part:
         width, inner = given["d_m"], given["F"]
         with torch.device("meta"):
             x = torch.empty(given["B"], given["T"], width)
+            if mixture:
+                sizes = {"d_model": width, "d_ff": inner, "num_experts": given["E_ff"], "top_k": given["K_ff"]}
+                return make_module(replace(mixture, **sizes)).eval(), (x,), {}
             block = GatedFeedForward(width, inner) if gated else FeedForward(width, inner, F.relu)
             return block.eval(), (x,), {}
 

@@ -35,11 +35,19 @@ class Broken(RuntimeError):
     exit_code = 1
 
 
+class Ended(UsageError):
+    """Somebody's code, or what it called, ended the process that ran it with exit code ``code``."""
+
+    def __init__(self, spec: str, code: int) -> None:
+        super().__init__(f"{spec} ended the process that ran it, with exit code {code}")
+        self.code = code
+
+
 def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
     """The answer to ``task`` (a name of TASKS) about what ``spec`` builds, FILE.py:FUNCTION or package.module:FUNCTION.
 
     ``details`` are the task's own. Raises UsageError where that code is at fault, with its traceback where it has
-    one, and Broken for an error of ours.
+    one, Ended where nothing is left to ask, and Broken for an error of ours.
     """
     request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(Path.cwd().resolve()), **details}
     # A file without a name: nothing is left of it, however this ends.
@@ -50,7 +58,7 @@ def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
     if not text:
         if code == BROKEN:
             raise Broken(f"{spec}: this program failed, with the traceback above")
-        raise UsageError(f"{spec} ended the process that ran it, with exit code {code}")
+        raise Ended(spec, code)
     answer = json.loads(text)
     if "error" in answer:
         raise UsageError(f"{spec}: {answer['error']}\n{answer['traceback']}".rstrip())

@@ -99,14 +99,23 @@ def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[st
 
 def called(reason: str, error: BaseException) -> UserCodeError:
     """The error for ``error``, raised while doing ``reason``: which kind it is, and its traceback from their code."""
-    message = str(error).strip().splitlines()
+    said = _said(error)
+    message = said.strip().splitlines()
     text = f"{type(error).__name__}: {message[0][:LONGEST]}" if message else type(error).__name__
-    trace = "".join(["Traceback (most recent call last):\n", *_theirs(error), f"{type(error).__name__}: {error}"])
+    trace = "".join(["Traceback (most recent call last):\n", *_theirs(error), f"{type(error).__name__}: {said}"])
     if isinstance(error, ModuleNotFoundError):
         return UserCodeError(f"{reason} needs the package {error.name!r}, which is not installed", trace)
-    if any(sign in str(error) for sign in _GPU_SIGNS):
+    if any(sign in said for sign in _GPU_SIGNS):
         return UserCodeError(f"{reason} needs a GPU: {text}", trace)
     return UserCodeError(f"{reason} raised {text}", trace)
+
+
+def _said(error: BaseException) -> str:
+    """The message of somebody's exception, which may raise when it is asked for."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"its message raises {type(another).__name__}"
 
 
 LONGEST = 160

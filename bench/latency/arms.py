@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.bench.case import model_form
+from headcount.bench.case import model_form, with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
@@ -41,6 +41,12 @@ class ArmSpec:
         """The form whose ledger says what its arm needs, where that is not the configuration's own."""
         known = arm_of(self.config, self.arm)
         return known and known.form
+
+    @property
+    def reference(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose reference has the outputs and the gradients of its arm."""
+        known = arm_of(self.config, self.arm)
+        return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
 
 
 def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:

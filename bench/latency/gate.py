@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.bench.case import with_attention
 from headcount.bench.latency.bounds import MODEL_CAP, PARAMETER_CAP, Checked, allowed, relative_error, relative_errors
 from headcount.bench.latency.capture import Capture
 from headcount.bench.latency.choices import MARGIN, Given, watch
@@ -37,17 +36,11 @@ class Gate:
         """The arm on a short input and in the timed call."""
         spec, model = self.run.spec, self.cell.subject == "model"
         self.trains = self.cell.which in ("both", "backward")
-        configs = [spec.config]
-        if spec.form and self.trains:
-            # an arm that skips heads may pass them no gradient
-            configs.append(with_attention(spec.config, form=spec.form))
-        for config in configs:
-            self.config, self.found, self.seen = config, [], dict(tokens=0, clear=0, other=0)
-            backends = (self._decode if self.cell.which == "decode" else self._model if model else self._layer)()
-            checked = self._worst(backends)
-            if not checked.wrong:
-                break
-        return checked
+        # an arm that skips heads may pass them no gradient
+        self.config = spec.reference if self.trains else spec.config
+        self.found, self.seen = [], dict(tokens=0, clear=0, other=0)
+        backends = (self._decode if self.cell.which == "decode" else self._model if model else self._layer)()
+        return self._worst(backends)
 
     def _worst(self, backends: Sequence[str]) -> Checked:
         # a NaN is worse than anything

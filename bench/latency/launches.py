@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.moa import Gates, MixtureOfAttentionHeadsConfig
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.configs.presets import preset
 from headcount.models.kernels import triton_launch as kernels
@@ -44,10 +44,15 @@ def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
+def _to_one(config: MixtureOfAttentionHeadsConfig) -> bool:
+    """Whether a token's gates add up to 1."""
+    return config.gates is not Gates.RELEASED
+
+
 def _all_experts(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int) -> None:
     x = _empty(batch_size * tgt_len, config.d_model)
     for with_logits in (False, True):
-        kernels.route(x, _empty(config.num_experts, config.d_model), config.top_k, config.renormalise, with_logits)
+        kernels.route(x, _empty(config.num_experts, config.d_model), config.top_k, _to_one(config), with_logits)
     tgt_len = min(tgt_len, MOST_KEYS_OF_MQA)
     if config.head_dim <= WIDEST_HEAD_OF_MQA:
         q = _empty(batch_size, tgt_len, config.top_k, config.head_dim)
@@ -61,7 +66,7 @@ def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: i
     d_model, top_k, head_dim = config.d_model, config.top_k, config.head_dim
     x, router = _empty(batch_size * tgt_len, d_model), _empty(config.num_experts, d_model)
     for with_logits in (False, True):
-        gates, _, order, ends, _ = kernels.route(x, router, top_k, config.renormalise, with_logits)
+        gates, _, order, ends, _ = kernels.route(x, router, top_k, _to_one(config), with_logits)
     w_q, w_o = _empty(config.num_experts, d_model, head_dim), _empty(config.num_experts, head_dim, d_model)
     bias = _empty(config.num_experts, head_dim) if config.bias else None
     rows = kernels.expert(x, w_q, bias, None, order, ends, top_k)

@@ -5,7 +5,9 @@
     python -m bench.macs --preset moa-8K8E128D --seq-len 512     one model's ledger and counters
     python -m bench.macs --grid 'K=1,2,4 E=8 D=64 T=10,128'      one layer at every combination
     python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
+    python -m bench.macs --preset llama3-8b --convert s=16 r=8   a dense model as mixture-of-head attention
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
+    python -m bench.macs --published torchvision                 torchvision's own operation counts, row by row
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
     python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
@@ -34,6 +36,7 @@ from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
 PROG = "python -m bench.macs"
+PUBLISHED = ("torchvision",)
 LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
 
 
@@ -45,8 +48,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
     out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
+    out.add_argument(
+        "--convert", nargs="+", metavar="LETTER=N", help="the presets as MoH: s=16 r=8, router=linear for matrices"
+    )
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
+    out.add_argument("--published", choices=PUBLISHED, help="a table that comes with somebody's package, counted again")
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
     out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
     out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
@@ -101,11 +108,15 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         raise UsageError("--columns goes with --table, --preset and --grid")
     if args.compare:
         return _comparison(args, lengths)
+    if args.convert:
+        return _conversions(args, lengths)
     counters = parse_counters(args.counter)
     if counters:
         check_device(args.device)
     if args.module:
         return _module(args, counters)
+    if args.published:
+        return _published(args)
     if args.depth is not None or args.allow_uncounted or args.elementwise or args.formula:
         raise UsageError("--depth, --allow-uncounted, --elementwise and --formula go with --module")
     assumed = _assumptions(args)
@@ -178,6 +189,20 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     return sections()
 
 
+def _conversions(args, lengths) -> Iterator[Section]:
+    from headcount.bench.case import Case
+    from headcount.bench.macs import convert
+
+    if not args.preset:
+        raise UsageError("--convert goes with --preset, the dense model")
+    if args.table or args.grid or args.columns or args.counter:
+        raise UsageError("--convert goes without --table, --grid, --columns and --counter: its rows are closed forms")
+    how = convert.parse(args.convert)
+    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    parts = [convert.sections(case, how) for case in cases]
+    return (section for part in parts for section in part)
+
+
 def _comparison(args, lengths) -> Iterator[Section]:
     from headcount.bench.macs import cases, compare
 
@@ -206,6 +231,17 @@ def _module(args, counters) -> Iterator[Section]:
     options["formulas"] = module.formulas(args.formula)
     answer = module.count(args.module, given, tools, device=args.device, **options)
     return module.sections(args.module, answer, args.depth)
+
+
+def _published(args) -> Iterator[Section]:
+    """A table of somebody's package; torchvision's is the one there is."""
+    from headcount.bench.macs import torchvision_ops
+
+    others = ("table", "preset", "grid", "audit", "columns", "device", "counter", "set")
+    given = [f"--{name}" for name in others if getattr(args, name)]
+    if given:
+        raise UsageError(f"{', '.join(given)} and --published do not go together: our count is made, on meta")
+    return torchvision_ops.sections()
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

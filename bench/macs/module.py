@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headcount.bench.contractions.rows import cut, folded, merged, sizes
-from headcount.bench.counters.base import CounterError
+from headcount.bench.counters.base import CounterError, failed_record
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import ask, settings
+from headcount.bench.isolated.ask import Ended, ask, settings
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
@@ -38,7 +38,7 @@ def count(
         "elementwise": elementwise,
         "formulas": dict(formulas or {}),
     }
-    answer = ask("count", spec, **details)
+    answer = _answer(spec, details)
     if "uncounted" in answer:
         lines = "; ".join(answer["uncounted"])
         reason = f"operations that may hold products: {lines}"
@@ -47,6 +47,22 @@ def count(
     if "refused" in answer:
         reason = f"contractions written elementwise: {'; '.join(answer['refused'])} (--elementwise report names them)"
         raise CounterError("right", spec, reason)
+    return answer
+
+
+def _answer(spec: str, details: dict[str, Any]) -> dict[str, Any]:
+    """The answer of one process; where a counter ended it, of one for each counter, whose cell then says so."""
+    try:
+        return ask("count", spec, **details)
+    except Ended:
+        if not details["counters"]:
+            raise
+    answer = ask("count", spec, **{**details, "counters": []})
+    for name in details["counters"] if "counters" in answer else ():
+        try:
+            answer["counters"] += ask("count", spec, **{**details, "counters": [name]})["counters"]
+        except Ended as error:
+            answer["counters"].append(failed_record(name, f"it ended its process, with exit code {error.code}"))
     return answer
 
 

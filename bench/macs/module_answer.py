@@ -4,7 +4,7 @@ import contextlib
 import copy
 import random
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,13 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
     module, args, kwargs = build(spec, function, request["settings"])
     _materialised(module, args, kwargs)
 
-    def run(module: nn.Module, args: tuple, kwargs: dict) -> Readings:
+    def run(module: nn.Module, args: tuple, kwargs: dict, counters: Sequence[str] = request["counters"]) -> Readings:
         with one_thread():
             return read(
                 module,
                 args,
                 kwargs,
-                counters=request["counters"],
+                counters=counters,
                 label=spec,
                 allow_uncounted=request["allow_uncounted"],
                 elementwise=request["elementwise"],
@@ -138,7 +138,10 @@ def _where_it_runs(
     if device in (None, META):
         try:
             copied = _on_meta(module), *_moved((args, kwargs), META)
-            return run(*copied), META, None
+            found = run(*copied)
+            why = None if device else _otherwise(run, found.right, module, args, kwargs, given)
+            if why is None:
+                return found, META, None
         except (UncountedError, ElementwiseError, UserCodeError):
             raise
         except Exception as error:
@@ -157,6 +160,25 @@ def _where_it_runs(
             # The module is fine, so this program is not: its own traceback is wanted.
             raise
         raise called(f"the module's forward pass on {place}", error) from error
+
+
+CHEAP_MACS = 10**9
+"""A model up to this size runs once more where it is, to see whether that counts what meta does."""
+
+
+def _otherwise(
+    run: Callable, on_meta: RightCount, module: nn.Module, args: tuple, kwargs: dict, given: set[str]
+) -> UserCodeError | None:
+    """What is said of a module that counts otherwise where it is than on meta; None for any other."""
+    if META in given or on_meta.macs > CHEAP_MACS:
+        return None
+    try:
+        there = run(module, args, kwargs, ()).right
+    except Exception:
+        return None
+    if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
+        return None
+    return UserCodeError(f"it counts {on_meta.macs:,} there and {there.macs:,} on {'/'.join(sorted(given))}")
 
 
 def _runs(module: nn.Module, args: tuple, kwargs: dict) -> bool:

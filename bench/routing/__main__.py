@@ -4,6 +4,7 @@
     python -m bench.routing --checkpoint model.pt --preset moh-llm-s-75 --set num_layers=2 --tokens tokens.txt
     python -m bench.routing --example            train a small MoA model under five coefficient pairs, and look
     python -m bench.routing --example moh        train a small MoH model with and without its balance loss
+    python -m bench.routing --example conversion  train a small dense model, make it MoH, and train on
 
 A checkpoint is a saved state dict. A token file holds ids, a sequence on each line; for a translation model
 ``source | target``, or one sequence that stands for both. Gives shares of tokens per expert and layer (Figures
@@ -27,6 +28,8 @@ from headcount.bench.table import Section
 from headcount.models.configs import presets
 
 PROG = "python -m bench.routing"
+CONVERSION = "conversion"
+"""The example that is no comparison of auxiliary losses: a dense model that becomes MoH."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -41,7 +44,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--example",
         nargs="?",
         const="moa",
-        choices=("moa", "moh"),
+        choices=("moa", "moh", CONVERSION),
         help="train and analyse a built-in example instead; moa where none is named",
     )
     out.add_argument("--save", metavar="DIR", help="with --example: write its checkpoint, tokens and log there")
@@ -109,11 +112,12 @@ def _given(args) -> tuple[list[Section], dict]:
     log = _read_log(args.log) if args.log else []
     model = routing_run.load_checkpoint(args.checkpoint, config)
     layers = routing_run.record(model, examples)
-    sections = [
-        routing_tables.layer_section(layers),
-        routing_tables.expert_section(layers, args.top, args.least),
-        *([routing_tables.log_section(log)] if log else []),
-    ]
+    sections = []
+    for same in routing_tables.by_unit(layers):
+        name = "routing" if not sections else f"routing-{same[0].unit}s"
+        sections.append(routing_tables.layer_section(same, name))
+        sections.append(routing_tables.expert_section(same, args.top, args.least))
+    sections += [routing_tables.log_section(log)] if log else []
     return sections, {layer.path: layer for layer in layers}
 
 
@@ -121,6 +125,9 @@ def _example(args) -> tuple[list[Section], dict]:
     given = [f"--{name}" for name in ("checkpoint", "preset", "set", "tokens", "log") if getattr(args, name)]
     if given:
         raise UsageError(f"{', '.join(given)} cannot go with --example, which brings its own")
+
+    if args.example == CONVERSION:
+        return _conversion(args)
 
     from headcount.bench.routing import example as routing_example
     from headcount.bench.routing import tables as routing_tables
@@ -141,6 +148,26 @@ def _example(args) -> tuple[list[Section], dict]:
         routing_tables.log_section(chosen.log),
     ]
     return sections, {routing_example.label(one.coefficients): one.layer for one in outcomes}
+
+
+def _conversion(args) -> tuple[list[Section], dict]:
+    for name in ("save", "record"):
+        if getattr(args, name):
+            raise UsageError(f"--{name} goes with --example moa or moh, not with {CONVERSION}")
+
+    from headcount.bench.routing import conversion
+    from headcount.bench.routing import tables as routing_tables
+    from headcount.bench.routing import task as routing_task
+
+    outcome = conversion.run(say=lambda line: print(line, file=sys.stderr))
+    sections = [
+        conversion.section(outcome),
+        routing_tables.layer_section(outcome.layers),
+        routing_tables.expert_section(
+            outcome.layers, args.top, args.least, routing_task.token_name, routing_task.class_of
+        ),
+    ]
+    return sections, {layer.path: layer for layer in outcome.layers}
 
 
 def _read_log(path: str) -> list[tuple[int, dict[str, list[int]]]]:

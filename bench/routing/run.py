@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headcount.bench.case import attention_form, ideal_form
+from headcount.bench.case import ideal_form, ledger_of
 from headcount.bench.errors import UsageError
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.variants.variant import having, variant
@@ -144,7 +144,7 @@ def row_macs(config, tgt_len: int, src_len: int) -> Fraction:
 
     In the form that skips the others, where there is one.
     """
-    form = attention_form(ideal_form(config) or config)("", B=1, T=tgt_len, S=src_len)
+    form = ledger_of(ideal_form(config) or config, {"batch_size": 1, "tgt_len": tgt_len, "src_len": src_len})
     routed = variant(config.variant).routed
     done = sum(entry.macs for entry in form if routed.used in entry.dims)
     return Fraction(done, tgt_len * routed.active(config))

@@ -12,12 +12,18 @@ from headcount.bench.table import Column, Row, Section, Table
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 
 
-def layer_section(layers: Sequence[LayerRouting]) -> Section:
+def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
+    """The layers whose tokens choose the same sort of thing together: heads of attentions, experts of blocks."""
+    units = dict.fromkeys(layer.unit for layer in layers)
+    return [[layer for layer in layers if layer.unit == unit] for unit in units]
+
+
+def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Section:
     """One row for each routed layer: its experts' shares, sorted (Figures 3-4)."""
     routed = layers[0].routed
     shared = [Column("heads", "routed\nheads", kind="int"), Column("shared", "shared\nheads", kind="int")]
     table = Table(
-        "routing",
+        name,
         f"Shares of tokens per {routed.unit}",
         [
             Column("layer", "layer", width=32),
@@ -80,7 +86,8 @@ def expert_section(
             Column("tokens", f"tokens of highest PMI, of those with at least {least} choices", width=40),
         ],
         notes_above=[
-            f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144. {routed.executed}"
+            f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144.",
+            *dict.fromkeys(layer.routed.executed for layer in layers),
         ],
     )
     rows = [row for layer in layers for row in _expert_rows(layer, top, least, name_of, class_of)]

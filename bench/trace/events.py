@@ -15,7 +15,8 @@ class TensorFact:
     """A tensor at one moment: ``storage`` numbers its memory (views share it), ``source`` is the index of the
     operation that last wrote there, None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements,
     say where in that memory it lies; without strides where that is not known (sparse, nested and symbolic tensors).
-    ``stored`` is the number of elements that a sparse or nested tensor holds; a nested one has no ``shape``."""
+    ``stored`` is the number of elements that a sparse or nested tensor holds; a nested one has no ``shape``, but those
+    of its ``parts``."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -26,6 +27,7 @@ class TensorFact:
     strides: tuple[int, ...] | None = None
     offset: int = 0
     stored: int | None = None
+    parts: tuple[tuple[int, ...], ...] = ()
 
     @property
     def numel(self) -> int:
@@ -55,10 +57,11 @@ class Event:
     """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
 
     ``failed`` says that it raised, so that nothing of it counts. ``covered`` is how many rows the offsets of a
-    grouped product cover, where they have values. ``parent`` is the index of the event around it. ``composite`` marks
-    an operation that was taken apart: its parts are events inside it. In ``backward``, ``forward`` is the index of the
-    event being differentiated. ``writes`` says that an operation writes to an argument. ``module`` indexes
-    :attr:`Trace.modules`.
+    grouped product cover, where they have values. ``times`` is how often it runs, where one call stands for many: a
+    function of one score. ``transformed`` says that vmap, grad or jvp of torch.func was around it. ``parent`` is the
+    index of the event around it. ``composite`` marks an operation that was taken apart: its parts are events inside
+    it. In ``backward``, ``forward`` is the index of the event being differentiated. ``writes`` says that an operation
+    writes to an argument. ``module`` indexes :attr:`Trace.modules`.
     """
 
     index: int
@@ -76,6 +79,9 @@ class Event:
     module: int | None = None
     failed: bool = False
     covered: int | None = None
+    times: int = 1
+    transformed: bool = False
+    _facts: tuple[TensorFact, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument by position or name."""
@@ -83,7 +89,9 @@ class Event:
 
     def tensors(self) -> Iterator[TensorFact]:
         """All tensors among the arguments, in order."""
-        yield from tensors_in((self.args, tuple(self.kwargs.values())))
+        if self._facts is None:
+            self._facts = tuple(tensors_in((self.args, tuple(self.kwargs.values()))))
+        return iter(self._facts)
 
 
 @dataclass(slots=True)
@@ -115,6 +123,11 @@ class Trace:
         """Whether an event of this sort contains ``event``."""
         return any(outer.what == what for outer in self.around(event))
 
+    def taken_apart(self, event: Event) -> bool:
+        """Whether ``event`` is a part that only recording shows: of a composite operation, of a function of a score."""
+        operation = next((outer for outer in self.around(event) if outer.what == OPERATION), None)
+        return event.times != 1 or operation is not None and operation.composite
+
     def operations(self) -> Iterator[Event]:
         """Operations that ran as one: composite ones are represented by their parts, failed ones left out."""
         return (e for e in self.events if e.what == OPERATION and not e.composite and not e.failed)
@@ -122,11 +135,18 @@ class Trace:
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:
     """All tensors in a recorded value."""
-    if isinstance(value, TensorFact):
-        yield value
-    elif isinstance(value, tuple):
+    found: list[TensorFact] = []
+    _collect(value, found)
+    return iter(found)
+
+
+def _collect(value: Any, into: list[TensorFact]) -> None:
+    kind = type(value)
+    if kind is TensorFact:
+        into.append(value)
+    elif kind is tuple:
         for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
+            _collect(part, into)
+    elif kind is dict:
         for part in value.values():
-            yield from tensors_in(part)
+            _collect(part, into)

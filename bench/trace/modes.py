@@ -1,12 +1,14 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
+from contextlib import AbstractContextManager
+from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
@@ -14,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.bench.trace.events import FUNCTION, OPERATION, Event
 from headcount.bench.trace.names import ORIGINAL, Guards
+from headcount.bench.trace.stand_ins import each_score, each_tensor, fused_on_meta
 
 _DIFFERENTIATES = "headcount: index of the event that this node differentiates"
 _LAYOUT_QUESTIONS = {
@@ -31,6 +34,8 @@ class Recorder(Protocol):
 
     def wrote(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None: ...
 
+    def repeated(self, times: int) -> AbstractContextManager[None]: ...
+
 
 class Called(TorchFunctionMode):
     """Sees every call from Python into torch's C++."""
@@ -46,11 +51,12 @@ class Called(TorchFunctionMode):
         function = getattr(function, ORIGINAL, function)
         if isinstance(function, FunctionType):
             return self._through(function, args, kwargs)
-        name = getattr(function, "__name__", str(function))
+        named = function._overloadpacket if isinstance(function, OpOverload) else function
+        name = getattr(named, "__name__", str(function))
         if name in ("__get__", "__set__", "__delete__"):
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
-        out = self._recorder.call(event, function, args, kwargs)
+        out = self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
         mark_nodes(out, event.index)
         return out
 
@@ -82,6 +88,9 @@ class Dispatched(TorchDispatchMode):
             event = self._recorder.begin(OPERATION, operation.name(), args, kwargs)
             out = self._recorder.call(event, operation, args, kwargs)
             self._recorder.wrote(event, (), out)
+            if operation.name() == "flex_attention" and (scores := each_score(args, kwargs)):
+                with self._recorder.repeated(scores[0]), self:
+                    scores[1]()
             return out
         if any(_runs_its_own(kind) for kind in types):
             # torch then asks the subclass, and what it runs comes here.
@@ -101,6 +110,11 @@ class Dispatched(TorchDispatchMode):
     def _run(self, event, operation, args, kwargs):
         # In backward the function mode is on here, and would see each operation once more.
         with torch._C.DisableTorchFunction():
+            if each := each_tensor(event.name, args, kwargs):
+                event.composite = True
+                with self:
+                    out = each()
+                return None if event.name.endswith("_") else out
             if _is_composite(operation) and not _holds_nested(args):
                 with self:
                     out = operation.decompose(*args, **kwargs)
@@ -171,6 +185,11 @@ def _writes(operation) -> tuple[tuple[int, str], ...]:
         for position, argument in enumerate(operation._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
+
+
+def results_of(value: Any) -> list[Tensor]:
+    """The tensors in what a module returns, which may be an object with fields."""
+    return tensors_of(vars(value)) if is_dataclass(value) and not isinstance(value, dict) else tensors_of(value)
 
 
 def tensors_of(value: Any) -> list[Tensor]:

@@ -4,7 +4,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -60,12 +60,19 @@ def keeping(names: Sequence[str]) -> Iterator[None]:
 @contextmanager
 def training_flags_kept(model: nn.Module) -> Iterator[None]:
     """Each module has afterwards the training flag that it had."""
-    before = {module: module.training for module in model.modules()}
+    # A frozen script has none.
+    before = {module: module.training for module in model.modules() if hasattr(module, "training")}
     try:
         yield
     finally:
         for module, flag in before.items():
             module.training = flag
+
+
+def evaluating(model: nn.Module) -> None:
+    """``model.eval()``; exported and frozen modules have no other mode, and say so by an error."""
+    with suppress(NotImplementedError, AttributeError):
+        model.eval()
 
 
 def keep_flex_eager(replaced: Replaced) -> None:
@@ -120,6 +127,9 @@ class Guards:
 
     def has_torch_function(self, values: Any) -> bool:
         """Whether a tensor subclass or a mode of the model's own wants the call."""
+        # Tensor subclasses turn the question off for what they call themselves.
+        if not torch._C._is_torch_function_enabled():
+            return False
         stack = range(self._before, torch._C._len_torch_function_stack())
         if any(not isinstance(torch._C._get_function_stack_at(i), self._modes) for i in stack):
             return True

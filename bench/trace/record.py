@@ -1,5 +1,6 @@
 """``record``: run a module once and have the run as events."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,9 +11,10 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from headcount.bench.trace.collector import young_only
 from headcount.bench.trace.events import Trace
-from headcount.bench.trace.modes import tensors_of
-from headcount.bench.trace.names import training_flags_kept
+from headcount.bench.trace.modes import results_of
+from headcount.bench.trace.names import evaluating, training_flags_kept
 from headcount.bench.trace.recorder import Recorder
 
 
@@ -44,9 +46,9 @@ def record(
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
     flags, hooks = training_flags_kept(model), _hooks(model, hooked)
-    with flags, hooks, _state(model), torch.random.fork_rng(), torch.set_grad_enabled(backward):
+    with young_only(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward):
         if not training:
-            model.eval()
+            evaluating(model)
         torch.random.default_generator.manual_seed(seed)
         if backward:
             args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
@@ -56,8 +58,17 @@ def record(
                 _differentiate(model, out)
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
-    trace.out = recorder.describe(tuple(tensors_of(out)))
+    trace.out = recorder.describe(tuple(results_of(out)))
     return trace
+
+
+def fresh(module: nn.Module) -> nn.Module:
+    """A copy with state of its own and the same parameters, so that a cache that grows is as it was for each run;
+    the module itself where it cannot be copied."""
+    try:
+        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    except Exception:
+        return module
 
 
 def _has_no_shapes(module: nn.Module) -> bool:
@@ -70,7 +81,8 @@ def _state(model: nn.Module) -> Iterator[None]:
     """Buffers, such as the statistics of a normalisation, are afterwards what they were."""
     with torch.no_grad():
         before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
-    owners = [(module, dict(module._buffers)) for module in model.modules()]
+    # A script's buffers are not ours to exchange.
+    owners = [(module, dict(module._buffers)) for module in model.modules() if isinstance(module._buffers, dict)]
     try:
         yield
     finally:
@@ -80,6 +92,19 @@ def _state(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for buffer, value in before.values():
                 buffer.copy_(value)
+
+
+@contextmanager
+def _differentiated(backward: bool) -> Iterator[None]:
+    """Autograd or none. With it recurrent layers run as products, as on every other device: oneDNN's fused layer
+    multiplies the gradient of the first state too, which nobody asked for."""
+    before = torch._C._get_mkldnn_enabled()
+    with torch.set_grad_enabled(backward):
+        torch._C._set_mkldnn_enabled(before and not backward)
+        try:
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(before)
 
 
 @contextmanager
@@ -94,12 +119,13 @@ def _hooks(model: nn.Module, wanted: bool) -> Iterator[None]:
 
 def _differentiable(tensor: Tensor) -> Tensor:
     """A leaf of its own, so that the caller's tensor keeps its flag."""
-    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+    differentiable = tensor.is_floating_point() or tensor.is_complex()
+    return tensor.detach().requires_grad_() if differentiable else tensor
 
 
 def _differentiate(model: nn.Module, out: Any) -> None:
     """Backward from every output; ``grad`` is afterwards what it was."""
-    outputs = [tensor for tensor in tensors_of(out) if tensor.requires_grad]
+    outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Given from outside, as in a larger model: no constants of the run. Contiguous: a grouped product refuses the
     # stride 0 that sum() sends back.
     with _disable_current_modes(), torch._C.DisableTorchFunction():

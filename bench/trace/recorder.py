@@ -1,10 +1,12 @@
 """The recorder: a function mode, a dispatch mode and replaced names that all append to one list of events."""
 
+import concurrent.futures
 import functools
-import multiprocessing
+import multiprocessing.pool
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
+from math import prod
 from typing import Any
 
 import torch
@@ -30,6 +32,11 @@ from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watc
 _BORDERS = (
     (threading.Thread, "start"),
     (multiprocessing.Process, "start"),
+    (multiprocessing.pool.Pool, "apply_async"),
+    (multiprocessing.pool.Pool, "_map_async"),
+    (concurrent.futures.ThreadPoolExecutor, "submit"),
+    (concurrent.futures.ProcessPoolExecutor, "submit"),
+    (torch._C, "_DisableTorchDispatch"),
     (python_dispatch, "_disable_current_modes"),
 )
 """Where work goes that no dispatch mode of this thread sees."""
@@ -47,6 +54,7 @@ class Recorder:
         # A weak reference keeps a storage's address from being used again, not its memory.
         self._storages: dict[int, tuple[int, Any]] = {}
         self._anonymous = 0
+        self._times = 1
         self._numbers = {module: number for number, module in enumerate(model.modules())}
         self._learn(model)
 
@@ -54,7 +62,7 @@ class Recorder:
         paths = {module: path for path, module in model.named_modules()}
         for module in self._numbers:
             attributes = {name: value for name, value in vars(module).items() if _is_plain(value)}
-            attributes["training"] = module.training
+            attributes["training"] = getattr(module, "training", False)
             self.trace.modules.append(
                 ModuleFact(
                     path=paths[module],
@@ -113,6 +121,8 @@ class Recorder:
             kwargs=self.describe(kwargs),
             backward=backward,
             forward=forward,
+            times=self._times,
+            transformed=torch._C._functorch.peek_interpreter_stack() is not None,
         )
         self.trace.events.append(event)
         self._open.append(event)
@@ -131,6 +141,15 @@ class Recorder:
         if event.what != OPERATION:
             event.out = self.describe(out)
         return out
+
+    @contextmanager
+    def repeated(self, times: int):
+        """What runs in this block stands for ``times`` runs of it."""
+        before, self._times = self._times, self._times * times
+        try:
+            yield
+        finally:
+            self._times = before
 
     # Tensors
 
@@ -156,8 +175,12 @@ class Recorder:
         storage = self._storage(tensor)
         if tensor.is_nested and tensor.layout is torch.strided:
             with _disable_current_modes():
-                stored = int(tensor._nested_tensor_size().prod(1).sum())
-            return TensorFact((), _dtype(tensor), tensor.device.type, False, storage, None, stored=stored)
+                parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
+            stored = sum(map(prod, parts))
+            source = self._sources.get(storage)
+            return TensorFact(
+                (), _dtype(tensor), tensor.device.type, False, storage, source, stored=stored, parts=parts
+            )
         try:
             contiguous = tensor.is_contiguous()
         except RuntimeError:
@@ -233,7 +256,7 @@ class Recorder:
     def _crossing(self, original: Callable, name: str) -> Callable:
         """A way out of the thread whose operations are seen."""
 
-        @functools.wraps(original)
+        @functools.wraps(original, updated=())
         def wrapper(*args, **kwargs):
             self.trace.left.append((name, self._open[-1].path if self._open else ""))
             return original(*args, **kwargs)
@@ -253,7 +276,12 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return _dtype_name(tensor.dtype)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _stored(tensor: Tensor) -> int | None:

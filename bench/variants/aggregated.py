@@ -2,4 +2,8 @@
 
 from headcount.bench.variants.variant import Variant
 
-VARIANT = Variant(name="aggregated", label="TransNeXt")
+VARIANT = Variant(
+    name="aggregated",
+    label="TransNeXt",
+    unsearched="its sizes are one for each stage of an image's grid",
+)

@@ -1,5 +1,19 @@
-"""Mixture of attentive experts: a closed form only, neither searched nor timed. Importable without torch."""
+"""Mixture of attentive experts in grids, searches and on the clock. Importable without torch."""
 
-from headcount.bench.variants.variant import Variant
+from headcount.bench.variants.mha import dense
+from headcount.bench.variants.variant import HEADS, WIDTH, Beside, Grid, Letter, Search, Variant
 
-VARIANT = Variant(name="mae", label="MAE")
+VARIANT = Variant(
+    name="mae",
+    label="MAE",
+    grid=Grid(("h", "d_h", "G"), ("h", "G")),
+    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim),
+    search=Search(
+        "mae-7",
+        {"h": 2, "d_h": 2, "G": 1},
+        {"h": HEADS, "d_h": WIDTH, "G": Letter(tuple(range(64, 513, 64)), range(1, 513), "a multiple of 64")},
+        ("h",),
+        lambda sizes, _: {"2 <= h": sizes["h"] >= 2},
+    ),
+    beside=lambda config: [Beside("mha", VARIANT.dense(config))],
+)

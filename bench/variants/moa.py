@@ -6,6 +6,8 @@ from headcount.formulas import moa
 
 HEAD_DIM = 64
 """Of the MHA of the same model width: that of its paper's models."""
+WIDE = 4096
+"""An expert's width that every usual number of key/value heads divides into even heads."""
 
 
 def _macs_eq18(config, T: int, S: int) -> int | None:
@@ -13,9 +15,9 @@ def _macs_eq18(config, T: int, S: int) -> int | None:
 
 
 def _beside(config) -> list[Beside]:
-    d_model, K, D = config.d_model, config.top_k, config.head_dim
+    d_model, g = config.d_model, config.num_kv_heads
     return [
-        Beside("mqa", dense(d_model, K, D, 1)),
+        Beside("mqa", dense(d_model, config.top_k * g, config.kv_head_dim, g)),
         Beside("mha", dense(d_model, d_model // HEAD_DIM, HEAD_DIM)),
         Beside("mha-inner", VARIANT.dense(config)),
     ]
@@ -25,11 +27,11 @@ VARIANT = Variant(
     name="moa",
     label="MoA",
     grid=Grid(("K", "E", "D"), ("K", "E", "D")),
-    dense=lambda config: dense(config.d_model, config.top_k, config.head_dim),
+    dense=lambda config: dense(config.d_model, config.top_k * config.num_kv_heads, config.kv_head_dim),
     printed=Printed("Eq. 18", _macs_eq18),
     search=Search(
         "moa-8K8E128D",
-        {"K": 1, "E": 1, "D": 1},
+        {"K": 1, "E": 1, "D": WIDE},
         {
             "K": Letter(tuple(k for k in FEW if k <= 32), range(1, 33), "1, 2 or a multiple of 4"),
             "E": Letter(tuple(range(8, 129, 8)), range(1, 129), "a multiple of 8"),
@@ -48,5 +50,5 @@ VARIANT = Variant(
         active=lambda config: config.top_k,
         sizes=("K", "E"),
     ),
-    switches=("renormalise",),
+    switches=("gates",),
 )

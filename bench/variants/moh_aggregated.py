@@ -5,4 +5,8 @@ Importable without torch.
 
 from headcount.bench.variants.variant import Variant
 
-VARIANT = Variant(name="moh_aggregated", label="MoH-ViT")
+VARIANT = Variant(
+    name="moh_aggregated",
+    label="MoH-ViT",
+    unsearched="its sizes are one for each stage of an image's grid",
+)

@@ -101,7 +101,8 @@ class Variant:
 
     ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``switches`` are
     fields without a letter that change what is live in the reference layer, moment after moment. ``forms`` says what
-    its two forms are, ``ideal`` what the ideal one leaves out of a step; empty where it has one form.
+    its two forms are, ``ideal`` what the ideal one leaves out of a step; empty where it has one form. ``unsearched``
+    says why there is no ``search``.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Variant:
     dense: Callable[[Any], MultiHeadAttentionConfig] | None = None
     printed: Printed | None = None
     search: Search | None = None
+    unsearched: str = ""
     beside: Callable[[Any], list[Beside]] = lambda config: []
     routed: Routed | None = None
     switches: tuple[str, ...] = ()

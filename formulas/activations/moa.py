@@ -16,15 +16,17 @@ def forward(
     K: int,
     D: int,
     element_bytes: int,
+    g: int = 1,
     bias: bool = False,
-    renormalise: bool = True,
+    output_bias: bool = False,
+    gates: str = "printed",
     noisy: bool = False,
 ) -> Schedule:
     """A forward pass without gradients, where ``noisy`` gates add no noise."""
-    _check_width(D)
+    _check(D, g, output_bias)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
-    _router(run, B * T, E, K, renormalise)
+    _router(run, B * T, E, K, gates)
     routed_queries(run, B * T, d_m, K, D, bias)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scaled", "scores", "weights", "q")
@@ -48,15 +50,17 @@ def training(
     K: int,
     D: int,
     element_bytes: int,
+    g: int = 1,
     bias: bool = False,
-    renormalise: bool = True,
+    output_bias: bool = False,
+    gates: str = "printed",
     noisy: bool = False,
 ) -> Schedule:
     """A forward and a backward pass into the parameters."""
-    _check_width(D)
+    _check(D, g, output_bias)
     run, rows, pairs = Schedule(element_bytes), B * T * K, B * K * T * S
     run.take(k=B * S * D, v=B * S * D)
-    _router(run, B * T, E, K, renormalise, noisy=noisy, training=True)
+    _router(run, B * T, E, K, gates, noisy=noisy, training=True)
     slots = routed_queries(run, B * T, d_m, K, D, bias, training=True)
     run.take(scaled=rows * D, scores=pairs, weights=pairs, heads=rows * D)
     run.drop("scores", "q")
@@ -91,7 +95,7 @@ def training(
         run.take(zeros=E * D, d_q_proj_bias=E * D)
         run.drop("zeros")
     expert_backward(run, "q", rows, d_m, D, E, ["d_scaled", *(["slots"] if slots else [])])
-    _router_backward(run, B * T, d_m, E, K, renormalise, noisy)
+    _router_backward(run, B * T, d_m, E, K, gates, noisy)
     weight_gradient(run, "v_proj", "d_v", d_m * D, bias * D)
     weight_gradient(run, "k_proj", rows_gradient(run, "d_k", B * S * D, B > 1 and S > 1), d_m * D, bias * D)
     return run
@@ -104,13 +108,15 @@ def chunks(rows: int, weights: int, element_bytes: int) -> list[int]:
     return [most] * full + [rest] * (rest > 0)
 
 
-def _check_width(D: int) -> None:
+def _check(D: int, g: int, output_bias: bool) -> None:
+    if g > 1 or output_bias:
+        raise NoSchedule("no schedule for experts of several heads or with a bias after their sum")
     if D == 1:
         raise NoSchedule("no schedule for experts of width 1, which make other reshapes copy")
 
 
 def _router(
-    run: Schedule, tokens: int, E: int, K: int, renormalise: bool, *, noisy: bool = False, training: bool = False
+    run: Schedule, tokens: int, E: int, K: int, gates: str, *, noisy: bool = False, training: bool = False
 ) -> None:
     run.take(logits=tokens * E)
     if noisy:
@@ -120,7 +126,9 @@ def _router(
         run.drop("scaled_noise", "logits")
     run.take(probs=tokens * E, top=tokens * K)
     run.take_bytes("indices", tokens * K * INDEX_BYTES)
-    if renormalise:
+    if gates == "selected":
+        run.derive("top", gates=tokens * K)
+    elif gates == "printed":
         run.take(denominator=tokens)
         run.derive("top", gates=tokens * K)
         if not training:
@@ -201,13 +209,19 @@ def scattered(run: Schedule, name: str, gradient: str, size: int) -> None:
     run.drop("zeros", gradient)
 
 
-def _router_backward(run: Schedule, tokens: int, d_m: int, E: int, K: int, renormalise: bool, noisy: bool) -> None:
-    if renormalise:
+def _router_backward(run: Schedule, tokens: int, d_m: int, E: int, K: int, gates: str, noisy: bool) -> None:
+    divided = gates != "released"
+    if divided:
         run.derive("d_gates", d_top=tokens * K)
-        run.drop("denominator")
+        # a softmax keeps its result, which is recorded anyway
+        run.drop(*(["denominator"] if gates == "printed" else []))
     run.take(no_probs=tokens * E, d_probs=tokens * E)
-    run.drop("no_probs", "d_top" if renormalise else "d_gates")
-    run.derive("d_probs", d_logits=tokens * E)
+    run.drop("no_probs", "d_top" if divided else "d_gates")
+    if gates == "selected":
+        # the K highest logits, not probabilities, are what is weighed
+        run.rename("d_probs", "d_logits")
+    else:
+        run.derive("d_probs", d_logits=tokens * E)
     if noisy:
         run.take(d_deviation=tokens * E)
         run.drop("noise")

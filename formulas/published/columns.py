@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from headcount.formulas import conventions
 from headcount.formulas.ledger import OTHER_KINDS, Ledger
-from headcount.formulas.moh import activated_percent
+from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import UNITS, Printing
 
@@ -202,3 +202,34 @@ class Activated(Column):
 
     def total(self, case: Case) -> Fraction:
         return activated_percent(case.ledger, case.ideal_ledger or case.ledger)
+
+
+@quantity
+@dataclass(frozen=True, kw_only=True)
+class Shared(Column):
+    """Heads that every token uses, in percent of those that a token uses."""
+
+    quantity = "shared"
+
+    @property
+    def statement(self) -> str:
+        return f"Shared heads, of the heads that a token uses in all layers, {self.printing.statement()}."
+
+    def total(self, case: Case) -> Fraction:
+        return shared_percent(case.ideal_ledger or case.ledger)
+
+
+@quantity
+@dataclass(frozen=True, kw_only=True)
+class Active(Column):
+    """Parameters that a token uses, those of the embedding left out."""
+
+    quantity = "active"
+    account = "active_params"
+
+    @property
+    def statement(self) -> str:
+        return f"Parameters that a token uses, without the embedding, {self.printing.statement()}."
+
+    def total(self, case: Case) -> int:
+        return sum(entry.active_params for entry in case.ledger if entry.kind != "embedding")

@@ -58,5 +58,6 @@ class Printing:
         elif self.decimals < 0:
             digits = f"as many decimals of {self.unit} as are printed"
         else:
-            digits = f"{self.decimals} decimals of {self.unit}" if self.decimals else f"whole {self.unit}"
+            plural = "" if self.decimals == 1 else "s"
+            digits = f"{self.decimals} decimal{plural} of {self.unit}" if self.decimals else f"whole {self.unit}"
         return f"{'rounded half up' if self.rounding == 'half-up' else 'truncated'} to {digits}"

@@ -18,7 +18,7 @@ class AggregatedAttentionConfig(AttentionConfig):
 
     variant: ClassVar[str] = "aggregated"
     module: ClassVar[str | None] = "AggregatedAttention"
-    decodes: ClassVar[bool] = False
+    no_step: ClassVar[str] = "the tokens of a grid are read at once"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "h": "num_heads",
@@ -30,6 +30,7 @@ class AggregatedAttentionConfig(AttentionConfig):
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "aggregated:reference", masks=False),)
+    takes_values: ClassVar[bool] = False
 
     d_model: int
     num_heads: int

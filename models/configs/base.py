@@ -44,7 +44,10 @@ def same_width(d_model: int, *layers: "Lettered") -> None:
 
 def takes_rotary(layer: "AttentionConfig") -> None:
     """ConfigError, with those that do, where an attention takes no rotary positions."""
-    one_of(tuple(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary), attention=layer.variant)
+    # in an order that does not depend on what was imported first
+    one_of(
+        tuple(sorted(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary)), attention=layer.variant
+    )
 
 
 def named(config: Any, **kinds: type[StrEnum]) -> None:
@@ -58,11 +61,12 @@ def named(config: Any, **kinds: type[StrEnum]) -> None:
 class Arm(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
-    ``target`` is its function below headcount.models, imported only when it runs. ``timed``: whether a benchmark
-    takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens. ``masks``:
-    whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it needs, where
-    that is not the configuration's own. ``package``: what it cannot run without besides a CUDA device, None for an arm
-    that runs everywhere.
+    ``target`` is its function below headcount.models, imported only when it is selected. ``timed``: whether a
+    benchmark takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens.
+    ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
+    needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
+    ``package``: what it cannot run without besides a CUDA device, None for an arm that runs everywhere.
+    ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
     """
 
     name: str
@@ -70,8 +74,10 @@ class Arm(NamedTuple):
     timed: bool = True
     masks: bool = True
     form: str | None = None
+    gradient: str | None = None
     package: str | None = None
     few_rows: bool = False
+    one_graph: bool = True
 
 
 class Form(StrEnum):
@@ -132,11 +138,15 @@ class AttentionConfig(Lettered):
     """One attention layer, in a model or by itself.
 
     ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
-    how many elements of a query or key rotary positions turn, None where it takes none.
+    how many elements of a query or key rotary positions turn, None where it takes none. ``takes_values``: whether its
+    values may be of another sequence than its keys. ``no_step``: why it cannot decode one token after another by
+    itself, empty where it can.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
     rotary: ClassVar[str | None] = None
+    takes_values: ClassVar[bool] = True
+    no_step: ClassVar[str] = ""
 
     d_model: int
 
@@ -155,6 +165,11 @@ class AttentionConfig(Lettered):
     def rotary_width(self) -> int:
         """Elements of a query or key that rotary positions turn; of a variant that takes them."""
         return getattr(self, self.rotary)
+
+    @property
+    def in_decoder(self) -> "AttentionConfig":
+        """What it is in the decoder of an encoder-decoder: itself, unless it must not see what is not made yet."""
+        return self
 
     @property
     def steerable(self) -> bool:

@@ -10,6 +10,7 @@ from headcount.models.configs.base import (
     ModelConfig,
     at_least,
     one_of,
+    probability,
     same_width,
 )
 from headcount.models.configs.models import EncoderDecoderConfig
@@ -20,10 +21,12 @@ class ConvolutionConfig(ModelConfig):
     """Encoder-decoder with a light or dynamic convolution in place of self-attention (arXiv 1901.10430).
 
     ``convolution``: ``light`` or ``dynamic``; cross-attention is ``attention``. One kernel size per layer.
+    ``spelling``: how a convolution of whole sequences is written, as products of its ``windows``, w taps for a
+    token, or of a ``band`` matrix for each group, which is T taps for a token, most of them zero.
     """
 
     variant: ClassVar[str] = "convolution"
-    module: ClassVar[str | None] = None
+    module: ClassVar[str | None] = "ConvolutionalEncoderDecoder"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "F": "d_ff",
@@ -32,6 +35,7 @@ class ConvolutionConfig(ModelConfig):
         "encoder_kernels": "encoder_kernel_sizes",
         "decoder_kernels": "decoder_kernel_sizes",
         "dynamic": "dynamic",
+        "band": "band",
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
 
@@ -43,6 +47,11 @@ class ConvolutionConfig(ModelConfig):
     encoder_kernel_sizes: tuple[int, ...]
     decoder_kernel_sizes: tuple[int, ...]
     vocab_size: int
+    spelling: str = "windows"
+    dropout: float = 0.0
+    input_dropout: float = 0.0
+    kernel_dropout: float = 0.0
+    ffn_dropout: float = 0.0
 
     def __post_init__(self):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
@@ -56,10 +65,20 @@ class ConvolutionConfig(ModelConfig):
             )
         same_width(self.d_model, self.attention)
         one_of(("light", "dynamic"), convolution=self.convolution)
+        one_of(("windows", "band"), spelling=self.spelling)
+        probability(dropout=self.dropout, input_dropout=self.input_dropout)
+        probability(kernel_dropout=self.kernel_dropout, ffn_dropout=self.ffn_dropout)
 
     @property
     def dynamic(self) -> bool:
         """Whether kernels are predicted from the tokens."""
         return self.convolution == "dynamic"
 
+    @property
+    def band(self) -> bool:
+        """Whether convolutions are products of a band matrix."""
+        return self.spelling == "band"
+
     length_letters = EncoderDecoderConfig.length_letters
+    inputs = EncoderDecoderConfig.inputs
+    decoder_attention = EncoderDecoderConfig.decoder_attention

@@ -1,43 +1,78 @@
 """Mixture of attentive experts: sizes and their validation. Importable without torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, at_least
+from headcount.models.configs.base import Arm, AttentionConfig, at_least, named, one_of, probability
+from headcount.models.configs.mha import derive_head_dim
+
+
+class Gate(StrEnum):
+    """The tokens whose mean a gate reads: all queries, those up to each query, or the encoder's output."""
+
+    SEQUENCE = "sequence"
+    RUNNING = "running"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfAttentiveExpertsConfig(AttentionConfig):
     """MAE (arXiv 2005.06537): h experts, each all heads but one, mixed by a gate on the mean token.
 
-    ``gate_width``: hidden width of the two-layer tanh gate.
+    ``gate_width``: hidden width of the two-layer tanh gate. ``gate``: the mean that it reads, ``sequence`` for one
+    gate per sequence. That of all target tokens would show a decoder what it has not made yet, and no source says
+    what the paper's decoder does instead: ``causal_gate`` is the ``gate`` of its layers, ``memory`` for one gate per
+    sequence there too, of the encoder's output, or ``running`` for one per token, of the tokens up to it.
     """
 
     variant: ClassVar[str] = "mae"
-    module: ClassVar[str | None] = None
+    module: ClassVar[str | None] = "MixtureOfAttentiveExperts"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "h": "num_heads",
         "d_h": "head_dim",
         "G": "gate_width",
         "bias": "bias",
+        "gate": "gate",
     }
+    arms: ClassVar[tuple[Arm, ...]] = (
+        Arm("reference", "mae:reference", timed=False),
+        Arm("fused", "mae:fused"),
+    )
 
     d_model: int
     num_heads: int
+    head_dim: int | None = None
     gate_width: int = 256
+    gate: str = Gate.SEQUENCE
+    causal_gate: str = Gate.MEMORY
     bias: bool = True
+    attention_dropout: float = 0.0
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_heads=self.num_heads, gate_width=self.gate_width)
-        if self.d_model % self.num_heads:
-            raise ConfigError(f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}")
+        # an expert is all heads but one
+        at_least(2, num_heads=self.num_heads)
+        at_least(1, d_model=self.d_model, gate_width=self.gate_width)
+        probability(attention_dropout=self.attention_dropout)
+        one_of((Gate.RUNNING, Gate.MEMORY), causal_gate=self.causal_gate)
+        named(self, gate=Gate, causal_gate=Gate)
+        derive_head_dim(self)
 
     @property
-    def head_dim(self) -> int:
-        """Width of a head."""
-        return self.d_model // self.num_heads
+    def in_decoder(self) -> "MixtureOfAttentiveExpertsConfig":
+        """With the gate of causal layers."""
+        return replace(self, gate=self.causal_gate)
+
+    @property
+    def no_step(self) -> str:
+        """A gate on the mean of the whole sequence knows no step."""
+        if self.gate == Gate.SEQUENCE:
+            return "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
+        return ""
 
 
 CONFIG = MixtureOfAttentiveExpertsConfig
+
+LAYERS = {"mae-base": {"d_model": 512, "num_heads": 8, "gate": "running", "bias": False}}

@@ -43,6 +43,16 @@ def derive_heads(config) -> None:
     """Fill in num_kv_heads and head_dim where they are None, and check them against num_heads."""
     if config.num_kv_heads is None:
         object.__setattr__(config, "num_kv_heads", config.num_heads)
+    derive_head_dim(config)
+    at_least(1, num_kv_heads=config.num_kv_heads)
+    if config.num_heads % config.num_kv_heads:
+        raise ConfigError(
+            f"num_kv_heads must divide num_heads, and {config.num_kv_heads} does not divide {config.num_heads}"
+        )
+
+
+def derive_head_dim(config) -> None:
+    """Fill in head_dim where it is None: heads that are as wide as the model together."""
     if config.head_dim is None:
         if config.d_model % config.num_heads:
             raise ConfigError(
@@ -50,11 +60,7 @@ def derive_heads(config) -> None:
                 "choose another num_heads or set head_dim"
             )
         object.__setattr__(config, "head_dim", config.d_model // config.num_heads)
-    at_least(1, num_kv_heads=config.num_kv_heads, head_dim=config.head_dim)
-    if config.num_heads % config.num_kv_heads:
-        raise ConfigError(
-            f"num_kv_heads must divide num_heads, and {config.num_kv_heads} does not divide {config.num_heads}"
-        )
+    at_least(1, head_dim=config.head_dim)
 
 
 CONFIG = MultiHeadAttentionConfig

@@ -46,6 +46,7 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
         ideal=(Arm("reference", "mla_ideal:reference", timed=False), Arm("fused", "mla_ideal:fused")),
     )
     rotary: ClassVar[str | None] = "rotary_dim"
+    takes_values: ClassVar[bool] = False
 
     d_model: int
     num_heads: int

@@ -2,17 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, named, probability
+
+
+class Gates(StrEnum):
+    """How a token's K experts are weighed. ``printed``: probabilities over their sum, which gets no gradient (Eq. 9).
+    ``released``: the probabilities themselves, as the authors' code does. ``selected``: a softmax over the K logits
+    with its gradient (Eq. 2 of the paper's preliminaries, and JetMoE), of the values of ``printed``."""
+
+    PRINTED = "printed"
+    RELEASED = "released"
+    SELECTED = "selected"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfAttentionHeadsConfig(AttentionConfig):
     """K of E attention experts of width D per token, with one shared key and value head (arXiv 2210.05144).
 
-    ``renormalise``: weights of Eq. 9 (default), or the plain probabilities of the released code.
-    ``noisy``: Eq. 2-3's noise on the router logits in training.
+    ``gates``: how experts are weighed, one of ``Gates``. ``noisy``: the noise of Eq. 3 on the router's logits in
+    training. With ``num_kv_heads`` = g above 1 an expert is g heads of width D / g on as many shared key/value heads,
+    as in JetMoE, which has an ``output_bias`` too: one that is added after the sum over experts.
     """
 
     variant: ClassVar[str] = "moa"
@@ -22,7 +34,10 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         "E": "num_experts",
         "K": "top_k",
         "D": "head_dim",
+        "g": "num_kv_heads",
         "bias": "bias",
+        "output_bias": "output_bias",
+        "gates": "gates",
         "noisy": "noisy",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
@@ -30,17 +45,20 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         Arm("reference", "moa:reference", timed=False),
         Arm("gathered", "moa:gathered", timed=False, few_rows=True),
         Arm("dense-all", "kernels.dense_all:dense_all"),
-        Arm("grouped", "kernels.grouped:grouped"),
+        Arm("grouped", "kernels.grouped:grouped", one_graph=False),
         Arm("loop", "kernels.loop:loop"),
         Arm("triton", "kernels.triton_moa:run", package="triton"),
     )
+    rotary: ClassVar[str | None] = "kv_head_dim"
 
     d_model: int
     num_experts: int
     top_k: int
     head_dim: int
+    num_kv_heads: int = 1
     bias: bool = False
-    renormalise: bool = True
+    output_bias: bool = False
+    gates: str = Gates.PRINTED
     noisy: bool = False
     attention_dropout: float = 0.0
     balance_loss_weight: float = 0.01
@@ -48,10 +66,21 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
 
     def __post_init__(self):
         at_least(1, d_model=self.d_model, num_experts=self.num_experts, top_k=self.top_k, head_dim=self.head_dim)
+        at_least(1, num_kv_heads=self.num_kv_heads)
         probability(attention_dropout=self.attention_dropout)
+        named(self, gates=Gates)
         at_least(0, balance_loss_weight=self.balance_loss_weight, z_loss_weight=self.z_loss_weight)
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
+        if self.head_dim % self.num_kv_heads:
+            raise ConfigError(
+                f"num_kv_heads must divide head_dim, and {self.num_kv_heads} does not divide {self.head_dim}"
+            )
+
+    @property
+    def kv_head_dim(self) -> int:
+        """c = D / g, the width of a key/value head."""
+        return self.head_dim // self.num_kv_heads
 
     @property
     def steerable(self) -> bool:

@@ -14,10 +14,11 @@ from headcount.models.configs.base import (
     same_width,
     takes_rotary,
 )
+from headcount.models.configs.mixture import TakesMixture
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig(ModelConfig):
+class EncoderDecoderConfig(TakesMixture, ModelConfig):
     """Post-norm encoder-decoder Transformer with ReLU, sinusoidal positions and one shared embedding."""
 
     variant: ClassVar[str] = "encoder_decoder"
@@ -28,6 +29,7 @@ class EncoderDecoderConfig(ModelConfig):
         "V": "vocab_size",
         "N_enc": "num_encoder_layers",
         "N_dec": "num_decoder_layers",
+        **TakesMixture.mixture_letters,
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
 
@@ -45,6 +47,12 @@ class EncoderDecoderConfig(ModelConfig):
         at_least(1, num_encoder_layers=self.num_encoder_layers, num_decoder_layers=self.num_decoder_layers)
         probability(dropout=self.dropout, ffn_dropout=self.ffn_dropout)
         same_width(self.d_model, self.attention)
+        self.check_mixture()
+
+    @property
+    def decoder_attention(self) -> AttentionConfig:
+        """The attention of decoder layers."""
+        return self.attention.in_decoder
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters: S source and T target tokens."""
@@ -59,7 +67,7 @@ class EncoderDecoderConfig(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLanguageModelConfig(ModelConfig):
+class MaskedLanguageModelConfig(TakesMixture, ModelConfig):
     """Post-norm RoBERTa-style encoder: GELU, learned positions, embedding norm, tied output with a bias."""
 
     variant: ClassVar[str] = "masked_lm"
@@ -70,6 +78,7 @@ class MaskedLanguageModelConfig(ModelConfig):
         "V": "vocab_size",
         "N": "num_layers",
         "P": "max_positions",
+        **TakesMixture.mixture_letters,
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "seq_len": 128}
 
@@ -87,6 +96,7 @@ class MaskedLanguageModelConfig(ModelConfig):
         at_least(1, num_layers=self.num_layers, max_positions=self.max_positions)
         probability(dropout=self.dropout, ffn_dropout=self.ffn_dropout)
         same_width(self.d_model, self.attention)
+        self.check_mixture()
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters: T tokens; two positions are reserved, as in RoBERTa."""
@@ -131,7 +141,7 @@ class Layered(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlamaConfig(Layered):
+class LlamaConfig(TakesMixture, Layered):
     """Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, untied output, no biases but the layers'.
 
     ``context_len``: tokens of the default input; longer inputs are allowed.
@@ -140,7 +150,12 @@ class LlamaConfig(Layered):
     variant: ClassVar[str] = "llama"
     gated: ClassVar[bool] = True
     module: ClassVar[str | None] = "Llama"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {"d_m": "d_model", "F": "d_ff", "V": "vocab_size"}
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "F": "d_ff",
+        "V": "vocab_size",
+        **TakesMixture.mixture_letters,
+    }
 
     layers: tuple[AttentionConfig, ...]
     d_model: int
@@ -154,6 +169,7 @@ class LlamaConfig(Layered):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, num_layers=self.num_layers, vocab_size=self.vocab_size)
         at_least(1, context_len=self.context_len, rope_theta=self.rope_theta)
         same_width(self.d_model, *self.layers)
+        self.check_mixture()
         for layer in self.layers:
             takes_rotary(layer)
             if layer.rotary_width % 2:
@@ -174,7 +190,7 @@ class LlamaConfig(Layered):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionTransformerConfig(Layered):
+class DiffusionTransformerConfig(TakesMixture, Layered):
     """DiT (arXiv 2212.09748): adaLN-Zero, on square latents of ``latent_channels``, class labels, learned sigma.
 
     A 256 x 256 image is a 32 x 32 latent, 512 x 512 is 64 x 64. One label is added for "no label".
@@ -191,6 +207,7 @@ class DiffusionTransformerConfig(Layered):
         "C_out": "out_channels",
         "d_t": "frequency_width",
         "N_y": "num_labels",
+        **TakesMixture.mixture_letters,
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
 
@@ -209,6 +226,7 @@ class DiffusionTransformerConfig(Layered):
         at_least(1, latent_size=self.latent_size, latent_channels=self.latent_channels, mlp_ratio=self.mlp_ratio)
         at_least(1, num_classes=self.num_classes, frequency_width=self.frequency_width)
         same_width(self.d_model, *self.layers)
+        self.check_mixture()
         if self.latent_size % self.patch_size:
             raise ConfigError(
                 f"patch_size must divide latent_size, and {self.patch_size} does not divide {self.latent_size}"

@@ -78,7 +78,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     the parameter-free ``query_norm`` of the LLaMA3 variant, whose gates are 0 and 1. ``form``:
     ``released`` computes every head and then gates it, as the released code does; ``ideal`` computes nothing of a
     head for a token that does not use it, but for its keys and values, and for its queries where their norms route.
-    Both are the same function.
+    Both are the same function; of a ``query_norm`` router's gradient (Eq. 10) ``ideal`` has the part that goes through
+    selected heads, since the rest needs the outputs of the others.
     """
 
     variant: ClassVar[str] = "moh"
@@ -99,7 +100,7 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         released=(
             Arm("reference", "moh:reference", timed=False),
             Arm("fused", "moh:fused"),
-            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL),
+            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
             Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
         ),
         ideal=(Arm("reference", "moh_ideal:reference"),),

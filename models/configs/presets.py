@@ -8,9 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.jetmoe import JETMOE_PRESETS
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.presets_moh import MOH_PRESETS
 from headcount.models.configs.presets_transnext import TRANSNEXT_PRESETS
+from headcount.models.configs.recipes import expanded
 from headcount.models.configs.registry import ATTENTIONS, MODELS, brought
 
 _TRANSLATION = {
@@ -69,16 +71,17 @@ for _k, _e, _d in (
     PRESETS[f"moa-{_k}K{_e}E{_d}D"] = _moa(_TRANSLATION, _k, _e, _d)
 for _k, _e, _d in ((8, 8, 128), (8, 8, 256), (8, 16, 256), (8, 32, 256), (8, 64, 256)):
     PRESETS[f"mlm-moa-{_k}K{_e}E{_d}D"] = _moa(_MASKED_LM, _k, _e, _d, bias=True)
-PRESETS |= MOH_PRESETS | TRANSNEXT_PRESETS
+PRESETS |= MOH_PRESETS | TRANSNEXT_PRESETS | JETMOE_PRESETS
 
 
 def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
     """The configuration called ``name``, with some fields replaced.
 
-    ``attention`` among them gives the model another attention, which keeps the fields that it knows too.
-    Raises ConfigError, with the list of names or fields, for a name or field that does not exist.
+    ``attention`` among them gives the model another attention, which keeps the fields that it knows too; ``recipe``
+    the dropouts that its paper trains it with. Raises ConfigError, with the list of names or fields, for a name or
+    field that does not exist.
     """
-    base, overrides = _base(name), overrides or {}
+    base, overrides = _base(name), expanded(name, overrides or {})
     base = _exchanged(base, overrides.get("attention", base["attention"]))
     return make_config({**base, **overrides})
 
@@ -101,13 +104,14 @@ def _base(name: str) -> dict[str, Any]:
 def _types(base: Mapping[str, Any], attention: str) -> dict[str, Any]:
     if attention not in ATTENTIONS:
         raise ConfigError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
-    return field_types(base["model"], attention) | {"attention": str}
+    return field_types(base["model"], attention) | {"attention": str, "recipe": str}
 
 
 def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
     """``FIELD=VALUE`` texts as values of the types that the fields of preset ``name`` have.
 
-    With ``attention=VARIANT`` among them, the fields are those of the preset with that attention.
+    With ``attention=VARIANT`` among them, the fields are those of the preset with that attention; ``recipe=NAME``
+    stands for the fields that it sets.
     """
     base = _base(name)
     parts = [text.partition("=") for text in assignments]
@@ -120,7 +124,7 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"{field} has no value; write {field}=VALUE")
         values[field] = _parse(field, value, types[field])
-    return values
+    return expanded(name, values)
 
 
 def assignments(text: str) -> list[str]:

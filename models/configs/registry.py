@@ -10,6 +10,7 @@ from typing import Any
 
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
+from headcount.models.configs.jetmoe import JetMoEConfig
 from headcount.models.configs.models import (
     DiffusionTransformerConfig,
     EncoderDecoderConfig,
@@ -39,6 +40,7 @@ MODELS: dict[str, type[ModelConfig]] = {
         MaskedLanguageModelConfig,
         ConvolutionConfig,
         LlamaConfig,
+        JetMoEConfig,
         DiffusionTransformerConfig,
         TransNeXtConfig,
     )

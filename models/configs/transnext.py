@@ -24,7 +24,6 @@ class TransNeXtConfig(Layered):
 
     variant: ClassVar[str] = "transnext"
     module: ClassVar[str | None] = "TransNeXt"
-    decodes: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "C_in": "channels",
         "C": "num_classes",

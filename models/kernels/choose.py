@@ -1,6 +1,5 @@
 """Which arm of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
 
-import functools
 import importlib.util
 import logging
 import os
@@ -11,9 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.resolve import arm_function
 
 REFERENCE, AUTO = "reference", "auto"
+
+SAID: set[tuple[int, str]] = set()
+"""What :func:`say_once` has said in this process."""
 
 _log = logging.getLogger("headcount.kernels")
 
@@ -21,41 +24,61 @@ _log = logging.getLogger("headcount.kernels")
 class Selectable(nn.Module, ABC):
     """A layer with the arms of its ``config``: the same function, on the parameters of the reference.
 
-    ``arm`` is the name of one of them, or ``auto``; ``arm_used`` is the name that the last forward ran, None before
-    the first.
+    ``arm_used`` is the name of the arm that the last forward ran, None before the first. One that ``follows`` others
+    has arms of its own: an arm that it lacks leaves it the choice.
     """
 
-    def __init__(self, config: AttentionConfig) -> None:
+    follows = False
+
+    def __init__(self, config: AttentionConfig | MixtureFeedForwardConfig) -> None:
         super().__init__()
         self.config = config
         self.arm = REFERENCE
         self.arm_used: str | None = None
 
+    @property
+    def arm(self) -> str:
+        """The name of one of the arms, or ``auto``. ConfigError, with the valid choices, when it is set to another."""
+        return self._arm
+
+    @arm.setter
+    def arm(self, name: str) -> None:
+        check(self, name)
+        # found here, where nothing is traced: a graph holds no imports
+        self._runs = {arm.name: arm_function(arm.target) for arm in self.config.arms if name in (arm.name, AUTO)}
+        self._arm = name
+
     @abstractmethod
     def automatic(self, query: Tensor) -> str:
         """The name that ``auto`` stands for, for queries like ``query`` (B, T, d_m)."""
 
-    @abstractmethod
     def describe(self) -> str:
-        """The layer's sizes in a few words, for the log."""
+        """The variant and its sizes by letter, those of its routing first."""
+        letters = self.config.letters()
+        order = dict.fromkeys((*self.config.routing_letters, *letters))
+        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
+        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"
 
     def chosen(self, query: Tensor) -> Callable:
-        """The arm to run now, noted in ``arm_used``. ConfigError for an unknown name."""
-        check(self, self.arm)
+        """The arm to run now, noted in ``arm_used``. ConfigError for one that does not run here, ValueError where
+        there are no queries."""
+        if not torch.jit.is_tracing() and 0 in query.shape[:2]:
+            raise ValueError(f"query holds no tokens: {query.shape[0]} sequences of {query.shape[1]}")
         name = self.arm
         if name == AUTO:
             name = self.automatic(query)
-            say_once(
-                logging.INFO,
-                f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
-                f"{query.device}: auto runs {name}",
-            )
+            if not torch.compiler.is_compiling():
+                say_once(
+                    logging.INFO,
+                    f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
+                    f"{query.device}: auto runs {name}",
+                )
         arm = next(arm for arm in self.config.arms if arm.name == name)
         if missing(arm, query.device):
             choices = ", ".join(runnable(self.config, query.device))
             raise ConfigError(f"arm {name} needs {missing(arm, query.device)}; choose from {choices}")
         self.arm_used = name
-        return arm_function(arm.target)
+        return self._runs[name]
 
     def offers(self, name: str, query: Tensor) -> bool:
         """Whether ``auto`` may take arm ``name``: there is one, which runs on CUDA, and queries have 16 bits."""
@@ -64,11 +87,15 @@ class Selectable(nn.Module, ABC):
         return fits and any(not missing(arm, query.device) for arm in found)
 
 
+def names(layer: Selectable) -> list[str]:
+    """What the arm of ``layer`` may be called."""
+    return [arm.name for arm in layer.config.arms] + [AUTO]
+
+
 def check(layer: Selectable, name: str) -> None:
     """Raise ConfigError, with the valid choices, where ``layer`` has no arm called ``name``."""
-    names = [arm.name for arm in layer.config.arms] + [AUTO]
-    if name not in names:
-        choices = ", ".join(names)
+    if name not in names(layer):
+        choices = ", ".join(names(layer))
         raise ConfigError(f"unknown arm {name!r} of {layer.config.variant}; choose from {choices}")
 
 
@@ -79,24 +106,37 @@ def missing(arm: Arm, device: torch.device) -> str | None:
     """
     if arm.package is None or device.type == "meta":
         return None
-    if importlib.util.find_spec(arm.package) is None:
+    if not _installed(arm.package):
         return f"the package {arm.package} (pip install 'headcount[gpu]')"
-    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    return None if interpreted or device.type == "cuda" else "a CUDA device"
+    return None if device.type == "cuda" or (device.type == "cpu" and _interpreted()) else "a CUDA device"
 
 
-def runnable(config: AttentionConfig, device: torch.device) -> list[str]:
+@torch.compiler.assume_constant_result
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+@torch.compiler.assume_constant_result
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:
     """The names of the arms of ``config`` that run on ``device``, the reference first."""
     return [arm.name for arm in config.arms if not missing(arm, device)]
 
 
 def select_arm(model: nn.Module, name: str) -> None:
-    """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name."""
+    """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name.
+
+    A layer that follows others runs ``auto`` where it has no such name and another layer has.
+    """
     layers = [module for module in model.modules() if isinstance(module, Selectable)]
-    for layer in layers:
+    leading = [layer for layer in layers if not layer.follows]
+    for layer in leading or layers:
         check(layer, name)
     for layer in layers:
-        layer.arm = name
+        layer.arm = name if name in names(layer) else AUTO
 
 
 def arms_used(model: nn.Module) -> dict[str, str | None]:
@@ -104,7 +144,8 @@ def arms_used(model: nn.Module) -> dict[str, str | None]:
     return {path: m.arm_used for path, m in model.named_modules() if isinstance(m, Selectable)}
 
 
-@functools.cache
 def say_once(level: int, message: str) -> None:
-    """Log ``message`` the first time it comes up in this process."""
-    _log.log(level, message)
+    """Log ``message`` the first time it comes up in this process; nothing while a graph is traced."""
+    if not torch.compiler.is_compiling() and (level, message) not in SAID:
+        SAID.add((level, message))
+        _log.log(level, message)

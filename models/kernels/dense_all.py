@@ -8,14 +8,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from headcount.models.expert_heads import attend_slots
 from headcount.models.kernels.fused import fused_attend
 
 
 def dense_all(
     layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 head_dim"],
-    value: Float[Tensor, "batch src 1 head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
     *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
@@ -32,6 +33,6 @@ def dense_all(
     bias = None if layer.q_proj.bias is None else layer.q_proj.bias.flatten()
     q = F.linear(query, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
 
-    out = fused_attend(q, key, value, **core) * gates[..., None]
+    out = attend_slots(q, key, value, attend=fused_attend, **core) * gates[..., None]
     y = torch.matmul(out.flatten(-2), layer.out_proj.weight.flatten(0, 1))
     return y if layer.out_proj.bias is None else y + torch.matmul(gates, layer.out_proj.bias)

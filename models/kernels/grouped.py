@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from headcount.models.expert_heads import attend_slots
 from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.fused import fused_attend
@@ -24,8 +25,8 @@ ALIGNED_BYTES = 16
 def grouped(
     layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 head_dim"],
-    value: Float[Tensor, "batch src 1 head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
     *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
@@ -64,9 +65,9 @@ def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
         q = spread(x.flatten(0, 1), w_q, bias, segments)
-        out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
+        out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
         y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
-    return with_output_bias(layer, y.view(query.shape), indices, gates)
+    return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
 
 def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
@@ -77,7 +78,7 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
         q = q + lowered(layer.q_proj.bias).index_select(0, plan.experts.int())
     q = Permute.apply(q, plan.inverse, plan.order)
 
-    out = fused_attend(q.view(*indices.shape, -1), key, value, **core)
+    out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
     if torch.is_grad_enabled():
         # on the narrow side: the gradient of a gate needs what it multiplies
         out = out * gates[..., None]
@@ -89,15 +90,15 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
         # order, gate and sum in one pass
         bags = plan.inverse.view(-1, plan.top_k)
         y = F.embedding_bag(bags, rows, mode="sum", per_sample_weights=gates.view_as(bags).to(rows.dtype))
-    return with_output_bias(layer, y.view(query.shape), indices, gates)
+    return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
 
-def with_output_bias(layer, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
+def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
     """y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
-    if layer.out_proj.bias is None:
+    if bias is None:
         return y
-    scattered = gates.new_zeros(*gates.shape[:-1], layer.config.num_experts).scatter(-1, indices, gates)
-    return y + torch.matmul(scattered, layer.out_proj.bias)
+    scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices, gates)
+    return y + torch.matmul(scattered, bias)
 
 
 class Plan(NamedTuple):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headcount.models.attention import attend
+from headcount.models.expert_heads import attend_slots
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import lowered
 from headcount.models.router import Routing
@@ -30,8 +31,8 @@ class Dispatch(NamedTuple):
 def loop(
     layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 head_dim"],
-    value: Float[Tensor, "batch src 1 head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
     *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
@@ -42,7 +43,7 @@ def loop(
     q = _experts(layer.q_proj, x[dispatch.tokens], dispatch.sizes)
     q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, dispatch.rows, q)
 
-    out = attend(q.view(*query.shape[:2], layer.config.top_k, -1), key, value, **core)
+    out = attend_slots(q.view(*query.shape[:2], layer.config.top_k, -1), key, value, attend=attend, **core)
 
     rows = out.reshape(-1, out.shape[-1])[dispatch.rows]
     y = _experts(layer.out_proj, rows, dispatch.sizes)
@@ -53,7 +54,8 @@ def loop(
 def _dispatch(routing: Routing) -> Dispatch:
     num_experts, top_k = routing.probs.shape[-1], routing.indices.shape[-1]
     gates, experts = routing.weights.flatten(), routing.indices.flatten()
-    selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) > 0
+    # a gate that is not a number is none of 0 either
+    selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) != 0
     used = gates.nonzero().squeeze(-1)
     rows = used[experts[used].sort().indices]
     return Dispatch(rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0))

@@ -36,6 +36,8 @@ def ragged(
 ) -> Float[Tensor, "batch tgt d_model"]:
     """The layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
+    Gradients are the ideal form's on every device, where every head is computed too.
+
     On meta the rows of the selected heads are gathered, to the same products as on the CPU. Causal on CUDA every head
     is computed, which is said once: torch packs no rows whose positions have gaps. ConfigError for dropout.
     """
@@ -44,7 +46,7 @@ def ragged(
     if x.is_cuda and causal and x.shape[1] > 1:
         say_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
         masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
-        return arm_function("moh:fused")(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
+        return arm_function("moh:fused")(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
     if x.is_cuda:
         return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
     hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)

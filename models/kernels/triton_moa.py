@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models.configs.base import ConfigError
+from headcount.models.expert_heads import attend_slots
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.fused import fused_attend
@@ -21,8 +22,8 @@ from headcount.models.router import Routing
 def run(
     layer: nn.Module,
     query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 head_dim"],
-    value: Float[Tensor, "batch src 1 head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
@@ -53,14 +54,15 @@ def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
     if _in_one_kernel(q, key, value, gates, core):
         out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
     else:
-        out = fused_attend(q, key, value, **core) * gates.to(q.dtype)[..., None]
+        out = attend_slots(q, key, value, attend=fused_attend, **core) * gates.to(q.dtype)[..., None]
     y = torch.matmul(out.flatten(-2), lowered(layer.out_proj.weight).flatten(0, 1))
     return y if layer.out_proj.bias is None else y + torch.matmul(gates.to(y.dtype), lowered(layer.out_proj.bias))
 
 
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
     """Whether attention applies the gates itself; its gradient is that of torch's core, so there it is the core."""
-    fits = key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
+    plain = key.shape[2] == 1 and core["rotary"] is None
+    fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
     return fits and not core["dropout"] and not wants_gradient(q, key, value, gates)
 
 
@@ -70,9 +72,9 @@ def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
     top_k = layer.config.top_k
     q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
-    out = fused_attend(q.view(*gates.shape, -1), key, value, **core)
+    out = attend_slots(q.view(*gates.shape, -1), key, value, attend=fused_attend, **core)
     y = ops.collect(out.reshape(q.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
-    return y if layer.out_proj.bias is None else with_output_bias(layer, y, experts.long(), gates.to(y.dtype))
+    return with_output_bias(layer.out_proj.bias, y, experts.long(), gates.to(y.dtype))
 
 
 def _route(
@@ -94,7 +96,7 @@ def _route(
         x.flatten(0, 1).contiguous(),
         weight,
         config.top_k,
-        config.renormalise,
+        config.gates,
         recorded or wants_gradient(x, weight),
     )
     gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcount.models.configs.moa import Gates
 from headcount.models.kernels.fused import fused_attend
 
 
@@ -42,7 +43,7 @@ def _none(*args) -> list[tuple[str, dict[str, int], tuple[int, ...]]]:
 # Routing
 
 
-def _route_shapes(x, w, top_k, renormalise, with_logits):
+def _route_shapes(x, w, top_k, gates, with_logits):
     num_tokens, num_experts = x.shape[0], w.shape[0]
     rows = num_tokens if top_k < num_experts else 0
     return (
@@ -59,7 +60,7 @@ def _route_products(x, w, *rest):
 
 
 def _keep_routing(ctx, inputs, output):
-    x, w, ctx.top_k, ctx.renormalise, with_logits = inputs
+    x, w, ctx.top_k, ctx.gates, with_logits = inputs
     if not with_logits:
         raise RuntimeError("a gradient of route needs its logits: with_logits=True")
     ctx.save_for_backward(x, w, output[1], output[4])
@@ -74,7 +75,10 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
         grad = grad_gates
     else:
         chosen = experts.long()
-        if ctx.renormalise:
+        if ctx.gates == Gates.SELECTED:
+            # a softmax of its own, 0 at the others
+            probs = torch.zeros_like(logits).scatter(-1, chosen, torch.softmax(logits.gather(-1, chosen), -1))
+        elif ctx.gates == Gates.PRINTED:
             # the sum of the selected probabilities is a constant (Eq. 9)
             grad_gates = grad_gates / probs.gather(-1, chosen).sum(-1, keepdim=True)
         grad = torch.zeros_like(logits).scatter(-1, chosen, grad_gates)
@@ -85,15 +89,16 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
 
 @_operator("route", _route_shapes, _route_products, (_keep_routing, _route_backward))
 def route(
-    x: Tensor, w: Tensor, top_k: int, renormalise: bool, with_logits: bool
+    x: Tensor, w: Tensor, top_k: int, gates: str, with_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Softmax(x W_g^T) of tokens (N, d) and W_g (E, d), and the K highest of each token (Eq. 7-9).
+    """Softmax(x W_g^T) of tokens (N, d) and W_g (E, d), and the K highest of each token (Eq. 2, 7-9).
 
-    Gates (N, K), float32, by falling weight, and experts (N, K), the lower one among equals; row ids n*K + k in the
-    order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``, without columns else.
-    Where K = E the gates are all probabilities in the experts' order, and experts, rows and ends are empty.
+    Gates (N, K), float32, of the kind ``gates`` by falling weight, and experts (N, K), the lower one among equals; row
+    ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``,
+    without columns else. Where K = E the gates are all probabilities in the experts' order, and experts, rows and ends
+    are empty.
     """
-    return _kernels().route(x, w, top_k, renormalise, with_logits)
+    return _kernels().route(x, w, top_k, gates != Gates.RELEASED, with_logits)
 
 
 def _plan_shapes(experts, num_experts):

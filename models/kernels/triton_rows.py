@@ -82,7 +82,8 @@ def route_kernel(
     if K == E:
         tl.store(gates_ptr + table, probs, mask=real)
     else:
-        left = tl.where(cols[None, :] < E, probs, -1.0)
+        # what is not a number is above all others, so that a token still has K different experts
+        left = tl.where(cols[None, :] < E, tl.where(probs == probs, probs, 2.0), -1.0)
         chosen = tl.zeros((BM, K_PAD), tl.int32)
         weights = tl.zeros((BM, K_PAD), tl.float32)
         for k in tl.static_range(K):
@@ -92,6 +93,7 @@ def route_kernel(
             left = tl.where(cols[None, :] == expert[:, None], -1.0, left)
             chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
             weights = tl.where(slots[None, :] == k, best[:, None], weights)
+        weights = tl.where(weights == 2.0, float("nan"), weights)
         if RENORMALISE:
             weights = weights / tl.sum(weights, 1)[:, None]
         rows = tokens[:, None] * K + slots[None, :]

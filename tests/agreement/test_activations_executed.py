@@ -24,7 +24,8 @@ LAYERS = {
     "gqa-two": dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
     "one-head": dict(attention="mha", d_model=13, num_heads=1, head_dim=3),
     "moa": dict(attention="moa", d_model=13, num_experts=11, top_k=3, head_dim=5),
-    "moa-released": dict(attention="moa", d_model=7, num_experts=5, top_k=2, head_dim=11, renormalise=False),
+    "moa-released": dict(attention="moa", d_model=7, num_experts=5, top_k=2, head_dim=11, gates="released"),
+    "moa-selected": dict(attention="moa", d_model=7, num_experts=5, top_k=2, head_dim=11, gates="selected"),
     "moa-one-slot": dict(attention="moa", d_model=17, num_experts=5, top_k=1, head_dim=7),
     "moa-biased": dict(attention="moa", d_model=13, num_experts=5, top_k=3, head_dim=7, bias=True),
     "moa-biased-one-slot": dict(attention="moa", d_model=13, num_experts=5, top_k=1, head_dim=7, bias=True),
@@ -70,9 +71,7 @@ SCHEDULES = {
 def scheduled(config, shape, training):
     sizes = dict(zip("BTS", shape, strict=True)) | config.letters() | {"element_bytes": 4}
     schedules = SCHEDULES[config.variant, getattr(config, "form", None)]
-    if config.variant == "moa":
-        sizes["renormalise"] = config.renormalise
-    elif config.variant == "moh":
+    if hasattr(config, "gates"):
         sizes["gates"] = config.gates
     return (schedules.training if training else schedules.forward)(**sizes)
 
@@ -125,10 +124,10 @@ def test_every_moment_of_a_papers_layer_in_several_chunks(training):
     assert predicted(config, (1, 10, 10), training) == executed(config, (1, 10, 10), training)
 
 
-def test_weights_are_renormalised_without_biases_by_default():
+def test_weights_are_those_of_eq_9_without_biases_by_default():
     sizes = dict(B=2, T=7, S=5, d_m=13, E=11, K=3, D=5, element_bytes=4)
     forward, training = activations_moa.forward, activations_moa.training
-    plain = dict(bias=False, renormalise=True, noisy=False)
+    plain = dict(bias=False, gates="printed", noisy=False)
     assert forward(**sizes).moments == forward(**sizes, **plain).moments
     assert training(**sizes).moments == training(**sizes, **plain).moments
 

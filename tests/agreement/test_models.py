@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.case import ledger_of, resolve_lengths
-from headcount.formulas import convolution, encoder_decoder, mae, masked_lm, mha, moa
+from headcount.formulas import conventions, convolution, decoding, encoder_decoder, mae, masked_lm, mha, moa
 from headcount.formulas.symbols import by_letter
 from headcount.formulas.transformer import feed_forward
 from headcount.models.configs.base import ConfigError
@@ -76,10 +76,40 @@ def test_mixture_of_attentive_experts_adds_a_gate_per_sequence():
     assert form.params - dense.params == 15 * 11 + 11 + 11 * 3 + 3
     assert mae.layer("attn", G=11, bias=False, **sizes).params == 4 * 15 * 15 + 11 * (15 + 3)
     extra = {(e.path, e.kind): e.size for e in form if e not in dense.entries}
-    assert extra["attn.gate", "activation"] == 2 * 11
+    assert extra["attn.gate", "elementwise"] == 2 * 11
     assert extra["attn.gate", "softmax"] == 2 * 3
     assert extra["attn", "elementwise"] == 2 * 7 * 15
-    assert mae.layer("attn", G=11, n=3, **sizes).macs == form.macs - 2 * 2 * 3 * 15 * 15
+
+
+def test_a_running_gate_is_one_for_each_token():
+    sizes = {"B": 2, "T": 7, "S": 5, "d_m": 15, "h": 3, "d_h": 5}
+    form = mae.layer("attn", G=11, gate="running", **sizes)
+    dense = mha.layer("attn", g=3, **sizes)
+    assert form.macs - dense.macs == 2 * 7 * 11 * (15 + 3)
+    assert form.params == mae.layer("attn", G=11, **sizes).params
+
+
+def test_a_step_of_attentive_experts_keeps_its_gate_or_goes_on_with_its_mean():
+    sizes = {"B": 2, "T": 1, "S": 5, "d_m": 15, "h": 3, "d_h": 5, "n": 4}
+    dense = mha.layer("attn", g=3, **sizes)
+    memory, running = (mae.layer("attn", G=11, gate=gate, **sizes) for gate in ("memory", "running"))
+    assert (memory.macs, running.macs) == (dense.macs, dense.macs + 2 * 11 * (15 + 3))
+    own = decoding.held(dense)
+    assert (decoding.held(memory), decoding.held(running)) == (own + 2 * 3, own + 2 * (15 + 1))
+    new = decoding.written(dense)
+    assert (decoding.written(memory), decoding.written(running)) == (new, new + 2 * (15 + 1))
+    assert decoding.read(running) == decoding.held(running)
+
+
+def test_every_layer_of_a_decoder_has_the_gate_of_causal_layers():
+    """MAE-7: 12 of them, each with 133,120 MACs for every token and not for the sequence."""
+    memory, running = (
+        ledger_of(config, resolve_lengths(config, {}))
+        for config in (preset("mae-7", {"causal_gate": gate}) for gate in ("memory", "running"))
+    )
+    assert memory.macs == 608_481_280 and memory.billed(conventions.projections) == 606_638_080
+    assert running.macs - memory.macs == 12 * 133_120 * 9 == 14_376_960
+    assert memory.params == running.params == 62_923_408
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["light", "dynamic"])
@@ -90,7 +120,7 @@ def test_convolution_block(dynamic):
     assert form.params == 13 * 26 + 26 + 13 * 13 + 13 + (13 * 5 * 3 if dynamic else 5 * 3)
     sizes = form.group(lambda e: e.kind, "size")
     assert sizes["softmax"] == (2 * 7 if dynamic else 1) * 5 * 3
-    assert sizes["activation"] == 2 * 7 * 13
+    assert sizes["elementwise"] == 2 * 7 * 13
 
 
 def test_convolutional_encoder_decoder():

@@ -23,8 +23,17 @@ MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_hea
 NORM = MOH | dict(router="query_norm")
 MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
 SWITCHHEAD = dict(attention="switchhead", num_heads=3, head_dim=10, num_experts=7, top_k=2)
+MAE = dict(attention="mae", num_heads=3, head_dim=5, gate_width=7)
+CONVOLUTION = dict(
+    model="convolution", d_model=22, d_ff=29, vocab_size=41, num_weight_heads=11,
+    encoder_kernel_sizes=(3, 19), decoder_kernel_sizes=(5, 1, 19),
+)  # fmt: skip
+EXPERTS = dict(ffn_num_experts=5, ffn_top_k=2)
 IDEAL = dict(form="ideal")
 LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
+JETMOE = LLAMA | MOA | EXPERTS | dict(
+    model="jetmoe", head_dim=12, num_kv_heads=3, gates="selected", output_bias=True
+)  # fmt: skip
 DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 LAYERS = dict(num_heads=(3, 3, 3, 5), num_shared_heads=(3, 1, 1, 2), top_k=(0, 2, 2, 2), num_kv_heads=None)
 IMAGES = dict(
@@ -38,6 +47,12 @@ CASES = {
     "translation-moa": (TRANSLATION | MOA, dict(batch_size=3, src_len=17, tgt_len=13)),
     "translation-moa-biased": (TRANSLATION | MOA | dict(bias=True), dict(batch_size=1, src_len=1, tgt_len=2)),
     "translation-moa-noisy": (TRANSLATION | MOA | dict(noisy=True), dict(batch_size=1, src_len=17, tgt_len=13)),
+    "translation-mixture": (TRANSLATION | MHA | EXPERTS, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "masked-mixture-moa": (MASKED | MOA | EXPERTS, dict(batch_size=3, seq_len=17)),
+    "llama-mixture": (LLAMA | MOH | EXPERTS, dict(batch_size=3, seq_len=17)),
+    "dit-mixture": (DIT | MHA | EXPERTS | dict(head_dim=11), dict(batch_size=3)),
+    "llama-moa": (LLAMA | MOA | dict(head_dim=10), dict(batch_size=3, seq_len=17)),
+    "jetmoe": (JETMOE, dict(batch_size=3, seq_len=17)),
     "masked-mha": (MASKED | MHA, dict(batch_size=3, seq_len=17)),
     "masked-moa": (MASKED | MOA | dict(bias=True), dict(batch_size=3, seq_len=17)),
     "masked-moa-all-experts": (MASKED | MOA | dict(top_k=7), dict(batch_size=1, seq_len=13)),
@@ -60,6 +75,18 @@ CASES = {
     "llama-mla-ideal": (LLAMA | MLA | IDEAL | dict(query_rank=17, bias=True), dict(batch_size=3, seq_len=17)),
     "translation-switchhead": (TRANSLATION | SWITCHHEAD, dict(batch_size=3, src_len=17, tgt_len=13)),
     "llama-switchhead": (LLAMA | SWITCHHEAD, dict(batch_size=3, seq_len=17)),
+    "translation-mae-memory": (TRANSLATION | MAE, dict(batch_size=3, src_len=17, tgt_len=13)),
+    "translation-mae-running": (
+        TRANSLATION | MAE | dict(causal_gate="running", bias=False),
+        dict(batch_size=3, src_len=17, tgt_len=13),
+    ),
+    "light": (CONVOLUTION | MHA | dict(convolution="light"), dict(batch_size=3, src_len=17, tgt_len=13)),
+    "dynamic-mae": (CONVOLUTION | MAE | dict(convolution="dynamic"), dict(batch_size=3, src_len=17, tgt_len=13)),
+    "dynamic-band": (
+        CONVOLUTION | MOA | dict(convolution="dynamic", spelling="band"),
+        dict(batch_size=1, src_len=7, tgt_len=23),
+    ),
+    "masked-mae": (MASKED | MAE, dict(batch_size=3, seq_len=17)),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
 }
 
@@ -120,6 +147,13 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case):
                 layer.head_dim * (2 * layer.d_model + 1 + 1) + 1 + bool(layer.num_pooled) * 9 * (layer.head_dim + 2)
             )
             unused += (layer.num_heads - layer.num_active_heads) * of_head
+    if getattr(config, "mixture", None):
+        idle = config.ffn_num_experts - config.ffn_top_k
+        unused += sum(
+            idle * parameter[0].numel()
+            for name, parameter in model.named_parameters()
+            if ".feed_forward." in name and "router" not in name and "output_bias" not in name
+        )
     total = sum(parameter.numel() for parameter in model.parameters())
     assert ledger_of(config, lengths).active_params == total - unused
 

@@ -18,7 +18,7 @@ LAYERS = {
     "gqa": dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=3, head_dim=5),
     "mqa": dict(attention="mha", d_model=13, num_heads=5, num_kv_heads=1, head_dim=7, bias=False),
     "moa": dict(attention="moa", d_model=13, num_experts=11, top_k=3, head_dim=5),
-    "moa-one-slot": dict(attention="moa", d_model=17, num_experts=5, top_k=1, head_dim=7, renormalise=False),
+    "moa-one-slot": dict(attention="moa", d_model=17, num_experts=5, top_k=1, head_dim=7, gates="released"),
 }
 MOH = dict(attention="moh", d_model=13, num_heads=10, num_shared_heads=2, top_k=3, num_kv_heads=5, head_dim=7)
 ROUTED = {
@@ -32,12 +32,14 @@ ROUTED = {
 ROUTED |= {f"{name}-ideal": values | dict(form="ideal") for name, values in ROUTED.items()}
 DECODING = LAYERS | ROUTED
 MLA = dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
+MAE = dict(attention="mae", d_model=13, num_heads=3, head_dim=5, gate_width=7)
 UNSCHEDULED = {
     "mla": MLA,
     "mla-ideal": MLA | dict(form="ideal"),
     "mla-query-latent": MLA | dict(query_rank=17, bias=True),
     "mla-query-latent-ideal": MLA | dict(query_rank=17, bias=True, form="ideal"),
     "switchhead": dict(attention="switchhead", d_model=13, num_heads=3, head_dim=5, num_experts=7, top_k=2),
+    "mae-running": MAE | dict(gate="running", causal_gate="running"),
 }
 """Whose tensors nobody wrote down moment after moment."""
 LLAMA = dict(model="llama", d_model=13, d_ff=19, num_layers=3, vocab_size=29)
@@ -163,9 +165,9 @@ def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
     assert value("decode_bytes", Case("case", config, lengths(1, 11))) == 4 * elements
 
 
-@pytest.mark.parametrize("name", ["mha", "gqa", "moa", *UNSCHEDULED])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moa", "mae-memory", *UNSCHEDULED])
 def test_a_translation_models_cache_and_steps(name):
-    config = make_config(TRANSLATION | (LAYERS | UNSCHEDULED)[name] | dict(d_model=22))
+    config = make_config(TRANSLATION | (LAYERS | UNSCHEDULED | {"mae-memory": MAE})[name] | dict(d_model=22))
     model = build(config)
     case = Case("case", config, lengths(2, 5, 17))
     source, target = example_inputs(config, lengths(2, 5, 17)).values()
@@ -173,7 +175,7 @@ def test_a_translation_models_cache_and_steps(name):
     prefill = counted(lambda: states.append(model.encode(source, max_len=5)))
     for i in range(5):
         each.append(counted(lambda i=i: model.step(states[0], target[:, i : i + 1])))
-    held = sum(part.num_bytes for layer in states[0].caches for part in layer)
+    held = sum(layer.num_bytes for layer in states[0].caches)
     assert held == value("kv_bytes", case)
     assert prefill == accounts.prefill_macs(case)
     assert each[-1] == value("decode_macs", case)
@@ -232,6 +234,13 @@ def test_the_column_is_the_peak_of_live_tensors(which, name):
 
     case = Case("case", config, lengths(3, 11))
     assert tally.peak_bytes(call, [x, gradient, *layer.parameters()]) == value(f"peak_{which}_bytes", case)
+
+
+def test_a_layer_that_sees_what_is_not_made_yet_says_why_it_has_no_step():
+    names = ["kv_bytes", "decode_macs", "generate_bytes"]
+    _, missing = accounts.values(names, Case("mae", make_config(MAE), lengths(3, 11)), FLOATS)
+    reason = "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
+    assert missing == dict.fromkeys(names, reason)
 
 
 def test_what_has_no_schedule_has_no_peak():

@@ -16,6 +16,11 @@ def test_a_variant_is_found_under_its_name(name):
     assert variant(name).name == name and variant(name).config is ATTENTIONS[name]
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_searched_or_says_why_not(name):
+    assert bool(variant(name).search) != bool(variant(name).unsearched)
+
+
 @pytest.mark.parametrize("name", having("grid"))
 def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
     one = variant(name)
@@ -25,7 +30,7 @@ def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
     assert set(one.search.letters) == set(one.search.example) <= known.keys()
     assert set(one.search.cases) <= set(one.search.coupled) <= one.search.letters.keys()
     # 0 where it may be, so that what is selected is no more than there is
-    point = {letter: int(letter not in one.grid.may_be_zero[1:]) for letter in one.grid.required}
+    point = {letter: 2 * (letter not in one.grid.may_be_zero[1:]) for letter in one.grid.required}
     layer = make_config({"attention": name, "d_model": 12, **one.fields(point)})
     assert one.dense(layer).d_model == 12
 

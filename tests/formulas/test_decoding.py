@@ -106,6 +106,9 @@ def test_a_sum_of_steps_is_exact():
 
     for steps in (1, 2, 7):
         assert decoding.total(macs, steps) == sum(macs(stored) for stored in range(1, steps + 1))
+    bounded, turns = (lambda stored: min(stored, 4) + 3 * min(stored - 1, 4) + stored), (5, 4, 9, 5, 0)
+    for steps in range(1, 12):
+        assert decoding.total(bounded, steps, turns) == sum(bounded(stored) for stored in range(1, steps + 1))
     n = sympy.Symbol("n")
     assert sympy.expand(decoding.total(lambda stored: stored, n) - n * (n + 1) / 2) == 0
 

@@ -140,7 +140,7 @@ def test_mixture_of_attentive_experts():
     gate = """
         a.gate.fc1 linear B d_m G | d_m G x1
         a.gate.fc1 bias B G | G x1
-        a.gate activation B G x1
+        a.gate elementwise B G x1
         a.gate.fc2 linear B G h | G h x1
         a.gate.fc2 bias B h | h x1
         a.gate softmax B h x1

@@ -20,7 +20,7 @@ from tests.formulas.operations import (
 CONVOLUTION = """
     {0}.in_proj linear B T d_m 2 d_out | d_m 2 d_out x1
     {0}.in_proj bias B T 2 d_out | 2 d_out x1
-    {0} activation B T d_m x1
+    {0} elementwise B T d_m x1
     {1}
     {0}.out_proj linear B T d_m d_out | d_m d_out x1
     {0}.out_proj bias B T d_out | d_out x1
@@ -38,6 +38,34 @@ DYNAMIC = """{0}.kernel_proj linear B T d_m h_w w | d_m h_w w x1
 def test_convolutions(dynamic, kernels):
     form = convolution.block("c", B=2, T=7, d_m=15, h_w=5, w=3, dynamic=dynamic)
     check(form, CONVOLUTION.format("c", kernels.format("c")))
+
+
+@pytest.mark.parametrize("dynamic, kernels", [(False, LIGHT), (True, DYNAMIC)], ids=["light", "dynamic"])
+def test_convolutions_as_bands_are_as_long_as_the_sequence(dynamic, kernels):
+    form = convolution.block("c", B=2, T=7, d_m=15, h_w=5, w=3, dynamic=dynamic, band=True)
+    check(form, CONVOLUTION.format("c", kernels.replace("conv B T d_m w", "contraction B T d_m S").format("c")))
+
+
+@pytest.mark.parametrize("n, held, new, read", [(0, 1, 1, 0), (3, 4, 1, 3), (10, 10, 1, 10), (11, 10, 1, 10)])
+def test_a_step_of_a_convolution_reads_what_is_left_of_its_window(n, held, new, read):
+    form = convolution.block("c", B=2, T=1, d_m=15, h_w=5, w=11, dynamic=True, band=True, n=n)
+    sizes = {entry.kind: entry.size for entry in form if entry.kind in STORED_KINDS}
+    assert sizes == {"cache": 2 * 15 * held, "cache_write": 2 * 15 * new, "cache_read": 2 * 15 * read}
+    assert [entry.size for entry in form if entry.kind == "conv"] == [2 * 15 * 11]
+
+
+def test_a_convolutional_translation_step_of_all_tokens_is_the_decoder():
+    sizes = {"B": 2, "S": 17, "d_m": 15, "F": 19, "V": 29, "h_w": 5, "decoder_kernels": (13, 3), "dynamic": True}
+    step = convolution.step(attention, new=7, stored=7, **sizes)
+    whole = convolution.model(attention, T=7, encoder_kernels=(3,), **sizes)
+
+    def own(form):
+        """All but the cross-attention, whose keys are projected before."""
+        decoder = [entry for entry in form if entry.path.startswith(("decoder.", "output_proj"))]
+        return [e for e in decoder if e.kind not in STORED_KINDS and "cross_attn." not in e.path]
+
+    assert own(step) == own(whole) and len(own(step)) > 30
+    assert convolution.turns(**sizes) == (2, 3, 12, 13)
 
 
 def test_a_convolutional_encoder_decoder():

@@ -54,7 +54,7 @@ def branches(source):
 
 
 def names_a_variant(node):
-    if isinstance(node, ast.Compare) and not is_role(node.left):
+    if isinstance(node, ast.Compare) and not is_another_name(node.left):
         return any(text in NAMES for text in texts(node.left, *node.comparators))
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("startswith", "removeprefix"):
         # moh and moh-32 begin as a variant is called, mohair does not
@@ -62,8 +62,11 @@ def names_a_variant(node):
     return isinstance(node, ast.MatchValue) and any(text in NAMES for text in texts(node.value))
 
 
-def is_role(node):
-    """What an arm stands for beside others, as records store it: the dense layer's role is called mha."""
+def is_another_name(node):
+    """What an arm stands for beside others, as records store it: the dense layer's role is called mha; or an event's
+    name, which is torch's for an operator: one is called convolution."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "name" and getattr(node.value, "id", None) == "event"
     return isinstance(node, ast.Subscript) and texts(node.slice) == ["role"]
 
 
@@ -83,6 +86,7 @@ def texts(*nodes):
         ("match name:\n  case 'mae':\n    pass", [2]),
         ("ok = name == 'mohair'", []),
         ("ok = row['role'] == 'mha'", []),
+        ("ok = event.name == 'convolution'", []),
         ("table = {'moa': 1}['moa']", []),
     ],
 )

@@ -49,7 +49,9 @@ def test_closed_forms_run_on_bare_python():
 
 
 def test_the_public_names():
-    assert sorted(hc.__all__) == ["assert_macs", "build", "count", "count_macs", "preset"]
+    assert sorted(hc.__all__) == [
+        "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "preset",
+    ]  # fmt: skip
     assert dir(hc) == sorted({*hc.__all__, *VARIANTS})
     for name in dir(hc):
         assert getattr(hc, name).__doc__, name

@@ -11,13 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import MODELS
 from headcount.models.encoder_decoder import sinusoidal_positions
 
-CLOSED_FORM_ONLY = {"mae-7": "mae", "lightconv": "convolution", "dynamicconv": "convolution"}
-BUILDABLE = [name for name in PRESETS if name not in CLOSED_FORM_ONLY]
 LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 11}
 
 DENSE = {"attention": "mha", "num_heads": 3, "num_kv_heads": 1, "head_dim": 5}
@@ -51,10 +50,10 @@ def output_width(config):
 
 
 def output_len(config):
-    return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama") else "tgt_len"]
+    return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama", "jetmoe") else "tgt_len"]
 
 
-@pytest.mark.parametrize("name", BUILDABLE)
+@pytest.mark.parametrize("name", PRESETS)
 def test_preset_runs_on_meta(name):
     config = preset(name)
     model = build(config, device="meta")
@@ -62,15 +61,17 @@ def test_preset_runs_on_meta(name):
     assert out.device.type == "meta"
     if config.variant == "dit":
         assert out.shape == (2, 8, config.latent_size, config.latent_size)
+    elif config.variant == "transnext":
+        assert out.shape == (2, config.num_classes)
     else:
         assert out.shape == (2, output_len(config), config.vocab_size)
     assert not model.training
 
 
-@pytest.mark.parametrize("name", CLOSED_FORM_ONLY)
-def test_preset_without_a_module_says_so(name):
-    with pytest.raises(ConfigError, match=f"^{CLOSED_FORM_ONLY[name]} has a closed form only, no module$"):
-        build(preset(name), device="meta")
+def test_a_preset_without_a_module_says_so(monkeypatch):
+    monkeypatch.setattr(ConvolutionConfig, "module", None)
+    with pytest.raises(ConfigError, match="^convolution has a closed form only, no module$"):
+        build(preset("lightconv"), device="meta")
 
 
 @pytest.mark.parametrize(

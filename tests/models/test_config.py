@@ -33,7 +33,7 @@ REFUSED = [
     *((base, {field: 0}, f"{field} must be at least 1, not 0") for base, fields in (
         (MHA, "d_model num_heads num_kv_heads head_dim"),
         (MOA, "d_model num_experts top_k head_dim"),
-        (MAE, "d_model num_heads gate_width"),
+        (MAE, "d_model head_dim gate_width"),
         (ENCODER_DECODER, "d_ff vocab_size num_encoder_layers num_decoder_layers"),
         (MASKED_LM, "d_ff vocab_size num_layers max_positions"),
         (CONVOLUTION, "d_ff vocab_size num_weight_heads"),
@@ -55,7 +55,9 @@ REFUSED = [
         "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or set head_dim",
     ),
     (MHA, {"num_kv_heads": 2}, "num_kv_heads must divide num_heads, and 2 does not divide 3"),
-    (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15"),
+    (MAE, {"num_heads": 1}, "num_heads must be at least 2, not 1"),
+    (MAE, {"num_heads": 2}, "num_heads must divide d_model, and 2 does not divide 15; choose another num_heads or"
+        " set head_dim"),
     (CONVOLUTION, {"convolution": "heavy"}, "convolution must be one of light, dynamic, not 'heavy'"),
     (CONVOLUTION, {"encoder_kernel_sizes": (3, 0)}, "encoder_kernel_sizes must be at least 1, not 0"),
     (CONVOLUTION, {"decoder_kernel_sizes": (0,)}, "decoder_kernel_sizes must be at least 1, not 0"),
@@ -160,8 +162,8 @@ def test_unknown_preset_is_answered_with_the_list(ask):
 
 
 def test_overrides_are_read_as_the_types_of_their_fields():
-    values = parse_overrides("moa-8K8E128D", ["top_k=3", "bias=True", "dropout=0.1", "renormalise=false"])
-    assert values == {"top_k": 3, "bias": True, "dropout": 0.1, "renormalise": False}
+    values = parse_overrides("moa-8K8E128D", ["top_k=3", "bias=True", "dropout=0.1", "gates=released"])
+    assert values == {"top_k": 3, "bias": True, "dropout": 0.1, "gates": "released"}
     config = preset("moa-8K8E128D", values)
     assert (config.attention.top_k, config.attention.bias, config.dropout) == (3, True, 0.1)
     assert parse_overrides("lightconv", ["encoder_kernel_sizes=3,5", "convolution=dynamic"]) == {
@@ -189,7 +191,7 @@ def test_override_of_the_wrong_kind_says_what_the_field_takes(name, text, messag
 
 def test_unknown_override_is_answered_with_the_fields():
     known = field_types("encoder_decoder", "moa")
-    fields = ", ".join(sorted({*known, "attention"}))
+    fields = ", ".join(sorted({*known, "attention", "recipe"}))
     with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads' of moa-8K8E128D; choose from {fields}")):
         parse_overrides("moa-8K8E128D", ["num_heads=8"])
     fields = ", ".join(sorted(known))
@@ -259,7 +261,6 @@ def test_a_layer_is_a_model_of_one_layer():
         "key": (2, 7, 12),
     }
     assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
-    assert not as_model(make_config(dict(attention="mae", d_model=12, num_heads=4))).has_module
 
 
 def test_a_variants_file_may_bring_models_and_layers_of_its_own():

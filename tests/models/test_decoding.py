@@ -16,6 +16,9 @@ MOH = dict(d_model=13, num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=3,
 LAYERS = {
     "moa-K3-E7-dm11-D5": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5, bias=True),
     "moa-K5-E5-dm11-D3": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=5, top_k=5, head_dim=3),
+    "moa-K3-E7-dm11-D10-g2": MixtureOfAttentionHeadsConfig(
+        d_model=11, num_experts=7, top_k=3, head_dim=10, num_kv_heads=2, gates="selected", output_bias=True
+    ),
     "mha-h3-g3-dm15": MultiHeadAttentionConfig(d_model=15, num_heads=3),
     "gqa-h6-g2-dm13-D5": MultiHeadAttentionConfig(d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
     "mqa-h7-g1-dm11-D3": MultiHeadAttentionConfig(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3),
@@ -108,10 +111,11 @@ def test_a_cache_has_the_layers_key_value_heads_and_its_dtype(case):
     layer = build(LAYERS[case], dtype=torch.bfloat16)
     heads = getattr(layer.config, "num_kv_heads", 1)
     cache = layer.make_cache(3, 17)
-    assert cache.key.shape == cache.value.shape == (3, 17, heads, layer.config.head_dim)
+    width = getattr(layer.config, "kv_head_dim", layer.config.head_dim)
+    assert cache.key.shape == cache.value.shape == (3, 17, heads, width)
     assert cache.key.dtype == torch.bfloat16 and cache.num_bytes == 0
     layer(torch.zeros(3, 5, layer.config.d_model, dtype=torch.bfloat16), cache=cache)
-    assert cache.num_bytes == 2 * 3 * 5 * heads * layer.config.head_dim * 2
+    assert cache.num_bytes == 2 * 3 * 5 * heads * width * 2
     other = layer.make_cache(1, 2, device="meta", dtype=torch.float64)
     assert other.key.is_meta and other.value.dtype == torch.float64
 

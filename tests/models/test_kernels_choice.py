@@ -15,7 +15,7 @@ from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.configs.registry import ATTENTIONS
 from headcount.models.kernels import grouped
-from headcount.models.kernels.choose import Selectable, arms_used, say_once, select_arm
+from headcount.models.kernels.choose import SAID, Selectable, arms_used, select_arm
 from headcount.models.moa import automatic_for
 
 SOME = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5)
@@ -37,7 +37,7 @@ MODEL = dict(
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet():
-    say_once.cache_clear()
+    SAID.clear()
 
 
 @pytest.mark.parametrize("config", [SOME, ALL, MHA], ids=["moa-K3-E7", "moa-K5-E5", "mha-h7"])
@@ -108,9 +108,9 @@ def test_an_unknown_name_is_refused_with_the_choices_of_the_variant(values, wron
     if not isinstance(values, MixtureOfAttentionHeadsConfig | MultiHeadAttentionConfig):
         return
     layer = build(values)
-    layer.arm = wrong
     with pytest.raises(ConfigError, match="unknown arm"):
-        layer(torch.zeros(2, 3, values.d_model))
+        layer.arm = wrong
+    assert layer.arm == "reference"
 
 
 def test_a_refused_name_changes_no_layer():
@@ -129,9 +129,9 @@ def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(caplog):
         layer(torch.zeros(2, 5, 11))
         twin(torch.zeros(2, 3, 11, dtype=torch.float64))
     assert [record.message for record in caplog.records] == [
-        "moa d_model=11 K=3 E=7 D=5, 2x3 tokens, torch.float32, cpu: auto runs grouped",
-        "moa d_model=11 K=3 E=7 D=5, 2x5 tokens, torch.float32, cpu: auto runs grouped",
-        "moa d_model=11 K=3 E=7 D=5, 2x3 tokens, torch.float64, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5 g=1, 2x3 tokens, torch.float32, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5 g=1, 2x5 tokens, torch.float32, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5 g=1, 2x3 tokens, torch.float64, cpu: auto runs grouped",
     ]
 
 
@@ -178,14 +178,15 @@ def test_the_first_arm_is_the_reference_and_names_are_told_once(cls):
     assert "auto" not in names
 
 
-def test_an_arm_is_imported_when_it_runs_and_not_before():
+def test_an_arm_is_imported_when_it_is_selected_and_not_before():
     code = """
 import sys, torch
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-layer = build(make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5)), arm="loop")
+config = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
+build(config)(torch.zeros(2, 3, 11))
 assert "headcount.models.kernels.loop" not in sys.modules
-layer(torch.zeros(2, 3, 11))
+build(config, arm="loop")
 assert "headcount.models.kernels.loop" in sys.modules and "headcount.models.kernels.grouped" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,6 +10,7 @@ from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.registry import ATTENTIONS
+from headcount.models.kernels.choose import missing, select_arm
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)
@@ -90,15 +91,27 @@ def test_logits_do_not_depend_on_later_tokens(case):
 
 @pytest.mark.parametrize("case", ["moh", "query-norm", "uneven"])
 def test_dense_and_sparse_models_agree_forward_and_backward(case):
-    results = []
-    for moh_form in ("released", "ideal"):
+    def result(moh_form, arm):
         model, tokens = made(CASES[case] | dict(form=moh_form))
+        select_arm(model, arm)
         out = model.train()(tokens)
         loss = out.square().mean() + losses.auxiliary_loss(model)
         loss.backward()
-        results.append([out, loss, *(p.grad for p in model.parameters())])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        return [out, loss], {name: p.grad for name, p in model.named_parameters()}
+
+    config = make_config(CASES[case])
+    arms = [arm for arm in config.layers[0].arms if not missing(arm, torch.device("cpu"))]
+    assert {arm.gradient for arm in arms} == {None, "ideal"}
+    sparse, gradients = result("ideal", "reference")
+    for arm in arms:
+        outputs, found = result("released", arm.name)
+        torch.testing.assert_close(outputs, sparse, rtol=1e-9, atol=1e-11)
+        if case != "query-norm" or arm.gradient:
+            torch.testing.assert_close(found, gradients, rtol=1e-9, atol=1e-11)
+        else:
+            # scores of unselected heads have a gradient too (Eq. 10)
+            queries = "layers.0.self_attn.q_proj.weight"
+            assert not torch.allclose(found[queries], gradients[queries], rtol=1e-3)
 
 
 def test_statistics_are_of_the_layers_that_route():
@@ -129,10 +142,10 @@ def test_norms_start_at_one_and_weights_depend_on_the_seed():
 
 
 def test_configs_that_cannot_be_built():
-    rotary = ", ".join(name for name, attention in ATTENTIONS.items() if attention.rotary)
-    assert "mha" in rotary and "moa" not in rotary
+    rotary = ", ".join(sorted(name for name, attention in ATTENTIONS.items() if attention.rotary))
+    assert "mha" in rotary and "mae" not in rotary
     for delta, message in (
-        (dict(attention="moa", num_experts=5, top_k=3, head_dim=4), f"attention must be one of {rotary}, not 'moa'"),
+        (dict(attention="mae", num_heads=3), f"attention must be one of {rotary}, not 'mae'"),
         (MHA | dict(head_dim=5), "head_dim must be even for rotary positions, not 5"),
         (UNEVEN | dict(top_k=(3, 4, 0)), "layer 1: top_k must lie in 0..num_heads - num_shared_heads = 0..3, not 4"),
         (MHA | dict(num_layers=0), "num_layers must be at least 1, not 0"),

@@ -5,6 +5,7 @@ import torch
 
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
+from headcount.models.kernels.choose import missing
 
 VARIANTS = {
     "mha": dict(attention="mha", d_model=16, num_heads=4, num_kv_heads=2, head_dim=8),
@@ -31,17 +32,12 @@ CASES = [
 ]
 
 
-def runs(arm, device):
-    """Whether this machine has what the arm needs."""
-    return getattr(arm, "package", None) is None or device == "cuda"
-
-
 def lowered(device, dtype):
     return torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None)
 
 
-def made(name, arm, dtype, device):
-    layer = build(make_config(VARIANTS[name]), dtype=dtype, device=device, arm=arm.name)
+def made(name, arm, dtype, device, **form):
+    layer = build(make_config(VARIANTS[name] | form), dtype=dtype, device=device, arm=arm.name)
     x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(3)).to(device, dtype)
     return layer, x.requires_grad_()
 
@@ -56,8 +52,8 @@ def close(found, expected):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name, arm", CASES)
 def test_forward_and_backward(name, arm, precision, device):
-    if not runs(arm, device):
-        pytest.skip(f"{arm.name} needs a CUDA device")
+    if missing(arm, torch.device(device)):
+        pytest.skip(f"{arm.name} needs {missing(arm, torch.device(device))}")
     dtype, cast = PRECISIONS[precision]
     layer, x = made(name, arm, dtype, device)
     with lowered(device, cast):
@@ -67,9 +63,11 @@ def test_forward_and_backward(name, arm, precision, device):
     assert all(value.isfinite().all() for value in found.values() if value is not None)
     assert x.grad.dtype == dtype and all(p.grad.dtype == dtype for p in layer.parameters() if p.grad is not None)
 
-    layer, x = made(name, arm, dtype, device)
+    # the reference in float64, of the form whose gradient the arm has
+    reference = layer.config.arms[0]
+    form = {} if arm.gradient is None else {"form": arm.gradient}
+    layer, x = made(name, reference, dtype, device, **form)
     layer, x = layer.double(), x.detach().double().requires_grad_()
-    layer.arm = "reference"
     expected = layer(x)
     expected.square().sum().backward()
     assert close(y, expected) and close(found["input"], x.grad)
@@ -79,8 +77,8 @@ def test_forward_and_backward(name, arm, precision, device):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name, arm", [case for case in CASES if case.values[1].masks])
 def test_decoding_with_a_cache_is_the_causal_pass(name, arm, precision, device):
-    if not runs(arm, device):
-        pytest.skip(f"{arm.name} needs a CUDA device")
+    if missing(arm, torch.device(device)):
+        pytest.skip(f"{arm.name} needs {missing(arm, torch.device(device))}")
     dtype, cast = PRECISIONS[precision]
     layer, x = made(name, arm, dtype, device)
     cache, source = layer.make_cache(3, 7), x.detach().flip(1)

@@ -9,7 +9,7 @@ import torch
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
+from headcount.models.configs.moa import Gates, MixtureOfAttentionHeadsConfig
 from headcount.models.router import TopKRouter
 
 # (batch, tokens, top_k, num_experts)
@@ -50,17 +50,17 @@ def make_router(batch, tokens, top_k, num_experts, **options):
     return router, torch.randn(batch, tokens, D_MODEL, generator=seeded(7), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("renormalise", [True, False], ids=["renormalised", "released"])
+@pytest.mark.parametrize("gates", Gates)
 @pytest.mark.parametrize("sizes", SIZES, ids=IDS)
-def test_each_token_takes_its_k_most_probable_experts(sizes, renormalise):
+def test_each_token_takes_its_k_most_probable_experts(sizes, gates):
     batch, tokens, top_k, num_experts = sizes
-    router, x = make_router(*sizes, renormalise=renormalise)
+    router, x = make_router(*sizes, gates=gates)
     routing = router(x)
     for b, t in real_tokens(batch, tokens, None):
         logits = [float(torch.dot(x[b, t], w)) for w in router.proj.weight.detach()]
         probs = [math.exp(z) / sum(map(math.exp, logits)) for z in logits]
         best = sorted(range(num_experts), key=lambda i: -probs[i])[:top_k]
-        total = sum(probs[i] for i in best) if renormalise else 1
+        total = 1 if gates is Gates.RELEASED else sum(probs[i] for i in best)
         assert routing.indices[b, t].tolist() == best
         assert routing.weights[b, t].tolist() == pytest.approx([probs[i] / total for i in best], rel=1e-12)
         assert routing.logits[b, t].tolist() == pytest.approx(logits, rel=1e-10)

@@ -50,6 +50,14 @@ def test_images_of_a_batch_do_not_meet():
         torch.testing.assert_close(model(images)[1:2], model(images[1:2]))
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 41, 40), (2, 3, 80, 80), (2, 1, 40, 40)])
+def test_images_of_another_size_are_refused_in_one_line(shape):
+    found = ", ".join(map(str, shape))
+    message = rf"^images must be \(B, 3, 40, 40\), as image_size says, not \({found}\)$"
+    with pytest.raises(ValueError, match=message):
+        build(make_config(IMAGES))(torch.zeros(shape))
+
+
 def test_statistics_are_of_routed_layers_alone():
     config = make_config(MOH)
     model = build(config).train()

@@ -15,7 +15,8 @@ __all__ = ["memory_full_of_nan"]
 
 MOA = {
     "K2-E4-dm20-D16": dict(d_model=20, num_experts=4, top_k=2, head_dim=16),
-    "K1-E3-dm16-D24-biased-plain": dict(d_model=16, num_experts=3, top_k=1, head_dim=24, bias=True, renormalise=False),
+    "K1-E3-dm16-D24-biased-plain": dict(d_model=16, num_experts=3, top_k=1, head_dim=24, bias=True, gates="released"),
+    "K2-E5-dm20-D16-selected": dict(d_model=20, num_experts=5, top_k=2, head_dim=16, gates="selected"),
     "K5-E5-dm24-D16-biased": dict(d_model=24, num_experts=5, top_k=5, head_dim=16, bias=True),
 }
 MOH = {

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headcount.models.configs.moa import Gates
 from headcount.models.kernels import triton_ops as ops
 from tests.models.triton_cases import DEVICE, DTYPES, assert_near, features, gradients, memory_full_of_nan, needs_triton
 
@@ -33,14 +34,14 @@ def selection(name):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("renormalise", [True, False], ids=["renormalised", "plain"])
+@pytest.mark.parametrize("gate", Gates)
 @pytest.mark.parametrize("sizes", ROUTINGS.values(), ids=ROUTINGS)
-def test_route_is_softmax_top_k_and_their_gradients(sizes, renormalise, dtype):
+def test_route_is_softmax_top_k_and_their_gradients(sizes, gate, dtype):
     n, d, num_experts, top_k = sizes
     inputs = [features(n, d, dtype=dtype), features(num_experts, d, dtype=dtype, seed=1, scale=d**-0.5)]
     for x in inputs:
         x.requires_grad_()
-    gates, experts, order, ends, logits = ops.route(*inputs, top_k, renormalise, True)
+    gates, experts, order, ends, logits = ops.route(*inputs, top_k, gate, True)
     x, w = (t.detach().double().requires_grad_() for t in inputs)
     expected = x @ w.t()
     probs = expected.softmax(-1)
@@ -51,7 +52,8 @@ def test_route_is_softmax_top_k_and_their_gradients(sizes, renormalise, dtype):
         rows = torch.sort(chosen.flatten(), stable=True)
         assert torch.equal(order.long(), rows.indices)
         assert ends.tolist() == torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0).tolist()
-        weights = weights / weights.sum(-1, keepdim=True).detach() if renormalise else weights
+        total = weights.sum(-1, keepdim=True)
+        weights = {"printed": weights / total.detach(), "released": weights, "selected": weights / total}[gate]
     else:
         assert not order.numel() and not ends.numel()
     assert_near(gates, weights, dtype, "gates")
@@ -63,7 +65,7 @@ def test_route_is_softmax_top_k_and_their_gradients(sizes, renormalise, dtype):
 
 
 def test_among_equals_the_lower_expert_is_selected():
-    gates, experts, *_ = ops.route(features(3, 16), torch.zeros(7, 16, device=DEVICE), 3, True, False)
+    gates, experts, *_ = ops.route(features(3, 16), torch.zeros(7, 16, device=DEVICE), 3, Gates.PRINTED, False)
     assert experts.tolist() == [[0, 1, 2]] * 3
     torch.testing.assert_close(gates, torch.full_like(gates, 1 / 3))
 
@@ -71,7 +73,7 @@ def test_among_equals_the_lower_expert_is_selected():
 def test_a_gradient_without_logits_is_refused():
     x = features(3, 16).requires_grad_()
     with pytest.raises(RuntimeError, match="with_logits=True"):
-        ops.route(x, features(7, 16), 3, True, False)
+        ops.route(x, features(7, 16), 3, Gates.PRINTED, False)
 
 
 @pytest.mark.parametrize("groups, length", [(1, 21), (3, 19), (4, 1)])

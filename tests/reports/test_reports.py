@@ -77,7 +77,8 @@ def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_
     monkeypatch.setattr(document, "text", lambda facts: "a report")
     assert command._main(arguments(), None) == 0
     assert (tmp_path / "headcount-report" / "report.md").read_text() == "a report"
-    assert capsys.readouterr().err == "wrote headcount-report/report.md\n"
+    written = [f"wrote headcount-report/{name}" for name in ("report.md", "cost_against_quality.svg")]
+    assert capsys.readouterr().err.splitlines() == written
     assert command._main(arguments(out=Path("mine")), None) == 0
     assert [path.name for path in tmp_path.rglob("*.md")] == ["report.md", "report.md"]
 

@@ -216,7 +216,7 @@ def test_a_budgets_cache_is_that_of_the_columns(name, element_bytes, capsys):
     case = Case.of(name)
     given = Assumptions() if element_bytes == 2 else Assumptions(element_bytes=element_bytes)
     assert code == 0 and costs(case, given).get("kv_bytes") == row["kv_bytes"]
-    keeps = case.config.variant in ("encoder_decoder", "llama")
+    keeps = case.config.variant in ("encoder_decoder", "llama", "convolution", "jetmoe")
     assert (row["kv_bytes"] is not None) == keeps
 
 
@@ -240,8 +240,11 @@ WRONG = {
     "preset": (["--macs", "1G", "--preset", "moa"], "unknown preset 'moa'; choose from"),
     "like": (["--like", "moa"], "unknown preset 'moa'; choose from"),
     "like and preset": (["--like", "transformer-big", "--preset", "transformer-base"], "--like brings its own model"),
-    "attention": (["--macs", "1G", "--attention", "mae"], "invalid choice: 'mae' (choose from"),
-    "variant of the preset": (["--macs", "1G", "--preset", "mae-7"], "no search over 'mae'; choose from"),
+    "attention": (["--macs", "1G", "--attention", "aggregated"], "invalid choice: 'aggregated' (choose"),
+    "variant of the preset": (
+        ["--macs", "1G", "--preset", "transnext-tiny"],
+        "no search over aggregated: its",
+    ),
     "searched": (["--macs", "1G", "--set", "top_k=4"], "top_k is what is searched; --range K=4 keeps it"),
     "tolerance": (["--like", "transformer-big", "--tolerance", "2"], "invalid share between 0 and 1 value: '2'"),
     "plot": (["--macs", "1G", "--plot", "front.gif"], "a plot is an .svg or a .png file, not 'front.gif'"),

@@ -18,7 +18,6 @@ from headcount.bench.variants.variant import having
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
-from headcount.models.configs.registry import ATTENTIONS
 
 FAMILIES = having("search")
 ROOT = Path(__file__).parents[3]
@@ -196,13 +195,12 @@ def test_alternatives_keep_the_rest_of_the_model_and_its_biases(capsys):
 NO_CACHE = {
     "dit-s2": "makes its image at once and decodes no tokens.",
     "mlm-transformer": "reads its tokens at once and decodes none.",
-    "lightconv": "have no form of a step here.",
 }
 
 
 @pytest.mark.parametrize("name", NO_CACHE)
 def test_what_does_not_decode_has_no_cache(name, capsys):
-    attention = ["--attention", "moa" if name == "lightconv" else "moh"]
+    attention = ["--attention", "moh"]
     table = table_of(capsys, "--like", name, *attention, "--limit", "2")
     assert all("kv_bytes" not in row for row in table["rows"])
     said = " ".join(run(capsys, "--like", name, *attention, "--limit", "1")[1].split())
@@ -210,7 +208,6 @@ def test_what_does_not_decode_has_no_cache(name, capsys):
 
 
 LLM = ["--preset", "moh-llm-s-75", "--macs", "400G"]
-ROTARY = ", ".join(name for name, attention in ATTENTIONS.items() if attention.rotary)
 WRONG = {
     "impossible": (["--attention", "moh", "--macs", "100G"], "at most 100,000,000,000 MACs; the nearest is 224,"),
     "letter": ([*LLM, "--range", "K=2"], "unknown letter 'K'; choose from h, s, r, g, d_h"),
@@ -224,7 +221,6 @@ WRONG = {
     "odd widths": ([*LLM, "--range", "d_h=7,9"], "head_dim must be even for rotary positions, not 9"),
     "searched": ([*LLM, "--set", "top_k=3"], "top_k is what is searched; --range r=3 keeps it"),
     "set attention": ([*LLM, "--set", "attention=mha"], "--attention, not --set, says which attention is searched"),
-    "moa in a language model": (["--like", "llm-s", "--attention", "moa"], f"must be one of {ROTARY}, not 'moa'"),
     "cache of images": (["--like", "dit-s2", "--kv-bytes", "1G"], "dit-s2 has no cache to count: a diffusion"),
     "layers of kernels": (["--like", "lightconv", "--attention", "moa", "--layers", "3"], "has no number of layers"),
     "too many": ([*LLM, "--any", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points of h, s, r"),
@@ -256,8 +252,17 @@ def test_budgets_of_which_no_two_are_met_name_the_nearest_candidate():
         search(around, ranges, limits, maximise=[], first=None, limit=1, apart=0)
 
 
-def test_every_preset_can_be_what_is_matched(capsys):
-    for name in PRESETS:
-        variant = preset(name).attention.variant
-        argv = ["--like", name, "--limit", "1", "--tolerance", "0.3"]
-        assert run(capsys, *argv, *([] if variant in FAMILIES else ["--attention", "mha"]))[0] == 0
+@pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] != "transnext"])
+def test_every_preset_of_sequences_can_be_what_is_matched(name, capsys):
+    assert run(capsys, "--like", name, "--limit", "1", "--tolerance", "0.3")[0] == 0
+
+
+@pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] == "transnext"])
+def test_a_model_of_a_grid_says_why_it_is_not_searched(name, capsys):
+    attention = preset(name).attention.variant
+    why = f"no search over {attention}: its sizes are one for each stage of an image's grid; choose from mha"
+    for argv in (["--like", name], ["--preset", name, "--macs", "1G"]):
+        code, out, err = run(capsys, *argv)
+        assert (code, out, err.count("\n")) == (2, "", 1) and why in err
+    code, out, err = run(capsys, "--like", name, "--attention", "mha")
+    assert (code, out) == (2, "") and "must be aggregated or moh_aggregated in a transnext model, not 'mha'" in err

@@ -34,9 +34,9 @@ def by_kind(ledger):
     return out
 
 
-def both(exact, name, device):
-    # On the CPU fused attention is one operation that keeps no scores; on meta torch takes it apart.
-    again = scores if name in FUSED and device == "cpu" else nothing
+def both(exact, name):
+    # Fused attention is one operation that keeps no scores.
+    again = scores if name in FUSED else nothing
     return exact + backward(exact, recompute=again, from_input=lambda entry: False)
 
 
@@ -44,7 +44,7 @@ def both(exact, name, device):
 def test_forward_and_backward_are_the_closed_form(name, device):
     model, inputs = spelling(name).build(device)
     counted = right_count(record(model, tuple(inputs.values()), backward=True))
-    expected = both(spelling(name).exact, name, device)
+    expected = both(spelling(name).exact, name)
     assert by_kind(counted.ledger) == by_kind(expected)
     assert counted.macs == expected.macs
 
@@ -53,7 +53,7 @@ def test_forward_and_backward_are_the_closed_form(name, device):
 def test_every_gradient_stands_at_its_module(name):
     model, inputs = spelling(name).build("cpu")
     counted = right_count(record(model, tuple(inputs.values()), backward=True)).ledger
-    expected = both(spelling(name).exact, name, "cpu").select(lambda entry: entry.kind in MAC_KINDS)
+    expected = both(spelling(name).exact, name).select(lambda entry: entry.kind in MAC_KINDS)
     paths = expected.group(lambda entry: (entry.path.removesuffix(".proj"), entry.kind))
     assert counted.group(lambda entry: (entry.path, entry.kind)) == paths
 

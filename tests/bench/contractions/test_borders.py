@@ -1,6 +1,7 @@
 """Work outside the trace: refused by name where data leaves and comes back, silent about what was there before."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -44,6 +45,20 @@ def without_modes(a, b):
     return out + 1
 
 
+WORKERS = ThreadPoolExecutor(1)
+WORKERS.submit(int).result()
+
+
+def by_a_thread_that_runs_already(a, b):
+    return WORKERS.submit(lambda: a @ b).result() + 1
+
+
+def without_dispatch(a, b):
+    with torch._C._DisableTorchDispatch():
+        out = a @ b
+    return out + 1
+
+
 def by_an_address(a, b):
     out = torch.empty(7, 11)
     assert out.data_ptr() and a.data_ptr()
@@ -56,6 +71,8 @@ def by_an_address(a, b):
         (by_numpy, "Tensor.numpy"),
         (by_lists, "Tensor.tolist"),
         (by_a_thread, "Thread.start"),
+        (by_a_thread_that_runs_already, "ThreadPoolExecutor.submit"),
+        (without_dispatch, "torch._C._DisableTorchDispatch"),
         (without_modes, "_disable_current_modes"),
         (by_an_address, "Tensor.data_ptr"),
     ],
@@ -65,6 +82,13 @@ def test_what_was_computed_elsewhere_is_refused_by_name(function, way):
         count_macs(module(function), A, B)
     allowed = count_macs(module(function), A, B, allow_uncounted=True)
     assert allowed.macs == 0 and len(allowed.uncounted) == 1
+
+
+def test_a_forked_future_is_seen():
+    def forked(a, b):
+        return torch.jit.wait(torch.jit.fork(lambda a, b: a @ b, a, b)) + 1
+
+    assert count_macs(module(forked), A, B).macs == 7 * 13 * 11
 
 
 def test_what_was_there_before_is_no_sign():

@@ -1,11 +1,16 @@
 """Random elementwise programs against an interpreter that counts multiplications ending in a sum.
 
-The interpreter shares nothing with what it checks: it runs the program on arrays whose entries say which index of which
-operand they are, and looks whether a sum adds products in which the entries of both operands differ.
+PROGRAMS=2000 in the environment searches as many programs of each sort, new ones every time (make nightly); without it
+the same few are tried. The interpreter shares nothing with what it checks: it runs the program on arrays whose entries
+say which index of which operand they are, and looks whether a sum adds products in which the entries of both operands
+differ.
 """
+
+import os
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -14,6 +19,10 @@ from headcount.bench.contractions.count import right_count
 from headcount.bench.trace.record import record
 
 SIZES = (2, 3, 5)
+PROGRAMS = int(os.environ.get("PROGRAMS", 0))
+search = settings(
+    max_examples=PROGRAMS or 120, deadline=None, derandomize=not PROGRAMS, suppress_health_check=list(HealthCheck)
+)
 
 
 @st.composite
@@ -89,7 +98,7 @@ def check(program, device):
     assert found.with_elementwise == expected(a, b, steps, axis, end), program
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@search
 @given(program=programs(), device=st.sampled_from(["cpu", "meta"]))
 def test_a_random_program_counts_the_products_that_end_in_a_sum(program, device):
     check(program, device)
@@ -109,7 +118,7 @@ def equations(draw):
     return text, [tuple(letters[x] for x in side) for side in sides], letters, sides, kept
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@search
 @given(case=equations(), device=st.sampled_from(["cpu", "meta"]))
 def test_a_random_einsum_is_the_product_of_its_letters(case, device):
     text, shapes, letters, sides, kept = case
@@ -126,3 +135,67 @@ def test_a_random_einsum_is_the_product_of_its_letters(case, device):
     large = {x for x in letters if letters[x] > 1}
     outer = bool(large & set(sides[0]) - set(sides[1])) and bool(large & set(sides[1]) - set(sides[0]))
     assert found.with_elementwise == (whole if summed or outer else 0), case
+
+
+@st.composite
+def windows(draw):
+    """A convolution over one dimension: batch, channels, groups, length, window, stride, padding, dilation."""
+    groups = draw(st.sampled_from([1, 2]))
+    into, out = (groups * draw(st.sampled_from([1, 2, 3])) for _ in range(2))
+    taps, dilation = draw(st.sampled_from([2, 3])), draw(st.sampled_from([1, 2]))
+    length = draw(st.integers(dilation * (taps - 1) + 2, 9))
+    sizes = draw(st.sampled_from([1, 2])), into, out, groups, length, taps
+    return *sizes, draw(st.sampled_from([1, 2])), draw(st.sampled_from([0, 1])), dilation
+
+
+def by_convolution(x, w, stride, padding, dilation, groups):
+    return F.conv1d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def _windows_of(x, taps, stride, padding, dilation, groups):
+    """(batch, group, channel, position, tap)."""
+    x = F.pad(x, (padding, padding))
+    x = x.unfold(2, dilation * (taps - 1) + 1, stride)[..., ::dilation]
+    return x.unflatten(1, (groups, -1))
+
+
+def by_einsum(x, w, stride, padding, dilation, groups):
+    seen = _windows_of(x, w.shape[-1], stride, padding, dilation, groups)
+    return torch.einsum("bgcpt,goct->bgop", seen, w.unflatten(0, (groups, -1)))
+
+
+def by_sum(x, w, stride, padding, dilation, groups):
+    seen = _windows_of(x, w.shape[-1], stride, padding, dilation, groups)
+    return (seen[:, :, None] * w.unflatten(0, (groups, -1))[:, :, :, None]).sum((3, 5))
+
+
+def by_matmul(x, w, stride, padding, dilation, groups):
+    seen = _windows_of(x, w.shape[-1], stride, padding, dilation, groups)
+    return w.unflatten(0, (groups, -1)).flatten(2) @ seen.transpose(3, 4).flatten(2, 3)
+
+
+def multiplications(batch, into, out, groups, length, taps, stride, padding, dilation):
+    """One for each tap of each window of each pair of channels of a group, walked through."""
+    total, start = 0, -padding
+    while start + dilation * (taps - 1) < length + padding:
+        total += sum(into // groups for _ in range(out) for _ in range(taps))
+        start += stride
+    return batch * total
+
+
+@search
+@given(
+    case=windows(),
+    spelling=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]),
+    device=st.sampled_from(["cpu", "meta"]),
+)
+def test_a_random_convolution_costs_its_taps_in_any_spelling(case, spelling, device):
+    batch, into, out, groups, length, taps, stride, padding, dilation = case
+
+    class Module(nn.Module):
+        def forward(self, x, w):
+            return spelling(x, w, stride, padding, dilation, groups)
+
+    shapes = (batch, into, length), (out, into // groups, taps)
+    found = right_count(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
+    assert found.with_elementwise == multiplications(*case), (case, spelling.__name__)

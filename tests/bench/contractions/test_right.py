@@ -141,4 +141,4 @@ def test_no_operation_is_both_counted_and_known_to_hold_nothing():
 
 
 def test_the_list_of_free_operations_holds_no_product():
-    assert not [name for name in KNOWN if "mm" in name.split("_") or "matmul" in name or "conv" in name]
+    assert not [name for name in KNOWN if {"mm", "conv"} & set(name.split("_")) or "matmul" in name or "convol" in name]

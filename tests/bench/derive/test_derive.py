@@ -218,11 +218,6 @@ WRONG = {
     "twice": (["--preset", "moa-8K8E128D", "--vars", "K,top_k"], "a variable is given twice"),
     "the same twice": (["--preset", "moa-8K8E128D", "--vars", "T,T"], "--vars names T twice"),
     "preset": (["--preset", "moa", "--vars", "T"], "unknown preset 'moa'; choose from"),
-    "closed form only": (["--preset", "mae-7", "--vars", "T"], "mae has a closed form only, no module"),
-    "convolution": (
-        ["--preset", "lightconv", "--part", "model", "--vars", "T"],
-        "convolution has a closed form only, no module",
-    ),
     "layers differ": (
         ["--preset", "moh-dit-l2-90", "--part", "model", "--vars", "h"],
         "unknown variable 'h'; choose from B (batch_size), d_m (d_model), p (patch_size)",

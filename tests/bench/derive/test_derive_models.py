@@ -52,6 +52,12 @@ MODELS = {
         "T,d_model,h,d_h,d_ff,num_layers",
         lambda T, d, h, d_h, F, N: N * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
     ),
+    "jetmoe-small": (
+        "T,d_model,K,E,K_ff,E_ff,num_layers",
+        lambda T, d, K, E, K_ff, E_ff, N: (
+            N * T * (d * (E + E_ff) + 2 * 256 * (K * d + d + K * T) + K_ff * gated(d, 512)) + T * d * 32000
+        ),
+    ),
     "dit-s2": (
         "B,d_model,latent_size,mlp_ratio",
         lambda B, d, side, ratio: (
@@ -74,3 +80,36 @@ def test_the_feed_forward_block_of_a_llama_is_gated():
     rows, table = derived_outside("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
     assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
     assert table["equals_closed_form"] is True
+
+
+@pytest.mark.parametrize("gate, gates", [("sequence", "1"), ("running", "T")])
+def test_attentive_experts_are_the_closed_form_by_either_gate(gate, gates):
+    names = "T,S,h,d_h,G"
+    rows, table = derived_outside(names, "--preset", "mae-7", "--set", f"gate={gate}")
+    T, S, h, d_h, G = symbols = [symbol(name) for name in names.split(",")]
+    number = sympy.sympify(gates, locals={"T": T})
+    expected = number * G * (512 + h) + 2 * (T + S) * 512 * h * d_h + 2 * h * T * S * d_h
+    assert sympy.expand(rows["total"] - expected) == 0 and len(symbols) == 5
+    assert table["equals_closed_form"] is True
+
+
+@pytest.mark.parametrize("spelling", ["windows", "band"])
+def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
+    changed = ["encoder_kernel_sizes=3", "decoder_kernel_sizes=5,7", f"spelling={spelling}", "d_model=64", "d_ff=31"]
+    command = ["--preset", "dynamicconv", "--part", "model", "--set", *changed, "vocab_size=37"]
+    rows, table = derived_outside("T,S", *command)
+    T, S = symbol("T"), symbol("S")
+    products = {"windows": 64 * (3 * S + (5 + 7) * T), "band": 64 * (S**2 + 2 * T**2)}[spelling]
+    assert sympy.expand(rows["conv" if spelling == "windows" else "contraction"] - products) == 0
+    kernels = 64 * 16 * (3 * S + (5 + 7) * T)
+    linear = 3 * 64**2 * (S + 2 * T) + 2 * 64 * 31 * (S + 2 * T) + 2 * 2 * 64**2 * (S + T) + 64 * 37 * T
+    expected = products + kernels + linear + 2 * 2 * 64 * S * T
+    assert sympy.expand(rows["total"] - expected) == 0
+    assert table["equals_closed_form"] is True
+
+
+def test_the_feed_forward_block_of_a_jetmoe_is_of_experts():
+    rows, table = derived_outside("T,d_m,F,E_ff,K_ff", "--preset", "jetmoe-small", "--part", "feed-forward")
+    T, d_m, F, E_ff, K_ff = map(symbol, ("T", "d_m", "F", "E_ff", "K_ff"))
+    assert sympy.expand(rows["total"] - T * d_m * (E_ff + 3 * K_ff * F)) == 0
+    assert table["equals_closed_form"] is True and table["domain"] == ["K_ff <= E_ff"]

@@ -22,6 +22,10 @@ def no_module(): return "net", ()
 def no_inputs(): return nn.Linear(5, 7), X
 def gpu(): raise RuntimeError("Found no NVIDIA driver on your system.")
 def package(): import a_package_that_nobody_has
+class Hostile(Exception):
+    def __str__(self): raise ValueError
+def hostile(): raise Hostile
+def deep(): return deep()
 def leaves(): raise SystemExit(3)
 """
 
@@ -69,6 +73,8 @@ WANTED = "must return (module, inputs), inputs a tuple or a dict of keywords"
         ("gpu", "gpu needs a GPU: RuntimeError: Found no NVIDIA driver on your system."),
         ("package", "package needs the package 'a_package_that_nobody_has', which is not installed"),
         ("leaves", "leaves raised SystemExit: 3"),
+        ("hostile", "hostile raised Hostile: its message raises ValueError"),
+        ("deep", "deep raised RecursionError: maximum recursion depth exceeded"),
         ("good", "good takes rows, width: missing a required argument: 'rows'"),
         ("absent", "their_factory.py has no function absent; it has good, keywords, one_module"),
     ],

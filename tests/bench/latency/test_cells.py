@@ -10,7 +10,7 @@ from headcount.bench.latency.roofline import Peaks
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.make import make_config
-from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.presets import PRESETS, preset
 
 PEAKS = Peaks(1e9, 1e9, "made up")
 
@@ -69,6 +69,10 @@ def test_names_that_do_not_exist_name_those_that_do():
         layer_arms("x", None)
     with pytest.raises(UsageError, match="mha has no arm loop; choose from reference, fused, auto"):
         layer_arms("mha-base", ["loop"])
+
+
+def test_a_model_without_a_module_is_not_timed(monkeypatch):
+    monkeypatch.setattr(type(preset("mae-7").attention), "module", None)
     with pytest.raises(UsageError, match="mae-7 is a closed form only; choose from transformer-base"):
         model_arms("mae-7", None)
 

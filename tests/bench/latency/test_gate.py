@@ -120,6 +120,17 @@ def test_a_wrong_gradient_is_found_out(what, layers, monkeypatch):
     assert checked.wrong
 
 
+def test_an_arm_is_checked_against_a_reference_of_the_same_gradient(layers, monkeypatch):
+    found = runs("norms", which="both", dtype="float64")
+    packed = found["subject ragged"]
+    assert Gate(packed).check().wrong is None
+    # the gradient of Eq. 10 through unselected heads is no rounding
+    monkeypatch.setattr(type(packed.spec), "reference", packed.spec.config)
+    packed.shared.memo.clear()
+    checked = Gate(packed).check()
+    assert checked.wrong and checked.error > 1e-3 and "gradient" in checked.what
+
+
 def test_a_wrong_step_behind_the_cache_is_found_out(layers, monkeypatch):
     run = runs("some", which="decode", seq_len=16)["mqa fused"]
     assert Gate(run).check().wrong is None

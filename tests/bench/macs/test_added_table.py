@@ -62,7 +62,7 @@ def test_a_file_beside_the_others_is_a_table_in_its_place(folder):
     assert "made-up" not in known
     assert tables.load("made-up", folder).rule == (
         "Every multiply-accumulate of the forward pass once; truncated to whole M. "
-        "All parameters, frozen ones included, rounded half up to 1 decimals of M."
+        "All parameters, frozen ones included, rounded half up to 1 decimal of M."
     )
 
 

@@ -83,7 +83,7 @@ def test_heads_say_how_many_bytes_a_number_takes(capsys):
         assert "decode step MACs |" in out
 
 
-DECODES_NONE = {"mlm-transformer": "reads its tokens at once", "dit-s2": "makes its image", "lightconv": "kernels"}
+DECODES_NONE = {"mlm-transformer": "reads its tokens at once", "dit-s2": "makes its image"}
 
 
 @pytest.mark.parametrize("preset", DECODES_NONE)

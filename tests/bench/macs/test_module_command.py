@@ -45,6 +45,20 @@ class Combine(torch.nn.Module):
 
 def combine(): return Combine(), (torch.ones(7, 3, 11), torch.ones(7, 3))
 
+class Tried(torch.nn.Module):
+    def forward(self, a, b):
+        try:
+            return torch.mm(a, b.mT)
+        except RuntimeError:
+            return torch.mm(a, b)
+
+def tried(): return Tried(), (torch.ones(7, 13), torch.ones(13, 11))
+
+class ByDevice(torch.nn.Module):
+    def forward(self, a, b): return a @ b if a.is_meta else a @ b @ b.mT
+
+def by_device(): return ByDevice(), (torch.ones(7, 13), torch.ones(13, 11))
+
 def chosen(): return Chosen(), (torch.arange(-4.0, 6.0).view(10, 1).repeat(1, 4),)
 """
 NET = """
@@ -118,6 +132,24 @@ def test_a_module_that_needs_values_runs_on_the_cpu(project, capfd):
     # Five of the ten rows are positive.
     assert code == 0 and (table["device"], table["macs"]) == ("cpu", 5 * 4 * 3)
     assert "NotImplementedError" in table["why_not_meta"]
+
+
+def test_what_meta_counts_otherwise_is_counted_where_the_module_is(project, capfd):
+    code, out, _ = run(capfd, f"{project}/factory.py:by_device", "--format", "json", "--counter", "torch", "--check")
+    table = json.loads(out)["tables"][0]
+    assert code == 0 and (table["device"], table["macs"]) == ("cpu", 2 * 7 * 13 * 11)
+    assert table["why_not_meta"] == "it counts 1,001 there and 2,002 on cpu"
+    code, out, _ = run(capfd, f"{project}/factory.py:by_device", "--format", "json", "--device", "meta")
+    table = json.loads(out)["tables"][0]
+    assert (table["device"], table["macs"], table["why_not_meta"]) == ("meta", 7 * 13 * 11, None)
+
+
+def test_a_counter_that_ends_its_process_takes_its_own_column_alone(project, capfd):
+    code, out, _ = run(capfd, f"{project}/factory.py:tried", "--format", "json", "--counter", "fvcore", "torch")
+    ledger, counters, *_ = json.loads(out)["tables"]
+    rows = {row["counter"]: row for row in counters["rows"]}
+    assert code == 0 and ledger["macs"] == rows["torch"]["macs"] == 7 * 13 * 11
+    assert (rows["fvcore"]["macs"], rows["fvcore"]["failed"]) == (None, "it ended its process, with exit code -11")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from headcount.formulas.published.tables import load
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
 
-NAMES = ("moh-llm", "moh-llama3", "moh-dit", "dense-anchors")
+NAMES = ("moh-llm", "moh-llama3", "moh-dit", "dense-anchors", "moh-table6", "moh-table-h")
 
 
 def rows_of(capsys, *argv):
@@ -31,6 +31,18 @@ def test_every_row_has_its_verdict_by_the_closed_form(capsys):
     for name in NAMES:
         for row in load(name).rows:
             assert re.search(rf"^{re.escape(row.name)} .*{row.verdict}", out, re.MULTILINE)
+
+
+def test_the_share_of_shared_heads_prints_truncated_and_not_rounded(capsys):
+    (row,) = rows_of(capsys, "--table", "moh-table6", "--counter", "closed-form")
+    # stages of 5, 5, 22 and 5 layers: s = 3, 6, 3, 4 of s + r = 3, 6, 9, 16 heads
+    shared, used = (sum(n * of for n, of in zip((5, 5, 22, 5), k, strict=True)) for k in ((3, 6, 3, 4), (3, 6, 9, 16)))
+    assert Fraction(row["shared"]) == Fraction(100 * shared, used) == Fraction(100 * 131, 323)
+    assert (row["shared_printed"], row["verdict"]) == ("40.5%", "reproduced")
+    printing = load("moh-table6").column("shared").printing
+    assert (printing.text(Fraction(row["shared"])), printing.rounding) == ("40.5%", "truncate")
+    assert Printing("%", "half-up", 1).text(Fraction(row["shared"])) == "40.6%"
+    assert load("moh-table6").column("shared").total(Case.of("transnext-small")) == 0
 
 
 def test_every_counter_reads_a_row_as_its_rules_predict(capsys):

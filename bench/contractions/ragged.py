@@ -1,0 +1,46 @@
+"""Operands that do not store all their elements: sparse ones, and sequences of several lengths in one tensor."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from headcount.bench.contractions.product import Product
+from headcount.bench.trace.events import Event, TensorFact
+
+Rule = Callable[[Event], list[Product] | None]
+
+_SPARSE_TOO = frozenset({"mm", "bmm", "addmm", "addmm_", "_sparse_addmm", "_sparse_mm", "mv", "linear"})
+_INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head_attention": 3}
+"""How many of the first arguments are the sequences; torch's attention takes several lengths only to itself."""
+
+
+def as_stored(event: Event, held: list[TensorFact], rule: Rule) -> list[Product] | None:
+    """The products of an operation whose operands ``held`` are sparse or nested; None where nobody knows them."""
+    if any(fact.parts for fact in held):
+        return _of_parts(event, rule)
+    # The common elements of two sparse operands are values: nobody knows them here.
+    partly = event.name in _SPARSE_TOO and len(held) == 1 and bool(held[0].shape)
+    return [_of_stored(product, held[0]) for product in rule(event) or ()] if partly else None
+
+
+def _of_parts(event: Event, rule: Rule) -> list[Product] | None:
+    """A batch of sequences of several lengths, each through the operation by itself; None for other operations."""
+    a, *others = (fact.parts for fact in event.tensors())
+    if event.name in ("matmul", "bmm") and a and others[0]:
+        pairs = zip(a, others[0], strict=True)
+        return [Product({"b": prod(x[:-2]), "m": x[-2], "i": x[-1], "j": y[-1]}, tuple(event.args)) for x, y in pairs]
+    inputs = _INPUTS.get(event.name)
+    if not inputs or not a:
+        return None
+    out = []
+    for shape in a:
+        x = replace(event.args[0], shape=(1, *shape), stored=None, parts=())
+        made = replace(x, shape=(*x.shape[:-1], event.args[1].shape[0])) if event.name == "linear" else None
+        out += rule(replace(event, args=(*(x,) * inputs, *event.args[inputs:]), out=made))
+    return out
+
+
+def _of_stored(product: Product, sparse: TensorFact) -> Product:
+    """The product of a sparse operand: each stored element times a row or a column of the other operand."""
+    other = product.macs // sparse.numel
+    return Product({"i": sparse.stored, "j": other}, product.operands, product.kind, product.macs)

@@ -1,0 +1,44 @@
+"""Convolutions: positions m, summed window i and channels j, b samples."""
+
+from math import prod
+
+from headcount.bench.contractions.product import Product
+from headcount.bench.trace.events import Event, TensorFact
+
+
+def convolution(event: Event) -> list[Product]:
+    x, weight, transposed = event.args[0], event.args[1], event.args[6]
+    return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
+
+
+def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
+    """Positions m, summed k and columns n; a transposed convolution spreads each input position."""
+    batch = x.shape[0]
+    if transposed:
+        return {"b": batch, "m": prod(x.shape[2:]), "i": x.shape[1], "j": prod(weight.shape[1:])}
+    return {"b": batch, "m": prod(out.shape[2:]), "i": prod(weight.shape[1:]), "j": weight.shape[0]}
+
+
+def convolution_backward(event: Event) -> list[Product]:
+    gradient, x, weight = event.args[:3]
+    transposed, mask = event.args[7], event.args[10]
+    dims = _window_dims(x, weight, gradient, transposed)
+    operands = ((gradient, weight), (gradient, x))
+    kinds = ("conv_dx", "conv_dw")
+    return [Product(dims, pair, kind) for wanted, pair, kind in zip(mask[:2], operands, kinds, strict=True) if wanted]
+
+
+def time_first(event: Event) -> list[Product]:
+    """conv_tbc: (T, B, c) through windows (k, c, o) gives (T', B, o)."""
+    x, weight = event.args[:2]
+    return [_of_windows(event.out, x, weight, "conv")]
+
+
+def time_first_backward(event: Event) -> list[Product]:
+    gradient, x, weight = event.args[:3]
+    return [_of_windows(gradient, x, weight, "conv_dx"), _of_windows(gradient, x, weight, "conv_dw")]
+
+
+def _of_windows(out: TensorFact, x: TensorFact, weight: TensorFact, kind: str) -> Product:
+    dims = {"b": out.shape[1], "m": out.shape[0], "i": prod(weight.shape[:2]), "j": weight.shape[2]}
+    return Product(dims, (x, weight), kind)

@@ -1,0 +1,86 @@
+"""Calls that show less than they do, in a form that shows it: the same values, other operations."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_EACH = {name: getattr(torch.ops.aten, name) for name in ("mul", "mul_", "addcmul", "addcmul_", "lerp", "lerp_")}
+
+
+def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | None:
+    """``F.scaled_dot_product_attention`` of tensors on meta under autograd, as a CPU runs it; None where that takes
+    the same way.
+
+    On meta torch knows no fused kernel and keeps the scores, which a fused backward computes anew.
+    """
+    if function is not torch.nn.functional.scaled_dot_product_attention or not torch.is_grad_enabled():
+        return None
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    q, k, v, mask = (given.get(name) for name in names[:4])
+    fits = q.is_meta and _is_fused(q, k, v, mask, given)
+    if not fits or not any(tensor.requires_grad for tensor in (q, k, v)):
+        return None
+
+    def fused(*_: Any, **__: Any) -> Tensor:
+        added = mask
+        if mask is not None and mask.dtype == torch.bool:
+            added = torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask.logical_not(), float("-inf"))
+        causal = given.get("is_causal", False)
+        return _FLASH(q, k, v, 0.0, causal, attn_mask=added, scale=given.get("scale"))[0]
+
+    return fused
+
+
+def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[str, Any]) -> bool:
+    """aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, use_flash_attention_cpp."""
+    if given.get("dropout_p", 0.0) or not torch.backends.cuda.flash_sdp_enabled():
+        return False
+    if any(tensor.dim() != 4 or not tensor.numel() or tensor.stride(-1) != 1 for tensor in (q, k, v)):
+        return False
+    if not q.is_floating_point() or len({tensor.shape[-1] for tensor in (q, k, v)}) > 1:
+        return False
+    if mask is not None and mask.requires_grad:
+        return False
+    heads = {tensor.shape[1] for tensor in (q, k, v)}
+    return len(heads) == 1 or bool(given.get("enable_gqa")) and k.shape[1] == v.shape[1]
+
+
+def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | None:
+    """How many scores a call of FlexAttention's operator has, and what it does with one of them and its mask.
+
+    The operator takes both as functions of one score, which its kernels run for each; None for what is no function.
+    """
+    q, k, _, score_mod, block_mask = args[:5]
+    mask_mod = block_mask[-1]
+    of_score, of_mask = args[7:9] if len(args) > 8 else ((), ())
+    if not (callable(score_mod) and callable(mask_mod)) or isinstance(score_mod, torch.fx.GraphModule):
+        return None
+    score = torch.zeros((), dtype=q.dtype, device=q.device)
+    places = [torch.zeros((), dtype=torch.long, device=q.device) for _ in range(4)]
+
+    def once() -> None:
+        with TransformGetItemToIndex():
+            score_mod(score, *places, *of_score)
+            mask_mod(*places, *of_mask)
+
+    return q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2], once
+
+
+def each_tensor(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]] | None:
+    """A product of lists of tensors as products of tensors; None for other operations."""
+    operation = _EACH.get(name.removeprefix("_foreach_")) if name.startswith("_foreach_") else None
+    if operation is None:
+        return None
+
+    def calls() -> Iterator[Any]:
+        for position in range(len(args[0])):
+            yield operation(
+                *(value[position] if isinstance(value, list | tuple) else value for value in args), **kwargs
+            )
+
+    return lambda: list(calls())

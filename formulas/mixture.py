@@ -1,0 +1,40 @@
+"""Mixture feed-forward block: K of E experts of inner width F for each token, with a router of its own.
+
+y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), f_i plain with biases, or gated (SwiGLU) without.
+"""
+
+from headcount.formulas.blocks import expert_linear, linear
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+
+
+def layer(
+    path: str,
+    *,
+    B: Size,
+    T: Size,
+    d_m: Size,
+    F: Size,
+    E: Size,
+    K: Size,
+    gated: bool = False,
+    output_bias: bool = False,
+) -> Ledger:
+    """B T tokens; ``output_bias`` is added once, after the sum over experts.
+
+    MACs: B T d_m E + 2 B T K d_m F, 3 in the place of 2 where ``gated``.
+    """
+    tokens, width, inner, experts = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"E": E}
+    routed = {**tokens, "K": K}
+    names = ("gate_proj", "up_proj", "down_proj") if gated else ("fc1", "fc2")
+    *inward, outward = (at(path, name) for name in names)
+    return ledger(
+        linear(at(path, "router.proj"), tokens, width, experts),
+        Entry(at(path, "router"), "softmax", {**tokens, **experts}),
+        Entry(at(path, "router"), "softmax", routed),
+        *(expert_linear(name, routed, experts, width, inner, bias=not gated) for name in inward),
+        Entry(path, "activation", {**routed, **inner}),
+        [Entry(path, "elementwise", {**routed, **inner})] if gated else (),
+        expert_linear(outward, routed, experts, inner, width, bias=not gated),
+        Entry(path, "elementwise", {**routed, **width}),
+        [Entry(path, "expert_bias", {**tokens, **width}, weight=width)] if output_bias else (),
+    )

@@ -1,0 +1,217 @@
+"""Encoder-decoder with light or dynamic convolutions in place of self-attention (arXiv 1901.10430).
+
+A convolution is the product of each token's window with its kernels, both operands carrying the whole batch: the
+spelling that every MAC counter reads in full, on meta too. As the product of a band matrix it does T taps for a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headcount.models.activations import relu
+from headcount.models.attention import drop, zero_padded
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.base import ModelConfig
+from headcount.models.configs.convolution import ConvolutionConfig
+from headcount.models.encoder_decoder import EncoderDecoder
+from headcount.models.resolve import make_module
+from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, FeedForward
+
+
+class WindowCache:
+    """The last w - 1 inputs of a causal convolution, zeros before the first; ``length`` tokens were taken so far."""
+
+    def __init__(self, batch_size: int, kernel_size: int, d_model: int, like: Tensor) -> None:
+        self.values: Float[Tensor, "batch taps d_model"] = like.new_zeros(batch_size, kernel_size - 1, d_model)
+        self.length = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that the filled part holds: it grows to w - 1 tokens and no further."""
+        filled = self.values[:, : self.length]
+        return filled.numel() * filled.element_size()
+
+    def append(self, new: Float[Tensor, "batch new d_model"]) -> Float[Tensor, "batch seen d_model"]:
+        """The new tokens behind the w - 1 before them; the last w - 1 of these stay."""
+        seen = torch.cat((self.values, new.detach()), dim=1)
+        self.values.copy_(seen[:, new.shape[1] :])
+        self.length += new.shape[1]
+        return seen
+
+
+class ConvolutionBlock(nn.Module):
+    """y = Conv(v) W_out + b_out, v = a * sigmoid(b) with a, b the halves of x W_in + b_in.
+
+    Conv(v)[t, c] = sum_k W[t, group of c, k] v[t + k - P, c], zeros outside the sequence; h_w groups of neighbouring
+    channels. W is a softmax over the w taps, also where some lie outside: of a parameter, or, ``dynamic``, of v[t] W_k.
+    P = w - 1 where ``causal``, else w // 2.
+    """
+
+    def __init__(self, config: ConvolutionConfig, kernel_size: int, causal: bool) -> None:
+        super().__init__()
+        d_model, self.groups, self.kernel_size = config.d_model, config.num_weight_heads, kernel_size
+        self.before = kernel_size - 1 if causal else kernel_size // 2
+        self.band, self.dropout = config.band, config.kernel_dropout
+        self.in_proj = nn.Linear(d_model, 2 * d_model)
+        self.kernel_proj = None
+        if config.dynamic:
+            self.kernel_proj = nn.Linear(d_model, self.groups * kernel_size, bias=False)
+        else:
+            self.weight = nn.Parameter(torch.empty(self.groups, kernel_size))
+            self.initial_std = {"weight": (2 / (self.groups + kernel_size)) ** 0.5}
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch seq d_model"],
+        padding_mask: Bool[Tensor, "batch seq"] | None = None,
+        cache: WindowCache | None = None,
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """(B, T, d_m) to (B, T, d_m); ``padding_mask`` is True at padding, which is as if outside the sequence.
+
+        With ``cache``, which only a causal one takes, the tokens come after those in it, which takes them in.
+        """
+        v = zero_padded(F.glu(self.in_proj(x), dim=-1), padding_mask)
+        kernels = drop(self.kernels(v), self.dropout, self.training)
+        if cache is not None:
+            z = products_of_windows(cache.append(v), kernels)
+        elif self.band:
+            z = product_of_bands(v, kernels, self.before)
+        else:
+            z = products_of_windows(F.pad(v, (0, 0, self.before, self.kernel_size - 1 - self.before)), kernels)
+        return self.out_proj(z)
+
+    def kernels(self, v: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq groups taps"]:
+        """W of each token: (B, T, h_w, w)."""
+        if self.kernel_proj is not None:
+            return torch.softmax(self.kernel_proj(v).unflatten(-1, (self.groups, -1)), dim=-1)
+        return torch.softmax(self.weight, dim=-1).expand(*v.shape[:2], -1, -1)
+
+
+def products_of_windows(
+    v: Float[Tensor, "batch seen d_model"], kernels: Float[Tensor, "batch seq groups taps"]
+) -> Float[Tensor, "batch seq d_model"]:
+    """Each token's window of ``v``, which starts w - 1 tokens before the last one's end, times its kernels."""
+    groups, taps = kernels.shape[2:]
+    windows = v.unfold(1, taps, 1).unflatten(2, (groups, -1))
+    return torch.matmul(windows, kernels[..., None])[..., 0].flatten(2)
+
+
+def product_of_bands(
+    v: Float[Tensor, "batch seq d_model"], kernels: Float[Tensor, "batch seq groups taps"], before: int
+) -> Float[Tensor, "batch seq d_model"]:
+    """The same as one product of a (T, T) matrix for each group, with its kernels around the diagonal."""
+    seq_len, taps = kernels.shape[1], kernels.shape[3]
+    rows = F.pad(kernels.transpose(1, 2), (0, seq_len))
+    # each row one column further to the right than the one before
+    skewed = rows.flatten(2)[..., : seq_len * (seq_len + taps - 1)].unflatten(2, (seq_len, -1))
+    matrix = skewed[..., before : before + seq_len]
+    by_group = v.unflatten(2, (kernels.shape[2], -1)).transpose(1, 2)
+    return torch.matmul(matrix, by_group).transpose(1, 2).flatten(2).contiguous()
+
+
+class ConvolutionalEncoderLayer(nn.Module):
+    """x = Norm(x + Conv(x)); x = Norm(x + FeedForward(x))."""
+
+    def __init__(self, config: ConvolutionConfig, kernel_size: int) -> None:
+        super().__init__()
+        self.conv = ConvolutionBlock(config, kernel_size, causal=False)
+        self.conv_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, relu, config.ffn_dropout)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.dropout, self.input_dropout = config.dropout, config.input_dropout
+
+    def forward(
+        self, x: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None = None
+    ) -> Float[Tensor, "batch src d_model"]:
+        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+        mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask)
+        x = self.conv_norm(x + drop(mixed, self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
+
+
+class ConvolutionCaches(NamedTuple):
+    """What a decoder layer keeps while decoding: its last inputs, and the encoder's output, projected once."""
+
+    conv: WindowCache
+    cross_attn: KeyValueCache
+    of_memory: Mapping[str, Tensor]
+
+    @property
+    def length(self) -> int:
+        """Tokens taken so far."""
+        return self.conv.length
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that all of it holds."""
+        kept = sum(x.numel() * x.element_size() for x in self.of_memory.values())
+        return kept + self.conv.num_bytes + self.cross_attn.num_bytes
+
+
+class ConvolutionalDecoderLayer(AfterCrossAttention):
+    """As ConvolutionalEncoderLayer, causal, with attention to the encoder's output after the convolution."""
+
+    def __init__(self, config: ConvolutionConfig, kernel_size: int) -> None:
+        super().__init__()
+        self.conv = ConvolutionBlock(config, kernel_size, causal=True)
+        self.conv_norm = nn.LayerNorm(config.d_model)
+        self.cross_attn = make_module(config.decoder_attention)
+        self.cross_attn_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, relu, config.ffn_dropout)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.dropout, self.input_dropout = config.dropout, config.input_dropout
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch tgt d_model"],
+        memory: Float[Tensor, "batch src d_model"],
+        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
+        x = self._mix(x, tgt_padding_mask)
+        of_memory = self.cross_attn.of_memory(memory, src_padding_mask)
+        masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
+        return self._finish(x, self.cross_attn(x, memory, **masks, **of_memory))
+
+    def make_caches(
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        max_len: int,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> ConvolutionCaches:
+        """Room for the tokens of a kernel, whatever ``max_len``, and the keys and values of ``memory`` (B, S, d_m)."""
+        own = WindowCache(memory.shape[0], self.conv.kernel_size, memory.shape[-1], memory)
+        kept = self.cross_attn.of_memory(memory, src_padding_mask, for_steps=True)
+        return ConvolutionCaches(own, self.cross_attn.fill_cache(memory), kept)
+
+    def step(
+        self,
+        x: Float[Tensor, "batch new d_model"],
+        caches: ConvolutionCaches,
+        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    ) -> Float[Tensor, "batch new d_model"]:
+        """As ``forward`` for the tokens behind those in ``caches``, which takes them in."""
+        x = self._mix(x, cache=caches.conv)
+        read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **caches.of_memory)
+        return self._finish(x, read)
+
+    def _mix(self, x, padding_mask=None, cache=None):
+        mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask, cache)
+        return self.conv_norm(x + drop(mixed, self.dropout, self.training))
+
+
+class ConvolutionalEncoderDecoder(EncoderDecoder):
+    """The encoder-decoder with a convolution of its own kernel size in each layer, in place of self-attention."""
+
+    def stacks(self, config: ModelConfig) -> tuple[Encoder, Decoder]:
+        """The layers of both sides."""
+        encoder = Encoder(ConvolutionalEncoderLayer(config, size) for size in config.encoder_kernel_sizes)
+        return encoder, Decoder(ConvolutionalDecoderLayer(config, size) for size in config.decoder_kernel_sizes)

@@ -1,0 +1,123 @@
+"""Models of Hugging Face's transformers, LLaMA and JetMoE, as ours: the same tensors under our names."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from headcount.models.build import build
+from headcount.models.configs.base import ConfigError, ModelConfig
+
+Shape = tuple[int, ...]
+
+
+class Source(NamedTuple):
+    """Where a tensor of ours comes from: their name, what is made of theirs, and the shape of theirs from ours."""
+
+    name: str
+    taken: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    shape: Callable[[Shape], Shape] = lambda shape: shape
+
+
+def _transposed(name: str) -> Source:
+    """Expert matrices, which they store as (E, out, in)."""
+    return Source(name, lambda tensor: tensor.transpose(1, 2), lambda shape: (shape[0], shape[2], shape[1]))
+
+
+def _half(name: str, which: int) -> Source:
+    """The rows of the first or the second of two matrices on top of each other."""
+    return Source(name, lambda tensor: tensor.chunk(2)[which], lambda shape: (2 * shape[0], *shape[1:]))
+
+
+def _transposed_half(name: str, which: int) -> Source:
+    """The same of expert matrices."""
+    return Source(
+        name,
+        lambda tensor: tensor.chunk(2, dim=1)[which].transpose(1, 2),
+        lambda shape: (shape[0], 2 * shape[2], shape[1]),
+    )
+
+
+_NORMS = {
+    "self_attn_norm.weight": Source("input_layernorm.weight"),
+    "feed_forward_norm.weight": Source("post_attention_layernorm.weight"),
+}
+_LLAMA_LAYER = {
+    **_NORMS,
+    **{
+        f"self_attn.{ours}.{kind}": Source(f"self_attn.{theirs}.{kind}")
+        for kind in ("weight", "bias")
+        for ours, theirs in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("out_proj", "o_proj"))
+    },
+    **{f"feed_forward.{name}.weight": Source(f"mlp.{name}.weight") for name in ("gate_proj", "up_proj", "down_proj")},
+}
+_JETMOE_LAYER = {
+    **_NORMS,
+    "self_attn.router.proj.weight": Source("self_attention.experts.router.layer.weight"),
+    "self_attn.q_proj.weight": _transposed("self_attention.experts.input_linear.weight"),
+    "self_attn.k_proj.weight": _half("self_attention.kv_proj.weight", 0),
+    "self_attn.v_proj.weight": _half("self_attention.kv_proj.weight", 1),
+    "self_attn.out_proj.weight": _transposed("self_attention.experts.output_linear.weight"),
+    "self_attn.output_bias": Source("self_attention.experts.bias"),
+    "feed_forward.router.proj.weight": Source("mlp.router.layer.weight"),
+    "feed_forward.gate_proj.weight": _transposed_half("mlp.input_linear.weight", 0),
+    "feed_forward.up_proj.weight": _transposed_half("mlp.input_linear.weight", 1),
+    "feed_forward.down_proj.weight": _transposed("mlp.output_linear.weight"),
+    "feed_forward.output_bias": Source("mlp.bias"),
+}
+_LAYERS = {"llama": _LLAMA_LAYER, "jetmoe": _JETMOE_LAYER}
+_OUTSIDE = {
+    "embedding.weight": Source("model.embed_tokens.weight"),
+    "norm.weight": Source("model.norm.weight"),
+    "output_proj.weight": Source("lm_head.weight"),
+}
+
+
+def load_hugging_face(config: ModelConfig, state: Mapping[str, Tensor]) -> nn.Module:
+    """The model of ``config`` with the tensors of ``state``, the state dict of a transformers ``LlamaForCausalLM`` or
+    ``JetMoeForCausalLM``: of their dtype and on their device, not copied, in eval mode.
+
+    Raises ConfigError that names the first tensor, in our model's order, that is missing or of another shape, or the
+    first that the model has no place for; and for a model or an attention that transformers has no such model of.
+    """
+    if config.variant not in _LAYERS:
+        raise ConfigError(f"no Hugging Face names for a {config.variant} model; choose from {', '.join(_LAYERS)}")
+    model = build(config, device="meta")
+    own, used = {}, set()
+    # a name that they do not have is found before a tensor of theirs is looked for
+    sources = {name: _source(config, name) for name in model.state_dict()}
+    for name, tensor in model.state_dict().items():
+        source = sources[name]
+        # a tied output is in a checkpoint or not
+        if name == "output_proj.weight" and model.output_proj.weight is model.embedding.weight:
+            source = _OUTSIDE["embedding.weight"]
+            used.add("lm_head.weight")
+        used.add(source.name)
+        own[name] = source.taken(_checked(state, source, tuple(tensor.shape)))
+    for name in state:
+        if name not in used and not name.endswith("rotary_emb.inv_freq"):
+            raise ConfigError(f"the model has no place for {name}")
+    model.load_state_dict(own, assign=True)
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
+    return model
+
+
+def _source(config: ModelConfig, name: str) -> Source:
+    if name in _OUTSIDE:
+        return _OUTSIDE[name]
+    _, index, rest = name.split(".", 2)
+    if rest not in _LAYERS[config.variant]:
+        raise ConfigError(f"no Hugging Face name for {name}: transformers' {config.variant} has no such tensor")
+    source = _LAYERS[config.variant][rest]
+    return source._replace(name=f"model.layers.{index}.{source.name}")
+
+
+def _checked(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
+    """Their tensor. ConfigError where it is missing or not of the shape that ours needs."""
+    if source.name not in state:
+        raise ConfigError(f"the state dict has no {source.name}")
+    tensor, wanted = state[source.name], source.shape(shape)
+    if tuple(tensor.shape) != wanted:
+        raise ConfigError(f"{source.name} is {tuple(tensor.shape)}, not {wanted}")
+    return tensor

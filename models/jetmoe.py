@@ -1,0 +1,19 @@
+"""JetMoE (arXiv 2404.07413): LLaMA's layers around attention experts and feed-forward experts, with a tied output."""
+
+from headcount.models.configs.jetmoe import JetMoEConfig
+from headcount.models.llama import Llama
+
+
+class JetMoE(Llama):
+    """LLaMA with mixture feed-forward blocks, norms of its own epsilons, and the embedding's matrix for the output."""
+
+    def __init__(self, config: JetMoEConfig) -> None:
+        super().__init__(config)
+        for layer in self.layers:
+            layer.self_attn_norm.eps = layer.feed_forward_norm.eps = config.block_norm_eps
+        self.norm.eps = config.final_norm_eps
+        self.tie_weights()
+
+    def tie_weights(self) -> None:
+        """Make the output projection's weight the embedding's again, as after ``to_empty``."""
+        self.output_proj.weight = self.embedding.weight

@@ -1,0 +1,158 @@
+"""Mixture of attentive experts (arXiv 2005.06537): heads weighted by a gate on the mean token."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headcount.models.attention import Attention, attend, split_heads, zero_padded
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.mae import Gate, MixtureOfAttentiveExpertsConfig
+from headcount.models.kernels.fused import fused_attend
+
+
+def reference(
+    layer: nn.Module,
+    query: Float[Tensor, "batch tgt d_model"],
+    key: Float[Tensor, "batch src heads head_dim"],
+    value: Float[Tensor, "batch src heads head_dim"],
+    *,
+    head_weights: Float[Tensor, "batch #tgt heads"],
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    attend: Callable = attend,
+    **core,
+) -> Float[Tensor, "batch tgt d_model"]:
+    """The equations as they stand, from projected keys and values."""
+    out = attend(split_heads(layer.q_proj(query), layer.config.head_dim), key, value, **core)
+    return layer.out_proj((out * head_weights[..., None]).flatten(-2))
+
+
+fused = partial(reference, attend=fused_attend)
+
+
+class GateNetwork(nn.Module):
+    """g = Softmax(W_2 tanh(W_1 x + b_1) + b_2): h shares that sum to 1."""
+
+    def __init__(self, d_model: int, width: int, num_heads: int, bias: bool) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(d_model, width, bias=bias)
+        self.fc2 = nn.Linear(width, num_heads, bias=bias)
+
+    def forward(self, x: Float[Tensor, "batch rows d_model"]) -> Float[Tensor, "batch rows heads"]:
+        """(B, 1 or T, d_m) to (B, 1 or T, h)."""
+        return torch.softmax(self.fc2(torch.tanh(self.fc1(x))), dim=-1)
+
+
+class RunningMean:
+    """The mean of ever more tokens: their sum and how many they are, padding left out."""
+
+    def __init__(self) -> None:
+        self.total: Float[Tensor, "batch 1 d_model"] | None = None
+        self.count: Float[Tensor, "batch 1 1"] | None = None
+
+    def take(
+        self, x: Float[Tensor, "batch new d_model"], padding_mask: Bool[Tensor, "batch new"] | None
+    ) -> Float[Tensor, "batch new d_model"]:
+        """The mean of all tokens up to each of the new ones ``x`` (B, T, d_m); zeros before the first."""
+        ones = torch.ones_like(x[..., :1])
+        totals = zero_padded(x, padding_mask).cumsum(dim=1)
+        counts = zero_padded(ones, padding_mask).cumsum(dim=1)
+        if self.total is not None:
+            totals, counts = totals + self.total, counts + self.count
+        self.total, self.count = totals[:, -1:].detach(), counts[:, -1:]
+        return totals / counts.clamp(min=1)
+
+
+class RunningMeanCache(KeyValueCache):
+    """Keys and values, and the mean of the queries so far."""
+
+    def __init__(self, *shape, **options) -> None:
+        super().__init__(*shape, **options)
+        self.queries = RunningMean()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that keys and values, the sum and the number hold."""
+        own = (x for x in (self.queries.total, self.queries.count) if x is not None)
+        return super().num_bytes + sum(x.numel() * x.element_size() for x in own)
+
+
+class MixtureOfAttentiveExperts(Attention):
+    """y = sum_i g_i f_i with f_i = h / (h - 1) sum_(j != i) H_j Wo_j: h experts, each all heads but one.
+
+    Written out that is attention whose head j has the weight h (1 - g_j) / (h - 1). The gate g reads the mean of the
+    tokens that ``config.gate`` says, padding left out.
+    """
+
+    def __init__(self, config: MixtureOfAttentiveExpertsConfig) -> None:
+        super().__init__(config)
+        d_model, width, bias = config.d_model, config.num_heads * config.head_dim, config.bias
+        self.q_proj = nn.Linear(d_model, width, bias=bias)
+        self.k_proj = nn.Linear(d_model, width, bias=bias)
+        self.v_proj = nn.Linear(d_model, width, bias=bias)
+        self.out_proj = nn.Linear(width, d_model, bias=bias)
+        self.gate = GateNetwork(d_model, config.gate_width, config.num_heads, bias)
+
+    @property
+    def cache_type(self) -> type[KeyValueCache]:
+        """One that goes on with the mean where the gate reads a running one."""
+        return RunningMeanCache if self.config.gate == Gate.RUNNING else KeyValueCache
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None = None,
+        value: Float[Tensor, "batch given d_model"] | None = None,
+        *,
+        memory_mean: Float[Tensor, "batch 1 d_model"] | None = None,
+        head_weights: Float[Tensor, "batch 1 heads"] | None = None,
+        **how,
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """As any attention's; ``memory_mean`` (B, 1, d_m) or ``head_weights`` (B, 1, h) are those of :meth:`of_memory`.
+
+        ValueError for ``gate=sequence`` in causal attention, and for ``gate=memory`` with neither them nor a ``key``.
+        """
+        if head_weights is None:
+            head_weights = self.weigh(self._mean(query, key, **how) if memory_mean is None else memory_mean)
+        return super().forward(query, key, value, head_weights=head_weights, **how)
+
+    def of_memory(
+        self,
+        memory: Float[Tensor, "batch src d_model"],
+        padding_mask: Bool[Tensor, "batch src"] | None,
+        *,
+        for_steps: bool = False,
+    ) -> dict[str, Tensor]:
+        """Its mean where the gate reads that; the weights of heads that the gate makes of it ``for_steps``."""
+        if self.config.gate != Gate.MEMORY:
+            return {}
+        mean = masked_mean(memory, padding_mask)
+        return {"head_weights": self.weigh(mean)} if for_steps else {"memory_mean": mean}
+
+    def weigh(self, mean: Float[Tensor, "batch #tgt d_model"]) -> Float[Tensor, "batch #tgt heads"]:
+        """h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for the one that has all of it."""
+        num_heads = self.config.num_heads
+        return (1 - self.gate(mean)) * (num_heads / (num_heads - 1))
+
+    def _mean(self, query, key, *, causal=False, cache=None, key_padding_mask=None, query_padding_mask=None):
+        if self.config.gate == Gate.RUNNING:
+            return (RunningMean() if cache is None else cache.queries).take(query, query_padding_mask)
+        if self.config.gate == Gate.SEQUENCE:
+            if causal or cache is not None:
+                raise ValueError(self.config.no_step)
+            return masked_mean(query, query_padding_mask)
+        if key is None:
+            raise ValueError("gate=memory without a key needs what layer.of_memory gives")
+        return masked_mean(key, key_padding_mask)
+
+
+def masked_mean(
+    x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None
+) -> Float[Tensor, "batch 1 d_model"]:
+    """The mean of the tokens of each sequence that are no padding; zeros where there is none."""
+    if padding_mask is None:
+        return x.mean(dim=1, keepdim=True)
+    count = (~padding_mask).sum(dim=1).clamp(min=1)
+    return zero_padded(x, padding_mask).sum(dim=1, keepdim=True) / count[:, None, None]

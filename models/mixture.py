@@ -1,0 +1,92 @@
+"""Mixture feed-forward block: K of E experts for each token (arXiv 1701.06538), in the place of a dense block."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headcount.models.activations import Activation, relu, silu
+from headcount.models.attention import drop
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moa import Gates
+from headcount.models.experts import ExpertLinear
+from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.losses import RoutingLoss, balance_and_z_loss
+from headcount.models.moa import FEW_ROWS
+from headcount.models.router import Recorded, Routing, TopKRouter
+
+
+def reference(
+    layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
+) -> Float[Tensor, "batch seq d_model"]:
+    """The equation as it stands: every row through its own expert."""
+    slots = x[:, :, None].expand(-1, -1, layer.config.top_k, -1)
+    hidden = layer.hidden(*(project(slots, routing.indices) for project in layer.inward))
+    return (layer.outward(hidden, routing.indices) * routing.weights[..., None]).sum(dim=2)
+
+
+class MixtureFeedForward(Selectable):
+    """y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), with w the softmax over the logits of the K selected experts.
+
+    f_i(x) = activation(x W1_i + b1_i) W2_i + b2_i, or gated (activation(x Wgate_i) * x Wup_i) Wdown_i without biases.
+    ``activation``: SiLU where gated, else ReLU, unless given.
+    """
+
+    follows = True
+
+    def __init__(
+        self,
+        config: MixtureFeedForwardConfig,
+        activation: Activation | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(config)
+        d_model, d_ff, num_experts = config.d_model, config.d_ff, config.num_experts
+        self.activation = activation or (silu if config.gated else relu)
+        self.dropout = dropout
+        self.router = TopKRouter(d_model, num_experts, config.top_k, Gates.SELECTED)
+        if config.gated:
+            self.gate_proj = ExpertLinear(num_experts, d_model, d_ff)
+            self.up_proj = ExpertLinear(num_experts, d_model, d_ff)
+            self.down_proj = ExpertLinear(num_experts, d_ff, d_model)
+        else:
+            self.fc1 = ExpertLinear(num_experts, d_model, d_ff, bias=True)
+            self.fc2 = ExpertLinear(num_experts, d_ff, d_model, bias=True)
+        self.output_bias = nn.Parameter(torch.zeros(d_model)) if config.output_bias else None
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Zeros for the output bias."""
+        return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
+
+    @property
+    def inward(self) -> tuple[ExpertLinear, ...]:
+        """The projections to the inner width."""
+        return (self.gate_proj, self.up_proj) if self.config.gated else (self.fc1,)
+
+    @property
+    def outward(self) -> ExpertLinear:
+        """The projection back."""
+        return self.down_proj if self.config.gated else self.fc2
+
+    def hidden(
+        self, first: Float[Tensor, "*rows d_ff"], second: Float[Tensor, "*rows d_ff"] | None = None
+    ) -> Float[Tensor, "*rows d_ff"]:
+        """activation(first), times ``second`` where gated, with dropout."""
+        out = self.activation(first)
+        return drop(out if second is None else out * second, self.dropout, self.training)
+
+    def forward(
+        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Each token of (B, T, d_m) by itself; ``padding_mask`` is only kept, for the losses and statistics."""
+        run = self.chosen(x)
+        y = run(self, x, self.router(x, padding_mask))
+        return y if self.output_bias is None else y + self.output_bias
+
+    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
+        """alpha L_a + beta L_z, with the config's balance_loss_weight and z_loss_weight."""
+        return balance_and_z_loss(self.config, recorded)
+
+    def automatic(self, query: Float[Tensor, "batch seq d_model"]) -> str:
+        """``grouped``, but ``reference`` for a few rows on CUDA, and on meta, where grouped rows need bfloat16."""
+        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < FEW_ROWS
+        return REFERENCE if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

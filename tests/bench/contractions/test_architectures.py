@@ -1,0 +1,151 @@
+"""The architectures of transformers that users count most, from their configs, on meta: each against a sum by hand."""
+
+import pytest
+import torch
+
+from headcount.bench.count import count_macs
+
+transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+B, T, D, F, V, L, H, G = 2, 11, 48, 56, 61, 2, 4, 2
+ROWS, HEAD = B * T, D // H
+E, K, INNER = 5, 3, 24
+"""Experts, those of a token, and their width."""
+DECODER = {
+    "hidden_size": D,
+    "num_hidden_layers": L,
+    "num_attention_heads": H,
+    "intermediate_size": F,
+    "vocab_size": V,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = {**DECODER, "num_key_value_heads": G}
+
+
+def projections(kv_heads=H, head=HEAD):
+    """Queries, keys, values and what puts heads together."""
+    return ROWS * (2 * D * H * head + 2 * D * kv_heads * head)
+
+
+def attention(head=HEAD, queries=T, keys=T):
+    return 2 * B * H * queries * keys * head
+
+
+def gated(inner=F):
+    return 3 * ROWS * D * inner
+
+
+def plain(inner=F):
+    return 2 * ROWS * D * inner
+
+
+VOCABULARY = ROWS * D * V
+GATED = L * (projections(G) + attention() + gated()) + VOCABULARY
+"""A decoder of grouped heads, three matrices in its feed-forward layers and a head."""
+SPARSE = L * (projections(G) + attention() + ROWS * D * E + K * gated(INNER)) + VOCABULARY
+PLAIN = L * (projections() + attention() + plain()) + VOCABULARY
+GPT = {"n_embd": D, "n_layer": L, "n_head": H, "n_inner": F, "vocab_size": V, "bos_token_id": 1, "eos_token_id": 2}
+EXPERTS = {"num_experts_per_tok": K, "moe_intermediate_size": INNER}
+
+DECODERS = {
+    "Llama": (GROUPED, GATED),
+    "Mistral": (GROUPED, GATED),
+    "Qwen2": (GROUPED, GATED),
+    "Qwen3": ({**GROUPED, "head_dim": HEAD}, GATED),
+    "Gemma": ({**GROUPED, "head_dim": HEAD}, GATED),
+    "Gemma2": ({**GROUPED, "head_dim": HEAD}, GATED),
+    "Gemma3Text": ({**GROUPED, "head_dim": HEAD}, GATED),
+    "Phi3": (GROUPED, GATED),
+    "Olmo2": (GROUPED, GATED),
+    "Cohere": (GROUPED, GATED),
+    "Granite": (GROUPED, GATED),
+    "Phi": (DECODER, PLAIN),
+    "Starcoder2": (GROUPED, L * (projections(G) + attention() + plain()) + VOCABULARY),
+    "GPTNeoX": (DECODER, PLAIN),
+    "GPT2": (GPT, PLAIN),
+    "GPTJ": ({**GPT, "rotary_dim": 4}, PLAIN),
+    "OPT": ({**DECODER, "ffn_dim": F, "word_embed_proj_dim": D}, PLAIN),
+    # Its feed-forward layers are four times as wide.
+    "Bloom": ({**DECODER, "n_layer": L, "n_head": H}, L * (projections() + attention() + plain(4 * D)) + VOCABULARY),
+    "Mixtral": (
+        {**GROUPED, "num_local_experts": E, "num_experts_per_tok": K, "intermediate_size": INNER},
+        SPARSE,
+    ),
+    "Qwen3Moe": ({**GROUPED, **EXPERTS, "num_experts": E, "head_dim": HEAD, "decoder_sparse_step": 1}, SPARSE),
+}
+ENCODERS = {
+    "Bert": ("BertForMaskedLM", DECODER, L * (projections() + attention() + plain()) + ROWS * D * D + VOCABULARY),
+    "Roberta": ("RobertaForMaskedLM", DECODER, L * (projections() + attention() + plain()) + ROWS * D * D + VOCABULARY),
+    "DistilBert": (
+        "DistilBertForMaskedLM",
+        {"dim": D, "n_layers": L, "n_heads": H, "hidden_dim": F, "vocab_size": V},
+        L * (projections() + attention() + plain()) + ROWS * D * D + VOCABULARY,
+    ),
+}
+
+
+def counted(model, **inputs):
+    """Dispatched products; the angles of rotary positions, which one version writes as a product, are none of them."""
+    ledger = count_macs(model, kwargs=inputs).ledger
+    return ledger.select(lambda entry: "rotary" not in entry.path).macs
+
+
+def built(name, config, **settings):
+    with torch.device("meta"):
+        made = getattr(transformers, config)(**settings)
+        return getattr(transformers, name)(made).to(torch.bfloat16)
+
+
+def tokens():
+    return torch.ones(B, T, dtype=torch.long, device="meta")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder(name):
+    settings, macs = DECODERS[name]
+    model = f"{name.removesuffix('Text')}ForCausalLM" if name != "GPT2" else "GPT2LMHeadModel"
+    config = f"{name}Config" if name != "Gemma3Text" else "Gemma3TextConfig"
+    assert counted(built(model, config, **settings), input_ids=tokens()) == macs
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder(name):
+    model, settings, macs = ENCODERS[name]
+    assert counted(built(model, f"{name}Config", **settings), input_ids=tokens()) == macs
+
+
+def test_an_encoder_and_decoder_with_gates():
+    source = 7
+    model = built(
+        "T5ForConditionalGeneration", "T5Config", d_model=D, d_kv=HEAD, d_ff=F, num_layers=L, num_heads=H,
+        vocab_size=V, feed_forward_proj="gated-gelu",
+    )  # fmt: skip
+    ids = torch.ones(B, source, dtype=torch.long, device="meta")
+    encoder = L * (B * source * (4 * D * D + 3 * D * F) + attention(queries=source, keys=source))
+    crossed = 2 * ROWS * D * D + 2 * B * source * D * D + attention(keys=source)
+    decoder = L * (projections() + attention() + crossed + gated())
+    assert counted(model, input_ids=ids, decoder_input_ids=tokens()) == encoder + decoder + VOCABULARY
+
+
+def test_an_image_as_patches():
+    model = built("ViTModel", "ViTConfig", **{**DECODER, "image_size": 20, "patch_size": 5})
+    image = torch.ones(B, 3, 20, 20, dtype=torch.bfloat16, device="meta")
+    # 16 patches of 5 x 5 x 3 pixels and one class token, which the pooler reads.
+    layer = B * 17 * (4 * D * D + 2 * D * F) + attention(queries=17, keys=17)
+    assert counted(model, pixel_values=image) == L * layer + B * 16 * 75 * D + B * D * D
+
+
+def test_latent_attention_with_shared_and_routed_experts():
+    rank, query_rank, rope, nope, value, shared = 16, 24, 4, 8, 12, 1
+    model = built(
+        "DeepseekV3ForCausalLM", "DeepseekV3Config", **{**DECODER, **EXPERTS}, num_key_value_heads=H,
+        kv_lora_rank=rank, q_lora_rank=query_rank, qk_rope_head_dim=rope, qk_nope_head_dim=nope, v_head_dim=value,
+        n_routed_experts=E, n_shared_experts=shared, n_group=1, topk_group=1, first_k_dense_replace=1,
+    )  # fmt: skip
+    down = ROWS * D * (query_rank + rank + rope)
+    up = ROWS * (query_rank * H * (nope + rope) + rank * H * (nope + value) + H * value * D)
+    inside = B * H * T * T * (nope + rope + value)
+    sparse = ROWS * D * E + (K + shared) * gated(INNER)
+    assert counted(model, input_ids=tokens()) == L * (down + up + inside) + gated() + sparse + VOCABULARY

@@ -1,0 +1,220 @@
+"""One function, one number: whatever the device, the spelling or the kernel, forward and backward."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from headcount.bench.count import count_macs
+from headcount.bench.counters.explain import DIFFERS
+from headcount.bench.counters.readings import read
+
+B, H, T, D = 2, 3, 7, 16
+Q, K = torch.ones(B, H, T, D), torch.ones(B, H, 11, D)
+ATTENTION = 2 * B * H * T * 11 * D
+
+
+def module(function):
+    class Module(nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    return Module()
+
+
+def on(device, *tensors):
+    return tuple(tensor.to(device) for tensor in tensors)
+
+
+# Fused attention: its backward computes the scores anew.
+
+
+def attend(q, k, **options):
+    return F.scaled_dot_product_attention(q, k, k, **options)
+
+
+FUSED = {
+    "plain": attend,
+    "causal": lambda q, k: attend(q, k, is_causal=True),
+    "scaled": lambda q, k: attend(q, k, scale=0.5),
+    "masked": lambda q, k: attend(q, k, attn_mask=torch.ones(T, 11, dtype=torch.bool, device=q.device)),
+    "biased": lambda q, k: attend(q, k, attn_mask=torch.zeros(T, 11, device=q.device)),
+}
+KEPT = {
+    "dropout": lambda q, k: attend(q, k, dropout_p=0.5),
+    "three dimensions": lambda q, k: attend(q[:, 0], k[:, 0]),
+    "values of another width": lambda q, k: F.scaled_dot_product_attention(q, k, k[..., :8]),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("how", FUSED)
+def test_a_fused_backward_computes_the_scores_anew(how, device):
+    found = count_macs(module(FUSED[how]), *on(device, Q, K), backward=True)
+    assert found.macs == 7 * ATTENTION // 2
+    assert found.ledger.group(lambda entry: entry.kind)["scores_recompute"] == ATTENTION // 2
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_where_no_kernel_is_fused_the_scores_are_kept_on_every_device(how):
+    first, second = (
+        count_macs(module(KEPT[how]), *on(device, Q, K), backward=True).ledger for device in ("cpu", "meta")
+    )
+    assert first.macs == second.macs
+    assert "scores_recompute" not in second.group(lambda entry: entry.kind)
+
+
+# Recurrent layers: gradients of everything but the first state, which is zeros.
+
+STEPS, IN, HIDDEN = 5, 13, 11
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("layer", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
+def test_recurrent_layers_go_back_alike(layer, gates, device):
+    found = count_macs(layer(IN, HIDDEN).to(device), *on(device, torch.ones(STEPS, B, IN)), backward=True)
+    into, over = STEPS * B * IN * gates * HIDDEN, STEPS * B * HIDDEN * gates * HIDDEN
+    assert found.dispatched == 3 * into + 3 * over - over // STEPS
+
+
+# Complex numbers: one product of them is one.
+
+
+def complex_tensors(device):
+    return on(device, torch.ones(2, 3, 9, dtype=torch.complex64), torch.ones(5, 3, 3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_complex_convolution_counts_as_a_complex_product_does(device):
+    x, w = complex_tensors(device)
+    macs = 2 * 7 * 3 * 3 * 5
+    assert count_macs(module(F.conv1d), x, w).macs == macs
+    assert (
+        count_macs(module(lambda x, w: x.unfold(2, 3, 1).permute(0, 2, 1, 3).flatten(2) @ w.flatten(1).mT), x, w).macs
+        == macs
+    )
+    assert count_macs(module(F.conv1d), x, w, backward=True).macs == 3 * macs
+
+
+def test_three_real_products_are_the_reason():
+    found = read(module(F.conv1d), complex_tensors("cpu"), label="complex")
+    macs = 2 * 7 * 3 * 3 * 5
+    for cell in found.counters:
+        assert cell.explained
+        if cell.counter in ("fvcore", "torch", "ptflops-aten"):
+            assert cell.macs == 3 * macs
+            assert [(cause.what, cause.amount) for cause in cell.explanation.causes] == [(DIFFERS, 2 * macs)]
+            assert "three real" in cell.explanation.causes[0].name
+
+
+# FlexAttention: its functions of one score run once for each.
+
+PLACES, OTHER = torch.ones(T, 5), torch.ones(11, 5)
+
+
+def flexed(score_mod=None, mask=None):
+    def run(q, k):
+        block = mask and create_block_mask(mask, None, None, q.shape[2], k.shape[2], device=q.device)
+        return flex_attention(q, k, k, score_mod=score_mod, block_mask=block)
+
+    return module(run)
+
+
+@pytest.mark.parametrize(
+    "score_mod",
+    [
+        lambda s, b, h, i, j: s + (PLACES[i] * OTHER[j]).sum(-1),
+        lambda s, b, h, i, j: s + torch.dot(PLACES[i], OTHER[j]),
+        lambda s, b, h, i, j: s + PLACES[i] @ OTHER[j],
+    ],
+)
+def test_a_product_in_a_function_of_a_score_counts_for_each_score(score_mod):
+    found = count_macs(flexed(score_mod), Q, K)
+    assert found.with_elementwise == ATTENTION + B * H * T * 11 * 5
+
+
+def test_a_bias_a_slope_and_a_mask_hold_no_product():
+    bias, slopes = torch.ones(T, 11), torch.ones(H)
+    for score_mod in (lambda s, b, h, i, j: s + bias[i, j], lambda s, b, h, i, j: s * slopes[h]):
+        assert count_macs(flexed(score_mod), Q, K).with_elementwise == ATTENTION
+    # The whole square: blocks are left out by kernels, not by what is asked of them.
+    assert count_macs(flexed(mask=lambda b, h, i, j: i >= j), Q, K).with_elementwise == ATTENTION
+
+
+def test_what_is_seen_of_a_function_of_a_score_is_in_no_tools_bill():
+    found = read(flexed(lambda s, b, h, i, j: s + PLACES[i] @ OTHER[j]), (Q, K), label="flex")
+    assert all(cell.explained for cell in found.counters)
+
+
+# Lists of tensors, windows with time first, outer products and grids.
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("function", "shapes", "macs"),
+    [
+        (lambda a, b: torch._foreach_mul([a, a], [b, b])[1].sum(-1), [(7, 13), (7, 13)], 7 * 13),
+        (lambda x, w: torch.conv_tbc(x, w, w[0, 0]), [(9, 2, 3), (3, 3, 5)], 2 * 7 * 3 * 3 * 5),
+        (lambda x, w: torch.conv_tbc(x, w, w[0, 0], 1), [(9, 2, 3), (3, 3, 5)], 2 * 9 * 3 * 3 * 5),
+        (lambda a, b: torch.addr(a.new_zeros(7, 11), a, b), [(7,), (11,)], 7 * 11),
+        (lambda theta: F.affine_grid(theta, (2, 3, 5, 7), align_corners=False), [(2, 2, 3)], 2 * 5 * 7 * 2 * 3),
+    ],
+)
+def test_calls_that_are_rarely_written(function, shapes, macs, device):
+    assert (
+        count_macs(module(function), *(torch.ones(shape, device=device) for shape in shapes)).with_elementwise == macs
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: torch.segment_reduce(a.flatten(), "sum", lengths=torch.tensor([40, 51])),
+        lambda a: torch.special.bessel_j0(a) + torch.special.ndtr(a) + torch.special.entr(a),
+        lambda a: torch._chunk_cat([a, a], 0, 2),
+        lambda a: torch._foreach_add([a, a], 1.0)[0],
+        lambda a: torch.nested.nested_tensor([a[:3], a[3:]]).to_padded_tensor(0.0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_what_holds_no_product_is_no_false_alarm(function):
+    assert count_macs(module(function), torch.ones(7, 13)).with_elementwise == 0
+
+
+# What tools see of transforms, of gradients inside a forward pass and of operators called by name.
+
+
+def differentiated(a, b):
+    with torch.enable_grad():
+        x = a.detach().requires_grad_()
+        return torch.autograd.grad((x @ b).sum(), x)[0]
+
+
+def inferred(a, b):
+    with torch.inference_mode():
+        return F.linear(a, b.mT)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "macs"),
+    [
+        (lambda a, b: torch.vmap(lambda x: x @ b)(a), [(7, 13), (13, 11)], 1001),
+        (lambda x, w: torch.vmap(lambda x: F.conv1d(x[None], w))(x), [(2, 3, 9), (5, 3, 3)], 630),
+        (differentiated, [(7, 13), (13, 11)], 2002),
+        (lambda a, b: torch.ops.aten.mm.default(a, b), [(7, 13), (13, 11)], 1001),
+        (inferred, [(7, 13), (13, 11)], 1001),
+        (lambda a, b: torch.compile(lambda a, b: a @ b)(a, b), [(7, 13), (13, 11)], 1001),
+    ],
+)
+def test_every_reading_is_explained(function, shapes, macs):
+    found = read(module(function), [torch.ones(shape) for shape in shapes], label="called")
+    assert found.right.macs == macs
+    assert all(cell.explained for cell in found.counters), found.counters
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_a_projected_recurrent_layer_is_explained():
+    found = read(nn.LSTM(13, 11, proj_size=5), [torch.ones(5, 2, 13)], label="projected")
+    assert found.right.macs == 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5
+    assert all(cell.explained for cell in found.counters), found.counters

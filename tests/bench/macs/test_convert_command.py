@@ -1,0 +1,100 @@
+"""``python -m bench.macs --convert``: a dense preset's forms, their break-even, the paper's stages, and wrong usage."""
+
+import json
+
+import pytest
+
+from headcount.bench.case import Case
+from headcount.bench.macs.__main__ import main
+
+
+def run(capsys, *argv):
+    code = main(list(argv))
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def tables(capsys, *argv):
+    code, out, _ = run(capsys, *argv, "--format", "json")
+    assert code == 0
+    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
+
+
+def test_llama3_8b_as_the_paper_converts_it(capsys):
+    found = tables(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
+    d, h, g, c, F, V, L, T, k = 4096, 32, 8, 128, 14336, 128256, 32, 8192, 24
+    dense = T * (L * (2 * d * h * c + 2 * d * g * c + 2 * h * T * c + 3 * d * F) + d * V)
+    # all queries, whose norms route; scores, values and outputs of 24 heads
+    ideal = T * (L * (d * h * c + d * k * c + 2 * d * g * c + 2 * k * T * c + 3 * d * F) + d * V)
+    assert [(row["form"], row["macs"]) for row in found["conversion"]] == [
+        ("dense", dense),
+        ("released", dense),
+        ("ideal", ideal),
+    ]
+    assert {row["params"] for row in found["conversion"]} == {8_030_261_248}
+    assert [row["training_macs"] for row in found["conversion"]] == [3 * dense, 3 * dense, 3 * ideal]
+    assert [(row["stage"], row["form"], row["tokens"], row["macs"]) for row in found["stages"]] == [
+        (1, "dense", 300 * 10**9, 300 * 10**9 * 3 * dense // T),
+        (2, "released", 100 * 10**9, 100 * 10**9 * 3 * dense // T),
+        (2, "ideal", 100 * 10**9, 100 * 10**9 * 3 * ideal // T),
+    ]
+    _, out, _ = run(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
+    text = " ".join(out.split())
+    assert "ideal computes less than dense at every length" in text
+    tokens = -(-100 * 10**9 * 3 * dense // (dense - ideal))
+    assert f"repays the second stage after {tokens:,} (released)" in text
+
+
+def test_the_rows_are_what_the_converted_preset_costs(capsys):
+    (_, released, ideal) = tables(
+        capsys, "--preset", "llm-s", "--set", "num_layers=2", "--convert", "s=3,2", "r=6,8", "router=linear"
+    )["conversion"]
+    fields = {"num_layers": 2, "num_shared_heads": (3, 2), "top_k": (6, 8)}
+    case = Case.of("moh-llm-s-75", fields)
+    assert (released["macs"], released["params"]) == (case.ledger.macs, case.ledger.params)
+    assert (ideal["macs"], ideal["params"]) == (case.ideal_ledger.macs, case.ideal_ledger.params)
+
+
+def test_the_length_from_which_skipping_pays_for_the_routers(capsys):
+    """6 heads of width 2, 5 of them used: 4 d_m T and 4 T^2 saved in a layer, 8 d_m T spent on routers."""
+    sizes = ["--set", "d_model=64", "num_heads=6", "head_dim=2", "--convert", "s=2", "r=3", "router=linear"]
+    _, out, _ = run(capsys, "--preset", "llm-s", *sizes)
+    assert "Break-even: ideal computes less than dense from 65 tokens on." in out
+    macs = {}
+    for length in ("64", "65"):
+        rows = tables(capsys, "--preset", "llm-s", "--seq-len", length, *sizes)["conversion"]
+        macs[length] = rows[2]["macs"] - rows[0]["macs"]
+    assert macs["64"] == 0 > macs["65"]
+
+
+def test_where_nothing_is_skipped_nothing_is_repaid(capsys):
+    _, out, _ = run(capsys, "--preset", "llm-s", "--convert", "s=4", "r=8")
+    assert "no less than dense at every length" in out and "Ideal saves nothing" in out
+
+
+@pytest.mark.parametrize("name, said", [("dit-s2", "the model's own"), ("transformer-base", "at every length")])
+def test_a_model_without_one_sequence_of_tokens_has_no_stages(capsys, name, said):
+    found = tables(capsys, "--preset", name, "--convert", "s=3", "r=2")
+    assert set(found) == {"conversion"}
+    assert said in run(capsys, "--preset", name, "--convert", "s=3", "r=2")[1]
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["--preset", "llama3-8b", "--convert", "s=16", "r=17"], "top_k must lie in 0..num_heads - num_shared_heads"),
+        (["--preset", "llama3-8b", "--convert", "s=33", "r=0"], "num_shared_heads must lie in 0..num_heads = 0..32"),
+        (["--preset", "llama3-8b", "--convert", "s=16"], "--convert needs r=N"),
+        (["--preset", "llama3-8b", "--convert", "h=16"], "malformed 'h=16'; --convert takes s=N r=N and router=NAME"),
+        (["--preset", "llama3-8b", "--convert", "s=x", "r=1"], "malformed 's=x'; a whole number, or one for each"),
+        (["--preset", "llama3-8b", "--convert", "s=1,2", "r=1"], "shared takes one whole number or one for each of 32"),
+        (["--preset", "llama3-8b", "--convert", "s=1", "r=1", "router=best"], "router must be one of linear, query"),
+        (["--preset", "moa-8K8E128D", "--convert", "s=1", "r=1"], "only attention mha is converted, not moa"),
+        (["--convert", "s=1", "r=1"], "--convert goes with --preset, the dense model"),
+        (["--preset", "llm-s", "--convert", "s=1", "r=1", "--counter", "torch"], "--convert goes without --table"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_exit_code_2(argv, message, capsys):
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1
+    assert message in err

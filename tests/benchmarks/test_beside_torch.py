@@ -1,0 +1,157 @@
+"""What our count takes beside PyTorch's plain counter, time and memory, the two by turns in one run.
+
+A limit is no claim about counts, and a busy machine breaks it: so it stands here and not among the tests.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from headcount.bench.count import count_macs
+
+ROOT = Path(__file__).parents[2]
+TIMES, MEMORY = 2.0, 1.5
+"""At most so many times the plain counter's."""
+
+
+class Recurrence(nn.Module):
+    """h = a h + x, y = h C, step by step."""
+
+    def forward(self, a, x, c):
+        h, out = torch.zeros_like(x[0]), []
+        for step in x:
+            h = a * h + step
+            out.append(h @ c)
+        return torch.stack(out)
+
+
+class SelectiveScan(nn.Module):
+    """A state-space layer as Python writes it where no kernel is installed."""
+
+    def forward(self, decay, step, c):
+        state, out = torch.zeros_like(step[:, 0]), []
+        for t in range(step.shape[1]):
+            state = decay[:, t] * state + step[:, t]
+            out.append((state * c[:, t, None]).sum(-1))
+        return torch.stack(out, 1)
+
+
+class Generation(nn.Module):
+    """One token after another, each attending to a cache that grows."""
+
+    def forward(self, x):
+        cache, out = x[:0], []
+        for t in range(len(x)):
+            cache = torch.cat([cache, x[t : t + 1]])
+            out.append(torch.softmax(x[t : t + 1] @ cache.mT, -1) @ cache)
+        return torch.cat(out)
+
+
+def ones(*shape):
+    return torch.ones(shape, device="meta")
+
+
+def linear_layers():
+    return nn.Sequential(*(nn.Linear(8, 8, device="meta") for _ in range(1000)))
+
+
+def convolutions():
+    block = lambda: (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())  # noqa: E731
+    return nn.Sequential(*(layer for _ in range(150) for layer in block())).to("meta")
+
+
+CASES = {
+    "recurrence of 1,000 steps": lambda: (Recurrence(), (ones(2, 5), ones(1000, 2, 5), ones(5, 3))),
+    "recurrence of 4,000 steps": lambda: (Recurrence(), (ones(2, 5), ones(4000, 2, 5), ones(5, 3))),
+    "selective scan of 1,000 steps": lambda: (
+        SelectiveScan(),
+        (ones(2, 1000, 5, 3), ones(2, 1000, 5, 3), ones(2, 1000, 3)),
+    ),
+    "generation of 800 tokens": lambda: (Generation(), (ones(800, 8),)),
+    "1,000 linear layers": lambda: (
+        nn.Sequential(*(nn.Linear(8, 8, device="meta") for _ in range(1000))),
+        (ones(2, 8),),
+    ),
+    "150 convolutions": lambda: (convolutions(), (ones(1, 8, 16, 16),)),
+}
+
+
+def plainly(model, inputs):
+    with torch.no_grad(), FlopCounterMode(display=False):
+        model.eval()(*inputs)
+
+
+def ours(model, inputs):
+    count_macs(model, *inputs)
+
+
+WHO = {"torch": plainly, "ours": ours}
+
+
+def processor_seconds(function, *args):
+    started = time.process_time()
+    function(*args)
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_time_beside_the_plain_counter(benchmark, case):
+    model, inputs = CASES[case]()
+    plainly(model, inputs)
+    plain = []
+
+    def by_turns():
+        plain.append(processor_seconds(plainly, model, inputs))
+        return (model, inputs), {}
+
+    counted = []
+    benchmark.pedantic(
+        lambda *args: counted.append(processor_seconds(ours, *args)), setup=by_turns, rounds=4, iterations=1
+    )
+    ratio = min(counted) / min(plain)
+    benchmark.extra_info.update(torch_s=min(plain), ours_s=min(counted), ratio=ratio)
+    assert ratio < TIMES
+
+
+def test_a_recurrence_four_times_as_long_takes_four_times_as_long(benchmark):
+    short, long = (CASES[f"recurrence of {steps} steps"]() for steps in ("1,000", "4,000"))
+    ours(*short)
+    seconds = {"short": [], "long": []}
+
+    def once():
+        seconds["short"].append(processor_seconds(ours, *short))
+        seconds["long"].append(processor_seconds(ours, *long))
+
+    benchmark.pedantic(once, rounds=3, iterations=1)
+    growth = min(seconds["long"]) / min(seconds["short"])
+    benchmark.extra_info["growth"] = growth
+    # Quadratic would be 16.
+    assert growth < 5.5
+
+
+@pytest.mark.parametrize("case", ["recurrence of 4,000 steps", "generation of 800 tokens", "150 convolutions"])
+def test_memory_beside_the_plain_counter(benchmark, case):
+    peaks = {}
+
+    def measure():
+        for who in WHO:
+            command = [sys.executable, "-m", "tests.benchmarks.test_beside_torch", who, case]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+            peaks[who] = int(done.stdout)
+
+    benchmark.pedantic(measure, rounds=1, iterations=1)
+    benchmark.extra_info.update(peaks, ratio=peaks["ours"] / peaks["torch"])
+    assert peaks["ours"] < MEMORY * peaks["torch"]
+
+
+if __name__ == "__main__":
+    WHO[sys.argv[1]](*CASES[sys.argv[2]]())
+    # Not getrusage, which takes over the parent's peak.
+    print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

@@ -1,0 +1,203 @@
+"""``python -m tests.equations [EVERY]``: the papers' equations in plain numpy beside every arm that takes float64.
+
+Output, losses, and the gradient of every parameter and input: a derivative of the numpy loops along a random direction
+of each tensor, by central differences, is what autograd's gradient times that direction must be. Arms whose kernels
+take no float64 have tests of their own against the reference. With EVERY, one case in so many.
+"""
+
+import sys
+import time
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+from headcount.models.configs.moa import Gates
+from headcount.models.kernels.choose import missing
+from headcount.models.losses import auxiliary_loss
+from headcount.models.rotary import Rotary
+from tests import plain
+
+CPU = torch.device("cpu")
+WEIGHTS = {"moa": dict(balance_loss_weight=0.7, z_loss_weight=0.3), "moh": dict(balance_loss_weight=0.7)}
+EXACT, STEP, NEAR = 1e-11, 1e-5, 1e-7
+"""Outputs differ by rounding alone. A central difference errs by STEP^2 and by rounding over STEP: both below NEAR."""
+
+SITUATIONS = {
+    "self": {},
+    "causal": {"causal": True},
+    "hidden": {"keys": True},
+    "causal-padded": {"causal": True, "keys": True, "queries": True},
+    "cross-padded": {"keys": True, "queries": True, "cross": True},
+    "three": {"keys": True, "cross": True, "values": True},
+}
+# B, T, S, d_m, K, E, D; the last as in JetMoE, with two heads an expert
+MOA = [(2, 4, 5, 5, 2, 5, 3), (2, 3, 4, 4, 1, 3, 2), (1, 3, 2, 3, 3, 3, 2), (2, 1, 3, 5, 2, 3, 1)]
+MOA += [(2, 3, 3, 3, 1, 1, 3), (3, 2, 1, 4, 2, 7, 2), (1, 5, 4, 2, 3, 4, 1), (2, 2, 4, 7, 4, 5, 2)]
+MOA += [(2, 3, 2, 5, 2, 3, 4)]
+# h, s, r, g
+MOH = [(3, 1, 1, 3), (4, 2, 1, 2), (4, 0, 2, 4), (3, 3, 0, 1), (4, 1, 0, 2), (5, 1, 4, 5), (6, 3, 2, 3), (5, 2, 2, 1)]
+MOH += [(4, 0, 4, 2)]
+
+
+class Case(NamedTuple):
+    """A configuration in the forms that it has, what is asked of it, and its lengths B, T, S."""
+
+    values: dict
+    situation: str
+    lengths: tuple[int, int, int]
+    theta: float | None = None
+
+    @property
+    def name(self):
+        sizes = [f"{k}={v}" for k, v in self.values.items() if k not in ("attention", *WEIGHTS["moa"])]
+        return " ".join((self.values["attention"], self.situation, *sizes))
+
+
+def cases():
+    """Those of MoA, then those of MoH; biases, noise and rotary positions come in turns."""
+    for i, (size, gates, situation) in enumerate(product(MOA, Gates, SITUATIONS)):
+        *lengths, d_model, top_k, num_experts, head_dim = size
+        for bias in (False, True):
+            sizes = dict(d_model=d_model, num_experts=num_experts, top_k=top_k, head_dim=head_dim, bias=bias)
+            more = dict(gates=gates.value, noisy=(i + bias) % 3 == 0, **WEIGHTS["moa"])
+            theta = None
+            if head_dim % 4 == 0:
+                more |= dict(num_kv_heads=2, output_bias=bias)
+                theta = theta_of(situation, i)
+            yield Case(dict(attention="moa", **sizes, **more), situation, tuple(lengths), theta)
+    ways = (("linear", "released"), ("linear", "printed"), ("query_norm", "released"), ("query_norm", "printed"))
+    for i, (heads, (router, gates), situation) in enumerate(product(MOH, ways, SITUATIONS)):
+        h, s, r, g = heads
+        for bias in (False, True):
+            sizes = dict(d_model=5, num_heads=h, num_shared_heads=s, top_k=r, num_kv_heads=g, head_dim=2 + 2 * bias)
+            more = dict(router=router, gates=gates, bias=bias, **WEIGHTS["moh"])
+            lengths = 1 + i % 2, 2 + i % 3, 3
+            yield Case(dict(attention="moh", **sizes, **more), situation, lengths, theta_of(situation, i))
+
+
+def theta_of(situation, i):
+    """Half of the cases turn, in each situation; rotary positions are those of the queries."""
+    turns = (i + i // len(SITUATIONS)) % 2 and "cross" not in SITUATIONS[situation]
+    return 100.0 if turns else None
+
+
+def masks_of(case, config, generator):
+    """What the layer is told: causal or not, and which keys and queries are padding; some queries see no key."""
+    how, (batch, tgt, src) = SITUATIONS[case.situation], case.lengths
+    src = src if "cross" in how else tgt
+    keys = queries = None
+    if "keys" in how:
+        keys = torch.rand(batch, src, generator=generator) < 0.3
+        keys[-1] = "queries" not in how
+        keys[:, 0] |= "queries" in how
+    if "queries" in how:
+        queries = torch.rand(batch, tgt, generator=generator) < 0.3
+        queries[0, 0] = False
+    return {"causal": how.get("causal", False), "key_padding_mask": keys, "query_padding_mask": queries}
+
+
+def made(case, seed):
+    """Arrays by name, parameters and inputs, with no zeros among them; masks; and a random direction of each array."""
+    config = make_config(case.values)
+    generator = torch.Generator().manual_seed(seed)
+    how, (batch, tgt, src) = SITUATIONS[case.situation], case.lengths
+    shapes = {name: p.shape for name, p in build(config, device="meta").named_parameters()}
+    shapes["query"] = (batch, tgt, config.d_model)
+    shapes |= {name: (batch, src, config.d_model) for name, on in (("key", "cross"), ("value", "values")) if on in how}
+    masks = masks_of(case, config, generator)
+    arrays, directions = (
+        {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+        for _ in range(2)
+    )
+    arrays = {name: x * (0.7 if x.dim() > 1 else 0.3) for name, x in arrays.items()}
+    return config, masks, arrays, {name: d / d.norm() for name, d in directions.items()}
+
+
+def run_arm(config, arm, masks, arrays, theta, up, seed):
+    """Output, losses, and the gradient of output times ``up`` plus losses to each array, as the layer computes them."""
+    layer = build(config, dtype=torch.float64, arm=arm.name).train()
+    layer.load_state_dict({name: x for name, x in arrays.items() if name not in ("query", "key", "value")})
+    inputs = {n: arrays[n].clone().requires_grad_() for n in ("query", "key", "value") if n in arrays}
+    if theta:
+        positions = torch.arange(inputs["query"].shape[1], dtype=torch.float64)[:, None]
+        width = config.rotary_width
+        angles = positions / theta ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+        masks = masks | {"rotary": Rotary(angles.cos(), angles.sin())}
+    torch.manual_seed(seed)
+    out = layer(**inputs, **masks)
+    loss = auxiliary_loss(layer)
+    leaves = dict(layer.named_parameters()) | inputs
+    grads = torch.autograd.grad((out * up).sum() + loss, list(leaves.values()), materialize_grads=True)
+    return out.detach(), loss.detach(), dict(zip(leaves, grads, strict=True))
+
+
+def derivatives(equation, a, directions, up):
+    """The derivative of output times ``up`` plus losses along each direction; ``equation`` holds what is kept."""
+
+    def value(name, step):
+        out, loss = equation(a | {name: a[name] + step * directions[name]})
+        return (out * up).sum() + loss
+
+    return {name: (value(name, STEP) - value(name, -STEP)) / (2 * STEP) for name in directions}
+
+
+def worst(case, seed=0):
+    """Largest error of an output or a loss, and of a derivative, each with its arm and name; and how many arms ran."""
+    config, masks, arrays, directions = made(case, seed)
+    torch.manual_seed(seed)
+    shape = (*arrays["query"].shape[:2], getattr(config, "num_experts", 0))
+    told = {"noise": torch.randn(shape, dtype=torch.float64).numpy(), "theta": case.theta}
+    told |= {k: v.numpy() if torch.is_tensor(v) else v for k, v in masks.items()}
+    up = torch.cos(torch.arange(arrays["query"].numel(), dtype=torch.float64)).view_as(arrays["query"])
+    a, d = ({name: x.numpy() for name, x in group.items()} for group in (arrays, directions))
+    plainly, kept = getattr(plain, config.variant), {}
+    values, slopes, arms, known = [], [], 0, {}
+    out, loss = plainly(a, config, told, kept)
+    for form in ("released", "ideal") if hasattr(config, "form") else (None,):
+        own = make_config(case.values | ({"form": form} if form else {}))
+        for arm in own.arms:
+            if arm.package or missing(arm, CPU):
+                continue
+            found, losses, grads = run_arm(own, arm, masks, arrays, case.theta, up, seed)
+            which = {"every": (arm.gradient or form) == "released"} if form else {}
+            # two forms share what they keep, and differ in what passes through it
+            if str(which) not in known:
+                known[str(which)] = derivatives(
+                    lambda x, w=which: plainly(x, config, told, kept, **w), a, d, up.numpy()
+                )
+            label = f"{form or ''} {arm.name}".strip()
+            values.append((float(np.abs(found.numpy() - out).max()), f"{label} output"))
+            values.append((float(abs(float(losses) - loss)), f"{label} losses"))
+            for name, slope in known[str(which)].items():
+                own_slope = float((grads[name] * directions[name]).sum())
+                slopes.append((abs(own_slope - slope) / (1 + abs(slope)), f"{label} d {name}"))
+            arms += 1
+    return max(values), max(slopes), arms
+
+
+def main(every=1):
+    """Run one case in ``every``; 0 where all agree, else 1 with those that do not."""
+    start, counts, wrong, errors, arms = time.process_time(), {}, [], [0.0, 0.0], 0
+    for seed, case in enumerate(list(cases())[::every]):
+        value, slope, ran = worst(case, seed)
+        counts[case.values["attention"]] = counts.get(case.values["attention"], 0) + 1
+        arms += ran
+        errors = [max(errors[0], value[0]), max(errors[1], slope[0])]
+        for (error, what), bound in ((value, EXACT), (slope, NEAR)):
+            wrong += [f"{case.name}: {what} off by {error:.1e}"] if not error < bound else []
+    print(*wrong, sep="\n")
+    said = ", ".join(f"{n} cases of {variant}" for variant, n in counts.items())
+    print(
+        f"{said}, {arms} runs of arms in {time.process_time() - start:.0f} s of a processor: outputs and losses within "
+        f"{errors[0]:.1e}, derivatives within {errors[1]:.1e}; {len(wrong)} wrong"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,133 @@
+"""Input and sizes at the edge: a defined result or an error of one line, the same in every arm of every layer."""
+
+import pytest
+import torch
+
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.losses import auxiliary_loss
+from tests.models.every_layer import assert_close, cases, made
+from tests.models.test_values import reference_of
+
+WAYS = ("form", "router", "gates")
+CASES = cases(*WAYS)
+MASKED = [case for case in CASES if case.values[1].masks]
+EDGES = {
+    "K1-E1": dict(num_experts=1, top_k=1),
+    "K-is-E": dict(num_experts=3, top_k=3),
+    "one-key": dict(num_kv_heads=1),
+    "s-is-h": dict(num_heads=4, num_shared_heads=4, top_k=0),
+    "r0": dict(num_heads=4, num_shared_heads=1, top_k=0),
+    "s0-r-is-h": dict(num_heads=4, num_shared_heads=0, top_k=4),
+    "one-head": dict(num_heads=1, num_shared_heads=1, top_k=0),
+}
+AT_EDGES = [
+    pytest.param(*case.values, id=f"{name}-{case.id}")
+    for name, sizes in EDGES.items()
+    for case in cases(*WAYS, **sizes)
+]
+
+
+# an interpreted kernel computes by numpy, which warns
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("config, arm", CASES)
+def test_a_nan_stays_in_its_sequence(config, arm):
+    layer, inputs = made(config, arm)
+    clean = inputs["query"]
+    with torch.no_grad():
+        expected = layer(clean)[1]
+    query = clean.clone()
+    query[0, 2] = float("nan")
+    query.requires_grad_()
+    out = layer.train()(query)
+    # every query of the first sequence sees it
+    assert out[0].isnan().all()
+    assert_close(out[1], expected)
+    out[1].square().sum().backward()
+    assert query.grad[1].isfinite().all() and query.grad[1].any()
+
+
+@pytest.mark.parametrize("config, arm", MASKED)
+def test_sequences_of_padding_alone_are_zeros_and_cost_nothing(config, arm):
+    layer, inputs = made(config, arm)
+    query, hidden = inputs["query"].requires_grad_(), torch.ones(2, 7, dtype=torch.bool)
+    out = layer.train()(query, key_padding_mask=hidden, query_padding_mask=hidden)
+    loss = auxiliary_loss(layer)
+    assert not out.any() and loss == 0
+    (out.sum() + loss).backward()
+    for grad in (query.grad, *(p.grad for p in layer.parameters() if p.grad is not None)):
+        assert not grad.any()
+
+
+@pytest.mark.parametrize("config, arm", MASKED)
+@torch.no_grad()
+def test_a_sequence_without_visible_keys_reads_nothing(config, arm):
+    layer, inputs = made(config, arm)
+    query = inputs["query"]
+    hidden = torch.tensor([[True] * 7, [False] * 7])
+    out = layer(query, key_padding_mask=hidden)
+    assert_close(out[1], layer(query)[1])
+    # whatever the keys and values are
+    assert_close(out[0], layer(query, query.flip(1), key_padding_mask=hidden)[0])
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 7), (0, 0)], ids=str)
+@pytest.mark.parametrize("config, arm", CASES)
+def test_queries_without_tokens_are_refused(config, arm, shape):
+    layer, inputs = made(config, arm)
+    with pytest.raises(ValueError, match=f"^query holds no tokens: {shape[0]} sequences of {shape[1]}$"):
+        layer(inputs["query"].new_zeros(*shape, config.d_model))
+
+
+@pytest.mark.parametrize("config, arm", [case for case in CASES if "key" in made(*case.values)[1]])
+def test_keys_without_tokens_are_refused(config, arm):
+    layer, inputs = made(config, arm)
+    query, none = inputs["query"], inputs["key"][:, :0]
+    for ask in (lambda: layer(query, none), lambda: layer(query, cache=layer.fill_cache(none))):
+        with pytest.raises(ValueError, match="^key holds no tokens: a query without keys has no result of its own$"):
+            ask()
+
+
+@pytest.mark.parametrize("config, arm", [case for case in CASES if "key" not in made(*case.values)[1]])
+def test_a_grid_of_another_size_is_refused(config, arm):
+    layer, inputs = made(config, arm)
+    with pytest.raises(ValueError, match="^query must hold the grid's 16 tokens, not 15$"):
+        layer(inputs["query"][:, 1:])
+
+
+def results(layer, query):
+    query = query.to(next(layer.parameters()).dtype).requires_grad_()
+    out = layer.train()(query)
+    (out.square().sum() + auxiliary_loss(layer)).backward()
+    return out, query.grad, *(torch.zeros_like(p) if p.grad is None else p.grad for p in layer.parameters())
+
+
+@pytest.mark.parametrize("config, arm", AT_EDGES)
+def test_sizes_at_the_edge_are_sizes_like_any_other(config, arm):
+    layer, inputs = made(config, arm)
+    query = inputs["query"]
+    for found, expected in zip(results(layer, query), results(reference_of(config, arm), query.detach()), strict=True):
+        assert found.isfinite().all()
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (
+            dict(attention="moa", d_model=8, num_experts=3, top_k=4, head_dim=4),
+            "top_k must lie in 1..num_experts = 1..3",
+        ),
+        (dict(attention="moa", d_model=8, num_experts=3, top_k=0, head_dim=4), "top_k must be at least 1, not 0"),
+        (dict(attention="moh", d_model=8, num_heads=4, num_shared_heads=0, top_k=0), "must not both be 0"),
+        (
+            dict(attention="moh", d_model=8, num_heads=4, num_shared_heads=3, top_k=1, router="query_norm"),
+            "needs num_heads - num_shared_heads of at least 2, not 1",
+        ),
+    ],
+)
+def test_sizes_beyond_the_edge_are_refused_in_one_line(values, message):
+    with pytest.raises(ConfigError, match=message) as raised:
+        make_config(values)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,177 @@
+"""Dense models as mixtures of heads: the same tensors, the same function where every head is on, orders of heads."""
+
+import copy
+
+import pytest
+import torch
+
+import headcount as hc
+from headcount.models import losses
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import preset
+from headcount.models.convert import convert, reorder_heads
+
+HEADS = dict(attention="mha", num_heads=6, head_dim=10)
+GROUPS = HEADS | dict(num_kv_heads=2)
+MODELS = {
+    "llama": dict(model="llama", d_model=22, d_ff=13, num_layers=2, vocab_size=41, bias=False, **HEADS),
+    "llama-gqa": dict(model="llama", d_model=22, d_ff=13, num_layers=2, vocab_size=41, bias=False, **GROUPS),
+    "dit": dict(model="dit", d_model=28, num_layers=2, patch_size=3, latent_size=9, frequency_width=22, **HEADS),
+    "masked_lm": dict(
+        model="masked_lm", d_model=22, d_ff=13, num_layers=2, vocab_size=41, max_positions=19, **GROUPS
+    ),
+    "encoder_decoder": dict(
+        model="encoder_decoder", d_model=22, d_ff=13, num_encoder_layers=2, num_decoder_layers=1, vocab_size=41,
+        **GROUPS,
+    ),
+}  # fmt: skip
+
+
+def dense_model(name):
+    """A dense model in which no tensor is zero, and inputs for it."""
+    config = make_config(MODELS[name])
+    model = build(config, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    lengths = dict(config.lengths) | {key: 7 for key in config.lengths if key != "batch_size"}
+    return model, example_inputs(config, lengths, dtype=torch.float64).values()
+
+
+def random_scores(model, seed=0):
+    """Scores of every attention's heads, in no order."""
+    generator = torch.Generator().manual_seed(seed)
+    paths = [path for path, module in model.named_modules() if path.endswith("_attn")]
+    return {path: torch.randperm(6, generator=generator).tolist() for path in paths}
+
+
+@pytest.mark.parametrize("router", ["query_norm", "linear"])
+@pytest.mark.parametrize("shared", [0, 1, 3, 4])
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_with_every_head_on_it_is_the_dense_model(name, shared, router):
+    dense, inputs = dense_model(name)
+    made = convert(dense, shared=shared, routed=6 - shared, router=router)
+    torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
+    with_fewer = convert(dense, shared=shared, routed=5 - shared, router=router)
+    assert (with_fewer(*inputs) - dense(*inputs)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_tensor_changes_and_a_router_by_norms_adds_none(name):
+    dense, _ = dense_model(name)
+    made = convert(dense, shared=2, routed=3)
+    before, after = dense.state_dict(), made.state_dict()
+    assert before.keys() == after.keys()
+    assert all(tensor.data_ptr() == after[key].data_ptr() for key, tensor in before.items())
+    assert [p.requires_grad for p in made.parameters()] == [p.requires_grad for p in dense.parameters()]
+    linear = convert(dense, shared=2, routed=3, router="linear").state_dict()
+    routers = linear.keys() - before.keys()
+    attentions = sum(key.endswith("_attn.q_proj.weight") for key in before)
+    assert len(routers) == 3 * attentions and all(".router." in key for key in routers)
+    assert all(linear[key].eq(0).all() for key in routers)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_another_order_of_heads_is_the_same_function(name):
+    dense, inputs = dense_model(name)
+    scores = random_scores(dense)
+    reordered = reorder_heads(dense, scores)
+    torch.testing.assert_close(reordered(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
+    moved = [key for key, tensor in dense.state_dict().items() if not torch.equal(tensor, reordered.state_dict()[key])]
+    assert any("q_proj" in key for key in moved) and all("_attn." in key for key in moved)
+    # all heads shared but one, and that one selected: the same again, through the routed layer
+    made = convert(dense, shared=4, routed=2, scores=scores)
+    torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "groups, scores, order",
+    [
+        (6, [1, 9, 3, 7, 2, 8], [1, 5, 3, 2, 4, 0]),
+        # groups 0-2 and 3-5: means 4 and 5
+        (2, [1, 9, 2, 4, 6, 5], [4, 5, 3, 1, 2, 0]),
+        # equal scores stay in their order
+        (2, [5, 5, 5, 5, 5, 5], [0, 1, 2, 3, 4, 5]),
+    ],
+)
+@torch.no_grad()
+def test_the_best_heads_come_first_within_their_groups(groups, scores, order):
+    dense = build(make_config(MODELS["llama"] | dict(num_kv_heads=groups, num_layers=1)))
+    reordered = reorder_heads(dense, {"layers.0.self_attn": scores})
+    rows, columns = (
+        [getattr(model.layers[0].self_attn, name).weight for model in (dense, reordered)]
+        for name in ("q_proj", "out_proj")
+    )
+    for new, old in enumerate(order):
+        assert torch.equal(rows[1][10 * new : 10 * new + 10], rows[0][10 * old : 10 * old + 10])
+        assert torch.equal(columns[1][:, 10 * new : 10 * new + 10], columns[0][:, 10 * old : 10 * old + 10])
+
+
+def test_training_goes_on_from_the_dense_loss():
+    """A few steps on a batch: the loss jumps where heads go, and comes back under what it was."""
+    torch.manual_seed(0)
+    dense = build(make_config(MODELS["llama"])).train()
+    tokens = torch.randint(41, (4, 9), generator=torch.Generator().manual_seed(1))
+
+    def loss_of(model):
+        return torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    def trained(model, steps):
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (loss_of(model) + losses.auxiliary_loss(model)).backward()
+            optimizer.step()
+        return loss_of(model).item()
+
+    before = trained(dense, 12)
+    made = convert(copy.deepcopy(dense), shared=1, routed=1)
+    assert made.training and loss_of(made).item() > 1.2 * before
+    assert trained(made, 24) < before
+    # copied before it was converted: the dense model is as it was
+    assert loss_of(dense).item() == pytest.approx(before)
+
+
+def test_a_configuration_is_converted_layer_by_layer():
+    config = hc.convert(preset("llama3-8b"), shared=16, routed=8)
+    assert config == preset("moh-llama3-8b", {"vocab_size": 128256})
+    each = hc.convert(make_config(MODELS["llama"]), shared=(2, 3), routed=[4, 1], router="linear")
+    assert [(layer.num_shared_heads, layer.top_k, layer.router) for layer in each.layers] == [
+        (2, 4, "linear"),
+        (3, 1, "linear"),
+    ]
+    assert all(layer.bias is False and layer.num_kv_heads == 6 for layer in each.layers)
+
+
+@pytest.mark.parametrize(
+    "name, given, message",
+    [
+        ("llama", dict(shared=4, routed=3), "top_k must lie in 0..num_heads - num_shared_heads = 0..2, not 3"),
+        ("llama", dict(shared=7, routed=0), "num_shared_heads must lie in 0..num_heads = 0..6, not 7"),
+        ("llama", dict(shared=0, routed=0), "num_shared_heads and top_k must not both be 0"),
+        ("llama", dict(shared=2, routed=2, router="best"), "router must be one of linear, query_norm, not 'best'"),
+        ("llama", dict(shared=(1, 2, 3), routed=2), "shared takes one whole number or one for each of 2 layers, not 3"),
+        ("masked_lm", dict(shared=2, routed=(2, 3)), "routed takes one whole number or one for each of 1 layers"),
+    ],
+)
+def test_heads_that_there_are_not_are_named(name, given, message):
+    for dense in (make_config(MODELS[name]), build(make_config(MODELS[name]), device="meta")):
+        with pytest.raises(ConfigError, match=f"^{message}"):
+            convert(dense, **given)
+
+
+def test_what_cannot_be_converted_is_named():
+    with pytest.raises(ConfigError, match="^only attention mha is converted, not moa$"):
+        convert(preset("moa-8K8E128D"), shared=1, routed=1)
+    with pytest.raises(ConfigError, match="^scores order the heads of a model; a configuration has none$"):
+        convert(preset("llm-s"), shared=1, routed=1, scores={})
+    dense, _ = dense_model("llama")
+    with pytest.raises(ConfigError, match="^scores has none for layers.1.self_attn$"):
+        reorder_heads(dense, {"layers.0.self_attn": range(6)})
+    with pytest.raises(ConfigError, match=r"^scores has \(5,\) numbers for layers.0.self_attn, not one for each of 6"):
+        reorder_heads(dense, {"layers.0.self_attn": [1, 2, 3, 4, 5]})

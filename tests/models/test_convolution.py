@@ -1,0 +1,190 @@
+"""Light and dynamic convolutions: the block against a loop over taps, causality, and decoding as the full pass."""
+
+import pytest
+import torch
+
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.convolution import ConvolutionBlock, WindowCache, products_of_windows
+
+MODEL = dict(
+    model="convolution", attention="mha", num_heads=3, head_dim=5, d_model=14, d_ff=11, num_weight_heads=7,
+    encoder_kernel_sizes=(3, 19), decoder_kernel_sizes=(5, 1, 19), vocab_size=17,
+)  # fmt: skip
+KINDS = ("light", "dynamic")
+SPELLINGS = ("windows", "band")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_spelling = pytest.mark.parametrize("spelling", SPELLINGS)
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+def drawn(*shape, seed=1):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def block(kind, kernel_size, causal, spelling="windows"):
+    config = make_config(MODEL | dict(convolution=kind, spelling=spelling))
+    module = ConvolutionBlock(config, kernel_size, causal).double().eval()
+    for i, parameter in enumerate(module.parameters()):
+        parameter.data = drawn(*parameter.shape, seed=i)
+    return module
+
+
+def by_taps(module, x, causal):
+    """The equation of one sequence (T, d_m), tap by tap and channel by channel."""
+    a, b = (x @ module.in_proj.weight.T + module.in_proj.bias).split(14, dim=-1)
+    v, w = a * torch.sigmoid(b), module.kernel_size
+    before = w - 1 if causal else w // 2
+    z = torch.zeros_like(v)
+    for t in range(len(x)):
+        if module.kernel_proj is None:
+            kernels = torch.softmax(module.weight, dim=-1)
+        else:
+            kernels = torch.softmax((module.kernel_proj.weight @ v[t]).view(7, w), dim=-1)
+        for c in range(14):
+            for k in range(w):
+                if 0 <= t + k - before < len(x):
+                    z[t, c] += kernels[c // 2, k] * v[t + k - before, c]
+    return z @ module.out_proj.weight.T + module.out_proj.bias
+
+
+@every_spelling
+@every_kind
+@pytest.mark.parametrize("causal", [False, True], ids=["symmetric", "causal"])
+@pytest.mark.parametrize("kernel_size", [1, 2, 3, 5, 19])
+@torch.no_grad()
+def test_a_block_is_its_equation(kernel_size, causal, kind, spelling):
+    module, x = block(kind, kernel_size, causal, spelling), drawn(2, 11, 14)
+    close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
+
+
+@every_kind
+@torch.no_grad()
+def test_a_kernel_of_one_tap_mixes_no_tokens(kind):
+    module, x = block(kind, 1, False), drawn(2, 11, 14)
+    close(module(x), module.out_proj(torch.nn.functional.glu(module.in_proj(x))))
+
+
+@every_spelling
+@every_kind
+@torch.no_grad()
+def test_padding_is_as_if_outside(kind, spelling):
+    module, x = block(kind, 5, False, spelling), drawn(2, 11, 14)
+    padding = torch.arange(11) >= torch.tensor([[7], [11]])
+    found = module(x, padding)
+    close(found[0, :7], module(x[:1, :7])[0])
+    close(found[1], module(x[1:])[0])
+
+
+@every_spelling
+@every_kind
+@torch.no_grad()
+def test_a_causal_block_changes_nothing_before_a_changed_token(kind, spelling):
+    module, x = block(kind, 5, True, spelling), drawn(1, 11, 14)
+    changed = x.clone()
+    changed[:, 6] += 1
+    moved = (module(changed) - module(x)).abs().amax(dim=-1)[0] > 1e-9
+    assert moved.tolist() == [False] * 6 + [True] * 5
+
+
+@torch.no_grad()
+def test_channels_of_a_group_may_change_places():
+    module, v = block("light", 5, True), drawn(1, 15, 14)
+    kernels = module.kernels(v[:, 4:])
+    order = torch.arange(14).view(7, 2).flip(1).flatten()
+    close(products_of_windows(v[..., order], kernels), products_of_windows(v, kernels)[..., order])
+    assert kernels.shape == (1, 11, 7, 5)
+    close(kernels.sum(dim=-1), torch.ones(1, 11, 7, dtype=torch.float64))
+
+
+def model(kind, **fields):
+    return build(make_config(MODEL | dict(convolution=kind) | fields), dtype=torch.float64, seed=3)
+
+
+def sentences():
+    generator = torch.Generator().manual_seed(5)
+    src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
+    return src, tgt, torch.arange(11) >= torch.tensor([[11], [7], [2]])
+
+
+@every_kind
+@torch.no_grad()
+def test_both_spellings_are_one_function(kind):
+    src, tgt, padding = sentences()
+    close(model(kind, spelling="band")(src, tgt, padding), model(kind)(src, tgt, padding))
+
+
+@pytest.mark.parametrize("sizes", [[1] * 13, [7, 1, 1, 1, 3], [13]], ids=["one-by-one", "chunks", "at-once"])
+@pytest.mark.parametrize("attention", [{}, dict(attention="mae", gate_width=5)], ids=["mha", "mae"])
+@every_kind
+@torch.no_grad()
+def test_a_translator_decodes_as_the_full_pass(kind, attention, sizes):
+    translator = model(kind, **attention)
+    src, tgt, padding = sentences()
+    expected = translator(src, tgt, padding)
+    state = translator.encode(src, padding, max_len=13)
+    close(torch.cat([translator.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
+    assert state.length == 13
+
+
+@torch.no_grad()
+def test_a_decoder_keeps_a_kernels_inputs_however_much_it_decodes():
+    translator = model("dynamic")
+    src, tgt, _ = sentences()
+    state, held = translator.encode(src, max_len=13), []
+    for token in tgt.split(1, dim=1):
+        translator.step(state, token)
+        held.append([caches.conv.num_bytes // (3 * 14 * 8) for caches in state.caches])
+    assert held == [[min(n, 4), 0, min(n, 18)] for n in range(1, 14)]
+
+
+def test_a_window_takes_in_more_tokens_than_it_keeps():
+    cache = WindowCache(1, 3, 1, torch.zeros(1))
+    assert cache.append(torch.tensor([[[1.0]]])).flatten().tolist() == [0, 0, 1]
+    assert cache.append(torch.tensor([[[2.0], [3.0], [4.0]]])).flatten().tolist() == [0, 1, 2, 3, 4]
+    assert cache.values.flatten().tolist() == [3, 4] and cache.length == 4
+
+
+@every_spelling
+@every_kind
+def test_a_training_step_reaches_every_parameter(kind, spelling):
+    translator = model(kind, spelling=spelling).train()
+    src, tgt, _ = sentences()
+    translator(src, tgt).square().sum().backward()
+    # softmax ignores what every key adds alike, and one tap is always 1
+    silent = {name for name, p in translator.named_parameters() if p.grad is None or p.grad.abs().max() == 0}
+    assert {name for name in silent if not name.endswith("k_proj.bias")} == {
+        f"decoder.layers.1.conv.{'weight' if kind == 'light' else 'kernel_proj.weight'}"
+    }
+
+
+@every_kind
+@pytest.mark.parametrize("field", ["dropout", "input_dropout", "kernel_dropout", "ffn_dropout"])
+def test_dropout_acts_in_training_only(field, kind):
+    plain, dropping = model(kind), model(kind, **{field: 0.5})
+    src, tgt, _ = sentences()
+    assert torch.equal(dropping(src, tgt), plain(src, tgt))
+    assert not torch.equal(dropping.train()(src, tgt), plain(src, tgt))
+
+
+def test_a_model_builds_on_meta_with_inputs_by_name():
+    config = make_config(MODEL | dict(convolution="dynamic"))
+    inputs = example_inputs(config, {"batch_size": 2, "src_len": 7, "tgt_len": 5}, device="meta")
+    assert build(config, device="meta")(**inputs).shape == (2, 5, 17)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(spelling="cuda"), "spelling must be one of windows, band, not 'cuda'"),
+        (dict(kernel_dropout=1.0), r"kernel_dropout must lie in \[0, 1\), not 1.0"),
+        (dict(num_weight_heads=5), "num_weight_heads must divide d_model, and 5 does not divide 14"),
+    ],
+)
+def test_wrong_fields(fields, message):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        make_config(MODEL | dict(convolution="light") | fields)

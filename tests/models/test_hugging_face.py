@@ -1,0 +1,166 @@
+"""Checkpoints under Hugging Face's names: the same outputs as transformers' models, and one line for a wrong tensor."""
+
+import pytest
+import torch
+
+from headcount.bench.case import ledger_of
+from headcount.models import losses
+from headcount.models.build import build
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.hugging_face import load_hugging_face
+
+WIDTHS = dict(d_model=12, d_ff=14, num_layers=2, vocab_size=31)
+LLAMA = dict(model="llama", attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False, **WIDTHS)
+JETMOE = dict(
+    model="jetmoe", attention="moa", num_experts=5, top_k=3, head_dim=6, num_kv_heads=3, gates="selected",
+    output_bias=True, ffn_num_experts=5, ffn_top_k=3, **WIDTHS,
+)  # fmt: skip
+TOKENS = torch.randint(31, (2, 11), generator=torch.Generator().manual_seed(0))
+
+
+def transformers():
+    return pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+
+def shuffled(model):
+    """The model with values that tell every tensor from every other, biases and norms too."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator) + (parameter.dim() == 1))
+    return model.eval()
+
+
+def their_llama():
+    sizes = dict(hidden_size=12, intermediate_size=14, num_hidden_layers=2, vocab_size=31)
+    heads = dict(num_attention_heads=6, num_key_value_heads=2, head_dim=4)
+    rope = {"rope_type": "default", "rope_theta": 500000.0}
+    package = transformers()
+    config = package.LlamaConfig(**sizes, **heads, rms_norm_eps=1e-5, rope_parameters=rope)
+    return shuffled(package.LlamaForCausalLM(config))
+
+
+def their_jetmoe():
+    package = transformers()
+    config = package.JetMoeConfig(
+        hidden_size=12, intermediate_size=14, num_hidden_layers=2, vocab_size=31, num_key_value_heads=3, kv_channels=2,
+        num_local_experts=5, num_experts_per_tok=3, rms_norm_eps=1e-5,
+    )  # fmt: skip
+    return shuffled(package.JetMoeForCausalLM(config))
+
+
+@pytest.mark.parametrize("make, values", [(their_llama, LLAMA), (their_jetmoe, JETMOE)], ids=["llama", "jetmoe"])
+@torch.no_grad()
+def test_a_loaded_model_gives_what_transformers_gives(make, values):
+    theirs = make()
+    ours = load_hugging_face(make_config(values), theirs.state_dict())
+    # their routers work in float32 whatever the model's dtype
+    torch.testing.assert_close(ours(TOKENS), theirs(TOKENS).logits, rtol=1e-5, atol=1e-5)
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+    assert sum(p.numel() for p in ours.parameters()) == ledger_of(ours.config, dict(batch_size=1, seq_len=7)).params
+
+
+@torch.no_grad()
+def test_jetmoes_routers_choose_as_transformers_choose():
+    theirs = their_jetmoe()
+    ours = load_hugging_face(make_config(JETMOE), theirs.state_dict())
+    losses.record_routing(ours)
+    ours(TOKENS)
+    chosen = {path: module.router.recorded.routing for path, module in losses.routed_modules(ours)}
+    logits = []
+    for module in theirs.modules():
+        if type(module).__name__ == "JetMoeTopKGating":
+            module.register_forward_hook(lambda module, inputs, outputs: logits.append(outputs[-1]))
+    theirs(TOKENS)
+    assert len(chosen) == len(logits) == 4
+    for i, path in enumerate(f"layers.{i}.{block}" for i in range(2) for block in ("self_attn", "feed_forward")):
+        torch.testing.assert_close(chosen[path].logits.flatten(0, 1), logits[i], rtol=1e-5, atol=1e-5)
+
+
+def theirs_of(state, jetmoe):
+    """Our tensors under their names, written out here tensor by tensor."""
+    out = {"model.embed_tokens.weight": state["embedding.weight"], "model.norm.weight": state["norm.weight"]}
+    if not jetmoe:
+        out["lm_head.weight"] = state["output_proj.weight"]
+    for i in range(2):
+        own, layer = f"layers.{i}.", f"model.layers.{i}."
+        out[layer + "input_layernorm.weight"] = state[own + "self_attn_norm.weight"]
+        out[layer + "post_attention_layernorm.weight"] = state[own + "feed_forward_norm.weight"]
+        if not jetmoe:
+            for ours, theirs in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o")):
+                out[f"{layer}self_attn.{theirs}_proj.weight"] = state[f"{own}self_attn.{ours}_proj.weight"]
+            for name in ("gate", "up", "down"):
+                out[f"{layer}mlp.{name}_proj.weight"] = state[f"{own}feed_forward.{name}_proj.weight"]
+            continue
+        attention, block = layer + "self_attention.", layer + "mlp."
+        out[attention + "experts.router.layer.weight"] = state[own + "self_attn.router.proj.weight"]
+        out[attention + "experts.input_linear.weight"] = state[own + "self_attn.q_proj.weight"].mT
+        out[attention + "experts.output_linear.weight"] = state[own + "self_attn.out_proj.weight"].mT
+        out[attention + "experts.bias"] = state[own + "self_attn.output_bias"]
+        both = [state[f"{own}self_attn.{name}_proj.weight"] for name in ("k", "v")]
+        out[attention + "kv_proj.weight"] = torch.cat(both)
+        out[block + "router.layer.weight"] = state[own + "feed_forward.router.proj.weight"]
+        both = [state[f"{own}feed_forward.{name}_proj.weight"].mT for name in ("gate", "up")]
+        out[block + "input_linear.weight"] = torch.cat(both, dim=1)
+        out[block + "output_linear.weight"] = state[own + "feed_forward.down_proj.weight"].mT
+        out[block + "bias"] = state[own + "feed_forward.output_bias"]
+    return out
+
+
+@pytest.mark.parametrize("values", [LLAMA, JETMOE], ids=["llama", "jetmoe"])
+@torch.no_grad()
+def test_a_state_dict_under_their_names_is_read_back(values):
+    model = shuffled(build(make_config(values)))
+    loaded = load_hugging_face(model.config, theirs_of(model.state_dict(), values is JETMOE))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+    assert torch.equal(loaded(TOKENS), model(TOKENS))
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+
+
+def test_tensors_that_are_only_renamed_are_not_copied():
+    state = theirs_of(build(make_config(LLAMA)).state_dict(), False)
+    loaded = load_hugging_face(make_config(LLAMA), state)
+    stored = {tensor.data_ptr() for tensor in state.values()}
+    assert {parameter.data_ptr() for parameter in loaded.parameters()} == stored
+
+
+@pytest.mark.parametrize(
+    "values, change, message",
+    [
+        (LLAMA, {"model.layers.1.mlp.up_proj.weight": None}, "the state dict has no model.layers.1.mlp.up_proj.weight"),
+        (
+            LLAMA,
+            {"model.layers.1.self_attn.k_proj.weight": torch.zeros(24, 12)},
+            "model.layers.1.self_attn.k_proj.weight is (24, 12), not (8, 12)",
+        ),
+        (LLAMA, {"lm_head.weight": None}, "the state dict has no lm_head.weight"),
+        (LLAMA, {"model.layers.2.mlp.up_proj.weight": torch.zeros(1)},
+         "the model has no place for model.layers.2.mlp.up_proj.weight"),
+        (
+            JETMOE,
+            {"model.layers.0.mlp.input_linear.weight": torch.zeros(5, 14, 12)},
+            "model.layers.0.mlp.input_linear.weight is (5, 14, 12), not (5, 28, 12)",
+        ),
+        (JETMOE, {"model.layers.0.self_attention.kv_proj.weight": torch.zeros(6, 12)},
+         "model.layers.0.self_attention.kv_proj.weight is (6, 12), not (12, 12)"),
+        (JETMOE, {"model.layers.1.self_attention.experts.bias": None},
+         "the state dict has no model.layers.1.self_attention.experts.bias"),
+    ],
+)  # fmt: skip
+def test_a_wrong_tensor_is_named_in_one_line(values, change, message):
+    model = build(make_config(values))
+    state = theirs_of(model.state_dict(), values is JETMOE) | change
+    with pytest.raises(ConfigError) as raised:
+        load_hugging_face(model.config, {name: tensor for name, tensor in state.items() if tensor is not None})
+    assert str(raised.value) == message
+
+
+def test_a_model_that_they_do_not_have_is_refused():
+    config = make_config(LLAMA | dict(attention="moh", num_shared_heads=2, top_k=1))
+    with pytest.raises(ConfigError, match="^no Hugging Face name for layers.0.self_attn.router.routed_proj.weight"):
+        load_hugging_face(config, {})
+    masked = make_config(dict(WIDTHS, model="masked_lm", attention="mha", num_heads=3, max_positions=9))
+    with pytest.raises(ConfigError, match="^no Hugging Face names for a masked_lm model; choose from llama, jetmoe$"):
+        load_hugging_face(masked, {})

@@ -1,0 +1,191 @@
+"""Mixture feed-forward blocks: a loop over tokens, both arms, padding, losses, and the models that take them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headcount.models import losses
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.kernels import grouped_mixture
+from headcount.models.kernels.choose import arms_used
+
+SIZES = {
+    "K3-E7-dm11-F5": dict(d_model=11, d_ff=5, num_experts=7, top_k=3),
+    "K3-E7-dm11-F5-gated": dict(d_model=11, d_ff=5, num_experts=7, top_k=3, gated=True),
+    "K2-E5-dm13-F17-gated-biased": dict(d_model=13, d_ff=17, num_experts=5, top_k=2, gated=True, output_bias=True),
+    "K5-E5-dm7-F3": dict(d_model=7, d_ff=3, num_experts=5, top_k=5),
+    "K1-E1-dm7-F3-gated": dict(d_model=7, d_ff=3, num_experts=1, top_k=1, gated=True),
+    "K1-E5-dm24-F8": dict(d_model=24, d_ff=8, num_experts=5, top_k=1),
+}
+ENCODER_DECODER = dict(model="encoder_decoder", num_encoder_layers=2, num_decoder_layers=1, vocab_size=41)
+LLAMA = dict(model="llama", num_layers=2, vocab_size=41)
+MASKED = dict(model="masked_lm", num_layers=2, vocab_size=41, max_positions=19)
+DIT = dict(model="dit", num_layers=2, patch_size=3, latent_size=9, num_classes=7, frequency_width=22)
+HEADS = dict(attention="mha", num_heads=3, head_dim=10)
+ROUTED = dict(attention="moa", num_experts=5, top_k=2, head_dim=6)
+MODELS = {
+    "encoder_decoder": ENCODER_DECODER | HEADS | dict(d_ff=13),
+    "encoder_decoder-moa": ENCODER_DECODER | ROUTED | dict(d_ff=13),
+    "llama": LLAMA | HEADS | dict(d_ff=13),
+    "masked_lm": MASKED | HEADS | dict(d_ff=13),
+    "dit": DIT | HEADS,
+}
+EXPERTS = dict(d_model=22, ffn_num_experts=7, ffn_top_k=3)
+
+
+def block(name, dtype=torch.float64, **fields):
+    """A block whose biases are not zero."""
+    layer = build(MixtureFeedForwardConfig(**SIZES[name] | fields), dtype=dtype)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(dtype))
+    return layer
+
+
+def features(d_model, dtype=torch.float64, rows=(2, 7)):
+    return torch.randn(*rows, d_model, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_block_is_the_sum_over_each_tokens_experts(name):
+    layer = block(name)
+    config, weights = layer.config, dict(layer.named_parameters())
+    x = features(config.d_model)
+    expected = torch.zeros_like(x)
+    for b in range(2):
+        for t in range(7):
+            token = x[b, t]
+            logits = weights["router.proj.weight"] @ token
+            chosen = logits.argsort(descending=True)[: config.top_k]
+            gates = logits[chosen].exp() / logits[chosen].exp().sum()
+            for gate, e in zip(gates, chosen, strict=True):
+                if config.gated:
+                    hidden = F.silu(token @ weights["gate_proj.weight"][e]) * (token @ weights["up_proj.weight"][e])
+                    out = hidden @ weights["down_proj.weight"][e]
+                else:
+                    hidden = (token @ weights["fc1.weight"][e] + weights["fc1.bias"][e]).clamp(min=0)
+                    out = hidden @ weights["fc2.weight"][e] + weights["fc2.bias"][e]
+                expected[b, t] += gate * out
+            if config.output_bias:
+                expected[b, t] += weights["output_bias"]
+    torch.testing.assert_close(layer(x), expected, rtol=1e-10, atol=1e-12)
+
+
+def run(layer, arm):
+    """Output and gradients of the input and of every parameter, of a loss that the routing is part of."""
+    layer.arm = arm
+    layer.train()
+    dtype = next(layer.parameters()).dtype
+    x = features(layer.config.d_model, dtype).requires_grad_()
+    out = layer(x)
+    loss = (out * torch.cos(torch.arange(out.numel())).view_as(out).to(dtype)).sum() + losses.auxiliary_loss(layer)
+    return [out, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+
+@pytest.mark.parametrize("by_grouped_mm", [False, True], ids=["segments", "grouped-mm"])
+@pytest.mark.parametrize("name", SIZES)
+def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, monkeypatch):
+    # the path that CUDA takes, on the CPU, where torch computes it in float32 at most
+    dtype = torch.float32 if by_grouped_mm else torch.float64
+    close = dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else dict(rtol=1e-10, atol=1e-12)
+    monkeypatch.setattr(grouped_mixture, "has_fast_path", lambda device, kind: by_grouped_mm)
+    layer = block(name, dtype)
+    for expected, found in zip(run(layer, "reference"), run(layer, "grouped"), strict=True):
+        torch.testing.assert_close(found, expected, **close)
+    assert layer.arm_used == "grouped"
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_one_expert_of_one_is_a_dense_block(gated):
+    host = LLAMA | HEADS if gated else MASKED | HEADS
+    dense = build(make_config(host | dict(d_model=22, d_ff=13)), dtype=torch.float64)
+    mixture = build(make_config(host | dict(d_model=22, d_ff=13, ffn_num_experts=1, ffn_top_k=1)), dtype=torch.float64)
+    state = mixture.state_dict()
+    for name, tensor in dense.state_dict().items():
+        routed = ".feed_forward." in name
+        # an expert's matrix is the transpose of a linear layer's
+        state[name] = (tensor.T if tensor.dim() == 2 else tensor)[None] if routed else tensor
+    mixture.load_state_dict(state)
+    tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(mixture(tokens), dense(tokens), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_transformer_takes_a_mixture(model):
+    config = make_config(MODELS[model] | EXPERTS | dict(d_model=28))
+    built = build(config)
+    lengths = dict(config.lengths) | {name: 7 for name in config.lengths if name != "batch_size"}
+    inputs = example_inputs(config, lengths)
+    built.train()
+    out = built(*inputs.values())
+    blocks = [path for path, _ in losses.routed_modules(built) if path.endswith("feed_forward")]
+    assert len(blocks) == (3 if model.startswith("encoder_decoder") else 2)
+    counts = losses.tokens_per_expert(built)
+    rows = 9 if model == "dit" else 7
+    assert all(counts[path].sum() == 3 * rows for path in blocks)
+    (out.square().sum() + losses.auxiliary_loss(built)).backward()
+    # a model with adaLN-Zero starts with zero gates, behind which no gradient of the output comes
+    if model != "dit":
+        assert all(p.grad.abs().sum() > 0 for name, p in built.named_parameters() if "feed_forward.router" in name)
+
+
+def test_the_losses_of_a_block_are_its_own():
+    values = MODELS["encoder_decoder-moa"] | EXPERTS
+    built = build(make_config(values | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
+    built(*example_inputs(built.config, dict(batch_size=2, src_len=7, tgt_len=5)).values())
+    expected = 0.0
+    for path, module in losses.routed_modules(built):
+        (_, indices, logits, probs), mask = module.router.recorded
+        alpha, beta = (0.5, 0.25) if path.endswith("feed_forward") else (0.01, 0.001)
+        expected += alpha * losses.balance_loss(probs, indices, mask) + beta * losses.z_loss(logits, mask)
+    torch.testing.assert_close(losses.auxiliary_loss(built), expected)
+
+
+def test_padding_is_left_out_of_the_losses_of_every_block():
+    built = build(make_config(MODELS["encoder_decoder"] | EXPERTS)).train()
+    src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
+    built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
+    counts = losses.tokens_per_expert(built)
+    assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
+
+
+def test_a_decoded_sequence_is_the_full_pass():
+    built = build(make_config(MODELS["llama"] | EXPERTS), dtype=torch.float64)
+    tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(1))
+    caches = built.make_caches(2, 7)
+    steps = torch.cat([built(tokens[:, i : i + 1], caches=caches) for i in range(7)], dim=1)
+    torch.testing.assert_close(steps, built(tokens), rtol=1e-10, atol=1e-12)
+
+
+def test_an_arm_of_the_attention_leaves_the_block_its_choice():
+    config = make_config(MODELS["llama"] | EXPERTS)
+    built = build(config, arm="fused")
+    built(torch.zeros(1, 7, dtype=torch.int64))
+    assert set(arms_used(built).items()) == {
+        *((f"layers.{i}.self_attn", "fused") for i in range(2)),
+        *((f"layers.{i}.feed_forward", "grouped") for i in range(2)),
+    }
+    with pytest.raises(ConfigError, match="^unknown arm 'loop' of mha; choose from reference, fused, auto$"):
+        build(config, arm="loop")
+    with pytest.raises(ConfigError, match="^unknown arm 'fused' of mixture; choose from reference, grouped, auto$"):
+        build(config.mixture, arm="fused")
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(ffn_num_experts=3, ffn_top_k=4), "ffn_top_k must lie in 1..ffn_num_experts = 1..3, not 4"),
+        (dict(ffn_num_experts=3), "ffn_top_k must lie in 1..ffn_num_experts = 1..3, not 0"),
+        (dict(ffn_top_k=2), "ffn_top_k must lie in 0..ffn_num_experts = 0..0, not 2"),
+        (dict(ffn_num_experts=-1), "ffn_num_experts must be at least 0, not -1"),
+        (dict(ffn_num_experts=3, ffn_top_k=1, ffn_z_loss_weight=-1.0), "ffn_z_loss_weight must be at least 0, not -1"),
+    ],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_sizes_that_cannot_be_built_are_named(model, fields, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        make_config(MODELS[model] | dict(d_model=28) | fields)

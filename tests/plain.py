@@ -1,0 +1,164 @@
+"""The equations of MoA (arXiv 2210.05144) and MoH (2410.11842) as float64 numpy, token by token and head by head.
+
+A layer is a function of its named arrays. What its gradient does not pass through, the denominator of Eq. 9, the
+choice, f of L_a and L_b, and probabilities that are taken from themselves (Eq. 10), is ``kept``: noted at one point,
+and read at those around it, where differences are taken.
+"""
+
+import numpy as np
+
+
+def softmax(x):
+    """exp(x) over its sum."""
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def top(scores, k):
+    """The k highest, by falling score."""
+    return np.argsort(-scores, kind="stable")[:k].tolist()
+
+
+def attended(q, keys, values):
+    """One query over the keys that it sees (Eq. 4, 10-11); zeros where there are none."""
+    return softmax(keys @ q / np.sqrt(len(q))) @ values if len(keys) else np.zeros(values.shape[1])
+
+
+def seen(b, t, tgt_len, src_len, masks):
+    """The keys that a query sees; the T queries are the last of S positions where causal."""
+    last = src_len - tgt_len + t if masks["causal"] else src_len
+    hidden = masks["key_padding_mask"]
+    return [s for s in range(src_len) if s <= last and not (hidden is not None and hidden[b, s])]
+
+
+def affine(a, name, x, rows=slice(None)):
+    """W x + b of some rows."""
+    y = a[f"{name}.weight"][rows] @ x
+    return y + a[f"{name}.bias"][rows] if f"{name}.bias" in a else y
+
+
+def of_expert(a, name, x, e):
+    """x W_e + b_e."""
+    y = x @ a[f"{name}.weight"][e]
+    return y + a[f"{name}.bias"][e] if f"{name}.bias" in a else y
+
+
+def gate(kind, probs, chosen, token, kept):
+    """Weights of the K chosen experts: Eq. 9, the released code's, or Eq. 2's."""
+    if kind == "selected":
+        return softmax(np.log(probs[chosen]))
+    if kind == "released":
+        return probs[chosen]
+    return probs[chosen] / kept.setdefault(("denominator", token), probs[chosen].sum())
+
+
+def turned(x, position, theta):
+    """Rotary positions: the pairs (x_i, x_(i + d_h/2)) by position / theta^(2i / d_h); ``x`` itself without theta."""
+    if theta is None:
+        return x
+    half = len(x) // 2
+    angle = position / theta ** (2 * np.arange(half) / len(x))
+    one, two = x[:half], x[half:]
+    return np.concatenate((one * np.cos(angle) - two * np.sin(angle), two * np.cos(angle) + one * np.sin(angle)))
+
+
+def moa(a, config, masks, kept):
+    """Output (Eq. 6-12), alpha L_a (Eq. 13-15) and beta L_z (Eq. 16) together.
+
+    In JetMoE an expert is g heads on as many shared keys and values, which may turn; a bias is added after the sum.
+    """
+    query, padded, theta = a["query"], masks["query_padding_mask"], masks["theta"]
+    width = config.head_dim // config.num_kv_heads
+    parts = [slice(j * width, (j + 1) * width) for j in range(config.num_kv_heads)]
+    key = a.get("key", query)
+    value = a.get("value", key)
+    out = np.zeros_like(query)
+    counts, summed, squares = np.zeros(config.num_experts), np.zeros(config.num_experts), []
+    for b in range(len(query)):
+        k = [np.stack([turned(affine(a, "k_proj", x, part), s, theta) for s, x in enumerate(key[b])]) for part in parts]
+        v = [np.stack([affine(a, "v_proj", x, part) for x in value[b]]) for part in parts]
+        for t, x in enumerate(query[b]):
+            if padded is not None and padded[b, t]:
+                continue
+            logits = a["router.proj.weight"] @ x
+            if config.noisy:
+                logits = logits + masks["noise"][b, t] * np.log1p(np.exp(a["router.noise_proj.weight"] @ x))
+            probs = softmax(logits)
+            chosen = kept.setdefault(("chosen", b, t), top(probs, config.top_k))
+            own = seen(b, t, len(query[b]), len(key[b]), masks)
+            for w, e in zip(gate(config.gates, probs, chosen, (b, t), kept), chosen, strict=True):
+                q = of_expert(a, "q_proj", x, e)
+                heads = [
+                    attended(turned(q[part], t, theta), k_j[own], v_j[own])
+                    for part, k_j, v_j in zip(parts, k, v, strict=True)
+                ]
+                out[b, t] += w * of_expert(a, "out_proj", np.concatenate(heads), e)
+                counts[e] += 1
+            out[b, t] += a.get("output_bias", 0)
+            summed += probs
+            squares.append((logits.max() + np.log(np.exp(logits - logits.max()).sum())) ** 2)
+    balance = config.num_experts * (counts / max(counts.sum(), 1)) @ (summed / max(summed.sum(), 1e-300))
+    z = np.mean(squares) if squares else 0.0
+    return out, config.balance_loss_weight * balance + config.z_loss_weight * z
+
+
+def head_gates(a, config, x, norms, token, kept, every):
+    """The gate of each head (Eq. 5-6, as printed or released; Eq. 9-10 by norm), and the routed heads' probabilities.
+
+    ``every``: whether Eq. 10 passes a gradient to heads that are not selected.
+    """
+    s, r, released = config.num_shared_heads, config.top_k, config.gates == "released"
+    gates, probs = np.zeros(config.num_heads), None
+    gates[:s] = 1
+    if "router.shared_proj.weight" in a:
+        gates[:s] = softmax(a["router.shared_proj.weight"] @ x) * (s if released else 1)
+    if r:
+        by_norm = config.router == "query_norm"
+        scores = norms[s:] / norms[s:].std(ddof=1) if by_norm else a["router.routed_proj.weight"] @ x
+        probs = softmax(scores)
+        chosen = kept.setdefault(("chosen", *token), top(probs, r))
+        if by_norm:
+            # 1 or 0 at the point, with the gradient of the probability
+            passed = probs - kept.setdefault(("probabilities", *token), probs)
+            for i, p in enumerate(passed):
+                gates[s + i] = (i in chosen) + (p if every or i in chosen else 0.0)
+        else:
+            for i in chosen:
+                gates[s + i] = probs[i] / probs[chosen].sum() * r if released else probs[i]
+    if "router.group_proj.weight" in a:
+        pair = softmax(a["router.group_proj.weight"] @ x) * (2 if released else 1)
+        gates[:s], gates[s:] = gates[:s] * pair[0], gates[s:] * pair[1]
+    return gates, probs
+
+
+def moh(a, config, masks, kept, every=True):
+    """Output (Eq. 3-6, 9-10) and beta L_b (Eq. 7-8), E times that where released."""
+    query, padded, theta, d_h = a["query"], masks["query_padding_mask"], masks["theta"], config.head_dim
+    key = a.get("key", query)
+    value = a.get("value", key)
+    out, group = np.zeros_like(query), config.num_heads // config.num_kv_heads
+    routed = config.num_heads - config.num_shared_heads
+    chosen_by, summed, tokens = np.zeros(routed), np.zeros(routed), 0
+    rows = [slice(i * d_h, (i + 1) * d_h) for i in range(config.num_heads)]
+    for b in range(len(query)):
+        kv = rows[: config.num_kv_heads]
+        k = np.array([[turned(affine(a, "k_proj", x, row), s, theta) for s, x in enumerate(key[b])] for row in kv])
+        v = np.array([[affine(a, "v_proj", x, row) for x in value[b]] for row in kv])
+        for t, x in enumerate(query[b]):
+            if padded is not None and padded[b, t]:
+                continue
+            q = [affine(a, "q_proj", x, row) for row in rows]
+            norms = np.array([np.sqrt(one @ one) for one in q])
+            gates, probs = head_gates(a, config, x, norms, (b, t), kept, every)
+            own = seen(b, t, len(query[b]), len(key[b]), masks)
+            for i, g in enumerate(gates):
+                head = attended(turned(q[i], t, theta), k[i // group][own], v[i // group][own])
+                out[b, t] += g * (a["out_proj.weight"][:, rows[i]] @ head)
+            if "out_proj.bias" in a:
+                out[b, t] += a["out_proj.bias"]
+            tokens += 1
+            if probs is not None:
+                chosen_by[kept["chosen", b, t]] += 1
+                summed += probs
+    balance = (summed / max(tokens, 1)) @ (chosen_by / max(tokens, 1)) if config.top_k else 0.0
+    return out, config.balance_loss_weight * balance * (routed if config.gates == "released" else 1)
