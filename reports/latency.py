@@ -172,6 +172,24 @@ def median_ms(record: dict[str, Any]) -> float:
     return quantile(like.samples(record), 0.5)
 
 
+HEADLINE_LENGTHS = (128, 2048, 8192)
+
+
+def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The timed rows that a short table shows: all of a CPU; of a GPU, at three lengths, dense layers, the loop, and
+    the fastest of the other arms, those with a graph first."""
+    timed = [r for r in rows if r["wall_ms"]]
+    if not any(r["environment"]["device_type"] == "cuda" for r in timed):
+        return timed
+    shown = []
+    for cell in dict.fromkeys(r["cell"] for r in timed if r["seq_len"] in HEADLINE_LENGTHS):
+        own = [r for r in timed if r["cell"] == cell]
+        arms = [r for r in own if r["role"] == "subject" and r["implementation"] != "loop"]
+        fastest = min(arms, key=lambda r: (like.timed_by(r) != like.GRAPH, median_ms(r)), default=None)
+        shown += [r for r in own if r is fastest or r not in arms]
+    return shown
+
+
 def _text(ratio) -> str:
     return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
