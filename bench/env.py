@@ -68,6 +68,7 @@ def gpu() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "name": properties.name,
+        "uuid": str(getattr(properties, "uuid", None) or "") or None,
         "memory_bytes": properties.total_memory,
         "multiprocessors": properties.multi_processor_count,
         "l2_bytes": getattr(properties, "L2_cache_size", None),

@@ -18,14 +18,16 @@ def build(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     initialise: bool = True,
+    drawn_on: str | torch.device = "cpu",
     arm: str = REFERENCE,
 ) -> nn.Module:
     """The model, layer or block of ``config`` on ``device``, in eval mode.
 
     Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
-    state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. On meta there
-    are no values. ``arm`` is what every attention layer runs: a name, or ``auto``. Raises
-    ConfigError for a variant without a module, or without an arm of that name.
+    state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the
+    device whose generator draws them; a GPU's is faster, and draws other values. On meta there are no values.
+    ``arm`` is what every attention layer runs: a name, or ``auto``. Raises ConfigError for a variant without a
+    module, or without an arm of that name.
     """
     device = torch.device(device)
     with torch.device("meta"):
@@ -36,7 +38,7 @@ def build(
         if hasattr(model, "tie_weights"):
             # to_empty gives each module a tensor of its own
             model.tie_weights()
-        _initialise(model, seed) if initialise else _zero(model)
+        _initialise(model, seed, drawn_on) if initialise else _zero(model)
     return model.eval()
 
 
@@ -74,11 +76,11 @@ def example_inputs(
 
 
 @torch.no_grad()
-def _initialise(model: nn.Module, seed: int) -> None:
+def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> None:
     """Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
     biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them, and normal values
     with its ``initial_std``."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(drawn_on).manual_seed(seed)
     done = set()
     for owner in model.modules():
         for name, value in owner.initial_values().items() if hasattr(owner, "initial_values") else ():
@@ -88,22 +90,23 @@ def _initialise(model: nn.Module, seed: int) -> None:
         for name, parameter in module.named_parameters(recurse=False):
             if parameter not in done:
                 done.add(parameter)
-                # drawn on the CPU in float32, so that every device and dtype gets the same values
+                # drawn in float32, so that every dtype gets the same values
                 parameter.copy_(_drawn(module, name, parameter.shape, generator))
 
 
 def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+    how = dict(generator=generator, device=generator.device)
     if name in getattr(module, "initial_std", {}):
-        return torch.randn(shape, generator=generator) * module.initial_std[name]
+        return torch.randn(shape, **how) * module.initial_std[name]
     if name == "bias":
         return torch.zeros(shape)
     if hasattr(module, "normalized_shape"):
         return torch.ones(shape)
     if hasattr(module, "embedding_dim"):
-        return torch.randn(shape, generator=generator) * module.embedding_dim**-0.5
+        return torch.randn(shape, **how) * module.embedding_dim**-0.5
     if hasattr(module, "in_features"):
         bound = (6 / (module.in_features + module.out_features)) ** 0.5
-        return (torch.rand(shape, generator=generator) * 2 - 1) * bound
+        return (torch.rand(shape, **how) * 2 - 1) * bound
     raise TypeError(f"no initialisation for {name} of {type(module).__name__}")
 
 

@@ -64,9 +64,9 @@ def gathered_product(
 
 
 def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
-    # one long row for each matrix is copied much faster than elements one by one
+    # matrices as they lie are copied much faster than elements one by one
     if matrices.is_contiguous():
-        return matrices.flatten(1).index_select(0, chosen).unflatten(1, matrices.shape[1:])
+        return matrices.index_select(0, chosen)
     return _gathered(matrices.mT, chosen).mT if matrices.mT.is_contiguous() else matrices[chosen]
 
 

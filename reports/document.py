@@ -23,7 +23,7 @@ from headcount.reports import (
 )
 from headcount.reports.facts import COUNTED, Facts
 
-CLOSED = {"moh": "MoH: where its MACs come from"}
+CLOSED = {"moh": "MoH: where its MACs come from", "jetmoe": "JetMoE-8B"}
 """Papers whose tables are shown in closed form, with the title of their section."""
 
 GLOSSARY = {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from headcount.bench.latency import like
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
@@ -131,8 +132,9 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
         if not (loop and fast):
             continue
-        best = min(fast, key=median_ms)
-        to_loop = paired_ratio(_samples(best), _samples(loop))
+        # the sentence says wall-clock; a loop that waits for the device has no other time
+        best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
+        to_loop = paired_ratio(like.samples(best, like.WALL), like.samples(loop, like.WALL))
         row = {"layer": best["arm"], "seq_len": best["seq_len"], "pass": best["pass"]}
         row |= {"fastest": best["implementation"], "loop": _text(to_loop), "half": _holds(to_loop, 0.5)}
         for role in DENSE:
@@ -145,7 +147,7 @@ def _against(best: dict[str, Any], dense: dict[str, Any] | None, role: str) -> d
     """Time and MACs over a dense layer of the same cell; unknown where it was not timed."""
     if dense is None:
         return dict.fromkeys((role, f"{role}_macs", f"{role}_verdict"))
-    ratio = paired_ratio(_samples(best), _samples(dense))
+    ratio = paired_ratio(like.samples(best, like.WALL), like.samples(dense, like.WALL))
     return {
         role: _text(ratio),
         f"{role}_macs": Fraction(best["macs"], dense["macs"]),
@@ -165,13 +167,27 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
     return f"Of {len(rows)} cells: {'; '.join(parts)}."
 
 
-def _samples(record: dict[str, Any]) -> list[float]:
-    return record["gpu_ms"] or record["wall_ms"]
-
-
 def median_ms(record: dict[str, Any]) -> float:
-    """The median of a timed record: GPU time where there is any, else wall time."""
-    return quantile(_samples(record), 0.5)
+    """The median of a timed record, by how it was timed: GPU time where there is any, else wall time."""
+    return quantile(like.samples(record), 0.5)
+
+
+HEADLINE_LENGTHS = (128, 2048, 8192)
+
+
+def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The timed rows that a short table shows: all of a CPU; of a GPU, at three lengths, dense layers, the loop, and
+    the fastest of the other arms, those with a graph first."""
+    timed = [r for r in rows if r["wall_ms"]]
+    if not any(r["environment"]["device_type"] == "cuda" for r in timed):
+        return timed
+    shown = []
+    for cell in dict.fromkeys(r["cell"] for r in timed if r["seq_len"] in HEADLINE_LENGTHS):
+        own = [r for r in timed if r["cell"] == cell]
+        arms = [r for r in own if r["role"] == "subject" and r["implementation"] != "loop"]
+        fastest = min(arms, key=lambda r: (like.timed_by(r) != like.GRAPH, median_ms(r)), default=None)
+        shown += [r for r in own if r is fastest or r not in arms]
+    return shown
 
 
 def _text(ratio) -> str:

@@ -78,11 +78,13 @@ def convolutions(facts: Facts) -> str:
         form = facts.ledger(row.preset)
         billed = form.billed(macs.bills)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
+        banded = convolved - form.macs + facts.changed(row.preset, spelling="band").macs
         vocabulary = form.billed(conventions.vocabulary_projection)
         lines.append(
             f"- {row.name} prints {macs.printed(row)}. All its linear layers are {billed:,}; the convolutions, which "
-            f"the footnote says are missing, are {convolved:,}; the vocabulary projection is {vocabulary:,}, and "
-            f"without it the row prints {macs.printing.text(billed - vocabulary)}."
+            f"the footnote says are missing, are {convolved:,}, or {banded:,} where they are written as products of "
+            f"band matrices (spelling=band); the vocabulary projection is {vocabulary:,}, and without it the row "
+            f"prints {macs.printing.text(billed - vocabulary)}."
         )
     return "\n".join(lines)
 

@@ -46,6 +46,8 @@ def clock(facts: Facts) -> str:
     devices = latency.by_device(facts)
     parts = []
     for device, rows in devices.items():
+        # a GPU takes microseconds
+        unit, per_ms, digits = ("us", 1000, 1) if rows[0]["environment"]["device_type"] == "cuda" else ("ms", 1, 2)
         kept = [r for r in rows if r["name"] in ("moa-8K8E128D", "moa-16K32E256D") and r["subject"] == "layer"]
         shown = [
             {
@@ -53,20 +55,19 @@ def clock(facts: Facts) -> str:
                 "run by": r["implementation_used"] or r["implementation"],
                 "T": r["seq_len"],
                 "pass": r["pass"],
-                "ms": latency.median_ms(r),
+                "median": latency.median_ms(r) * per_ms,
                 "tax": r["tax"] and f"{r['tax']['value']:.2f} [{r['tax']['low']:.2f}, {r['tax']['high']:.2f}]",
                 "vs MHA": r["to_mha"]
                 and f"{r['to_mha']['value']:.2f} [{r['to_mha']['low']:.2f}, {r['to_mha']['high']:.2f}]",
             }
-            for r in kept
-            if r["wall_ms"]
+            for r in latency.headline(kept)
         ]
         columns = [
             Column("arm", "arm"),
             Column("run by", "run by"),
             Column("T", "T", kind="int"),
             Column("pass", "pass"),
-            Column("ms", "median", unit="ms", kind="fixed", digits=2),
+            Column("median", "median", unit=unit, kind="fixed", digits=digits),
             Column("tax", "tax", align="right"),
             Column("vs MHA", "vs MHA", align="right"),
         ]

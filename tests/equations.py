@@ -34,9 +34,10 @@ SITUATIONS = {
     "cross-padded": {"keys": True, "queries": True, "cross": True},
     "three": {"keys": True, "cross": True, "values": True},
 }
-# B, T, S, d_m, K, E, D
+# B, T, S, d_m, K, E, D; the last as in JetMoE, with two heads an expert
 MOA = [(2, 4, 5, 5, 2, 5, 3), (2, 3, 4, 4, 1, 3, 2), (1, 3, 2, 3, 3, 3, 2), (2, 1, 3, 5, 2, 3, 1)]
 MOA += [(2, 3, 3, 3, 1, 1, 3), (3, 2, 1, 4, 2, 7, 2), (1, 5, 4, 2, 3, 4, 1), (2, 2, 4, 7, 4, 5, 2)]
+MOA += [(2, 3, 2, 5, 2, 3, 4)]
 # h, s, r, g
 MOH = [(3, 1, 1, 3), (4, 2, 1, 2), (4, 0, 2, 4), (3, 3, 0, 1), (4, 1, 0, 2), (5, 1, 4, 5), (6, 3, 2, 3), (5, 2, 2, 1)]
 MOH += [(4, 0, 4, 2)]
@@ -63,16 +64,25 @@ def cases():
         for bias in (False, True):
             sizes = dict(d_model=d_model, num_experts=num_experts, top_k=top_k, head_dim=head_dim, bias=bias)
             more = dict(gates=gates.value, noisy=(i + bias) % 3 == 0, **WEIGHTS["moa"])
-            yield Case(dict(attention="moa", **sizes, **more), situation, tuple(lengths))
+            theta = None
+            if head_dim % 4 == 0:
+                more |= dict(num_kv_heads=2, output_bias=bias)
+                theta = theta_of(situation, i)
+            yield Case(dict(attention="moa", **sizes, **more), situation, tuple(lengths), theta)
     ways = (("linear", "released"), ("linear", "printed"), ("query_norm", "released"), ("query_norm", "printed"))
     for i, (heads, (router, gates), situation) in enumerate(product(MOH, ways, SITUATIONS)):
         h, s, r, g = heads
         for bias in (False, True):
             sizes = dict(d_model=5, num_heads=h, num_shared_heads=s, top_k=r, num_kv_heads=g, head_dim=2 + 2 * bias)
             more = dict(router=router, gates=gates, bias=bias, **WEIGHTS["moh"])
-            # rotary positions are those of the queries
-            theta = 100.0 if i % 2 and "cross" not in SITUATIONS[situation] else None
-            yield Case(dict(attention="moh", **sizes, **more), situation, (1 + i % 2, 2 + i % 3, 3), theta)
+            lengths = 1 + i % 2, 2 + i % 3, 3
+            yield Case(dict(attention="moh", **sizes, **more), situation, lengths, theta_of(situation, i))
+
+
+def theta_of(situation, i):
+    """Half of the cases turn, in each situation; rotary positions are those of the queries."""
+    turns = (i + i // len(SITUATIONS)) % 2 and "cross" not in SITUATIONS[situation]
+    return 100.0 if turns else None
 
 
 def masks_of(case, config, generator):
@@ -114,7 +124,8 @@ def run_arm(config, arm, masks, arrays, theta, up, seed):
     inputs = {n: arrays[n].clone().requires_grad_() for n in ("query", "key", "value") if n in arrays}
     if theta:
         positions = torch.arange(inputs["query"].shape[1], dtype=torch.float64)[:, None]
-        angles = positions / theta ** (torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim)
+        width = config.rotary_width
+        angles = positions / theta ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
         masks = masks | {"rotary": Rotary(angles.cos(), angles.sin())}
     torch.manual_seed(seed)
     out = layer(**inputs, **masks)

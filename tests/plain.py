@@ -52,16 +52,31 @@ def gate(kind, probs, chosen, token, kept):
     return probs[chosen] / kept.setdefault(("denominator", token), probs[chosen].sum())
 
 
+def turned(x, position, theta):
+    """Rotary positions: the pairs (x_i, x_(i + d_h/2)) by position / theta^(2i / d_h); ``x`` itself without theta."""
+    if theta is None:
+        return x
+    half = len(x) // 2
+    angle = position / theta ** (2 * np.arange(half) / len(x))
+    one, two = x[:half], x[half:]
+    return np.concatenate((one * np.cos(angle) - two * np.sin(angle), two * np.cos(angle) + one * np.sin(angle)))
+
+
 def moa(a, config, masks, kept):
-    """Output (Eq. 6-12), alpha L_a (Eq. 13-15) and beta L_z (Eq. 16) together."""
-    query, padded = a["query"], masks["query_padding_mask"]
+    """Output (Eq. 6-12), alpha L_a (Eq. 13-15) and beta L_z (Eq. 16) together.
+
+    In JetMoE an expert is g heads on as many shared keys and values, which may turn; a bias is added after the sum.
+    """
+    query, padded, theta = a["query"], masks["query_padding_mask"], masks["theta"]
+    width = config.head_dim // config.num_kv_heads
+    parts = [slice(j * width, (j + 1) * width) for j in range(config.num_kv_heads)]
     key = a.get("key", query)
     value = a.get("value", key)
     out = np.zeros_like(query)
     counts, summed, squares = np.zeros(config.num_experts), np.zeros(config.num_experts), []
     for b in range(len(query)):
-        k = np.stack([affine(a, "k_proj", x) for x in key[b]])
-        v = np.stack([affine(a, "v_proj", x) for x in value[b]])
+        k = [np.stack([turned(affine(a, "k_proj", x, part), s, theta) for s, x in enumerate(key[b])]) for part in parts]
+        v = [np.stack([affine(a, "v_proj", x, part) for x in value[b]]) for part in parts]
         for t, x in enumerate(query[b]):
             if padded is not None and padded[b, t]:
                 continue
@@ -72,21 +87,19 @@ def moa(a, config, masks, kept):
             chosen = kept.setdefault(("chosen", b, t), top(probs, config.top_k))
             own = seen(b, t, len(query[b]), len(key[b]), masks)
             for w, e in zip(gate(config.gates, probs, chosen, (b, t), kept), chosen, strict=True):
-                out[b, t] += w * of_expert(a, "out_proj", attended(of_expert(a, "q_proj", x, e), k[own], v[own]), e)
+                q = of_expert(a, "q_proj", x, e)
+                heads = [
+                    attended(turned(q[part], t, theta), k_j[own], v_j[own])
+                    for part, k_j, v_j in zip(parts, k, v, strict=True)
+                ]
+                out[b, t] += w * of_expert(a, "out_proj", np.concatenate(heads), e)
                 counts[e] += 1
+            out[b, t] += a.get("output_bias", 0)
             summed += probs
             squares.append((logits.max() + np.log(np.exp(logits - logits.max()).sum())) ** 2)
     balance = config.num_experts * (counts / max(counts.sum(), 1)) @ (summed / max(summed.sum(), 1e-300))
     z = np.mean(squares) if squares else 0.0
     return out, config.balance_loss_weight * balance + config.z_loss_weight * z
-
-
-def turned(x, position, theta):
-    """Rotary positions: the pairs (x_i, x_(i + d_h/2)) by position / theta^(2i / d_h)."""
-    half = len(x) // 2
-    angle = position / theta ** (2 * np.arange(half) / len(x))
-    one, two = x[:half], x[half:]
-    return np.concatenate((one * np.cos(angle) - two * np.sin(angle), two * np.cos(angle) + one * np.sin(angle)))
 
 
 def head_gates(a, config, x, norms, token, kept, every):
@@ -128,11 +141,9 @@ def moh(a, config, masks, kept, every=True):
     chosen_by, summed, tokens = np.zeros(routed), np.zeros(routed), 0
     rows = [slice(i * d_h, (i + 1) * d_h) for i in range(config.num_heads)]
     for b in range(len(query)):
-        keys = [[affine(a, "k_proj", x, rows[j]) for x in key[b]] for j in range(config.num_kv_heads)]
-        if theta:
-            keys = [[turned(x, t, theta) for t, x in enumerate(of_head)] for of_head in keys]
-        k = np.array(keys)
-        v = np.array([[affine(a, "v_proj", x, rows[j]) for x in value[b]] for j in range(config.num_kv_heads)])
+        kv = rows[: config.num_kv_heads]
+        k = np.array([[turned(affine(a, "k_proj", x, row), s, theta) for s, x in enumerate(key[b])] for row in kv])
+        v = np.array([[affine(a, "v_proj", x, row) for x in value[b]] for row in kv])
         for t, x in enumerate(query[b]):
             if padded is not None and padded[b, t]:
                 continue
@@ -141,8 +152,7 @@ def moh(a, config, masks, kept, every=True):
             gates, probs = head_gates(a, config, x, norms, (b, t), kept, every)
             own = seen(b, t, len(query[b]), len(key[b]), masks)
             for i, g in enumerate(gates):
-                turn = turned(q[i], t, theta) if theta else q[i]
-                head = attended(turn, k[i // group][own], v[i // group][own])
+                head = attended(turned(q[i], t, theta), k[i // group][own], v[i // group][own])
                 out[b, t] += g * (a["out_proj.weight"][:, rows[i]] @ head)
             if "out_proj.bias" in a:
                 out[b, t] += a["out_proj.bias"]

@@ -24,7 +24,10 @@ def test_there_are_enough_cases_of_every_kind():
     assert counts["moa"] >= 200 and counts["moh"] >= 400
     assert len({(case.name, case.lengths) for case in found}) == len(found)
     for situation in equations.SITUATIONS:
-        assert {case.values["attention"] for case in found if case.situation == situation} == {"moa", "moh"}
+        asked = [case for case in found if case.situation == situation]
+        assert {case.values["attention"] for case in asked} == {"moa", "moh"}
+        turning = {(case.values["attention"], case.theta is None) for case in asked}
+        assert len(turning) == (2 if "cross" in equations.SITUATIONS[situation] else 4)
     for field in ("gates", "router", "bias", "noisy", "top_k", "num_kv_heads"):
         assert len({case.values[field] for case in found if field in case.values}) > 1
 

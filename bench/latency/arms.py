@@ -1,9 +1,9 @@
 """What is timed: layers and models by name, and beside each the dense layers that it must be judged against."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from headcount.bench.case import model_form
+from headcount.bench.case import model_form, with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
@@ -44,9 +44,9 @@ class ArmSpec:
 
     @property
     def reference(self) -> AttentionConfig | ModelConfig:
-        """The configuration whose reference has the outputs and the gradients of its arm; of a layer."""
+        """The configuration whose reference has the outputs and the gradients of its arm."""
         known = arm_of(self.config, self.arm)
-        return replace(self.config, form=known.gradient) if known and known.gradient else self.config
+        return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
 
 
 def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:

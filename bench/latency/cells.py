@@ -5,22 +5,25 @@ from dataclasses import dataclass
 
 import torch
 
+from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1e-2, "float16": 1e-2}
-"""The largest relative error against the float64 reference, in the 2-norm, at which an arm is timed."""
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
-"""Input sets together, at least: more than the last cache holds."""
+"""Input sets together, or caches, at least: more than the last cache of the hardware holds."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A layer or model at one shape; ``subject`` is ``layer`` or ``model``; ``asked`` the arms that were asked for."""
+    """A layer or model at one shape; ``subject`` is ``layer`` or ``model``; ``asked`` the arms that were asked for.
+
+    Decoding is one token behind ``seq_len`` - 1 stored ones.
+    """
 
     subject: str
     name: str
@@ -39,13 +42,36 @@ class Cell:
         how = ("+".join(self.asked),) if self.asked else ()
         return " ".join((*parts, self.device, self.routing, *how))
 
+    @property
+    def config(self) -> AttentionConfig | ModelConfig:
+        """What its name stands for."""
+        return layer(self.name) if self.subject == "layer" else preset(self.name)
+
+    @property
+    def new_len(self) -> int:
+        """Tokens of a sequence that a call computes."""
+        return 1 if self.which == "decode" else self.seq_len
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a call computes."""
+        return self.batch_size * self.new_len
+
     def arms(self) -> list[ArmSpec]:
         """The arms of this cell."""
         how = layer_arms if self.subject == "layer" else model_arms
-        tokens = self.batch_size * (1 if self.which == "decode" else self.seq_len)
-        arms = how(self.name, self.asked, self.device, tokens)
+        arms = how(self.name, self.asked, self.device, self.tokens)
         # Decoding is causal, which an arm without masks cannot be.
         return [arm for arm in arms if arm.masks or self.which != "decode"]
+
+    def case(self, config: AttentionConfig | ModelConfig) -> Case:
+        """``config`` at the lengths of this cell."""
+        if self.subject == "layer":
+            lengths = {"batch_size": self.batch_size, "tgt_len": self.new_len, "src_len": self.seq_len}
+        else:
+            names = [name for name in config.lengths if name != "batch_size"]
+            lengths = {"batch_size": self.batch_size, **dict.fromkeys(names, self.seq_len)}
+        return Case(self.name, config, lengths)
 
 
 def cells_of_layers(

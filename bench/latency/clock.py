@@ -1,70 +1,69 @@
 """One cell measured: its arms checked against the reference, interleaved, and summed up as records."""
 
 import gc
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from headcount.bench.case import ledger_of, with_attention
-from headcount.bench.latency import statistics
+from headcount.bench.latency import bounds, gate, like, ratios
 from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import DTYPES, ROTATED_BYTES, TOLERANCE, Cell
-from headcount.bench.latency.roofline import Peaks, floor_s, least_bytes, pass_macs
-from headcount.bench.latency.runs import Run, layer_run, model_run
+from headcount.bench.latency.capture import side_stream
+from headcount.bench.latency.cells import DTYPES, Cell
+from headcount.bench.latency.faults import OUT_OF_MEMORY, ArmFailed, DeviceLost, lost, status_of
+from headcount.bench.latency.roofline import Peaks, Work, floor_s, work
+from headcount.bench.latency.runs import Run, make_run
+from headcount.bench.latency.shared import Shared
 from headcount.bench.latency.timing import Arm, interleave
-from headcount.formulas.ledger import Ledger
 
-RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa", "to_dense": "dense"}
-"""The ratios of an arm that routes, and the role of the arm that each is over."""
-
-ROUTED = ("subject", "dense")
+BESIDE = f"{OUT_OF_MEMORY} beside the other arms"
 
 TRUSTED_BLOCKS = 20
 """Fewer blocks than this are a smoke test: their figures enter no document."""
 
 
 def measure_cell(
-    cell: Cell, peaks: Peaks, *, blocks: int, on_block: Callable[[int], None] = lambda block: None
+    cell: Cell,
+    peaks: Peaks,
+    *,
+    blocks: int,
+    on_block: Callable[[int], None] = lambda block: None,
+    known: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A record for each arm: checked against the float64 reference first, then timed beside the others."""
+    """A record for each arm: checked against the reference first, then timed beside the others.
+
+    ``known`` holds the status of arms, by label, that are not to be run again. Raises DeviceLost where an arm leaves
+    the device unusable for this process.
+    """
     specs = cell.arms()
-    prepared = [_prepare(cell, spec) for spec in specs]
-    timed = [(record, arm) for record, arm in prepared if arm is not None]
-    twin = _twin(specs, prepared)
-    if timed:
-        sets = _sets(cell, timed[0][1].run)
-        arms = [arm for _, arm in timed] + ([twin] if twin else [])
-        try:
-            with _memory_errors(cell.device):
-                _interleave(arms, blocks, sets, cell.device, on_block)
-        except OutOfMemory:
-            prepared = [(record | {"status": "out of memory beside the other arms"}, None) for record, _ in prepared]
-            timed, twin = [], None
-    _compare(timed, twin)
+    with side_stream(cell.device):
+        shared = Shared(cell, cell.config if cell.subject == "model" else specs[0].config)
+        prepared = [prepare(cell, spec, shared, known or {}) for spec in specs]
+        twin = _time_together(cell, prepared, blocks, on_block)
+    ratios.compare([(record, arm) for record, arm in prepared if arm is not None], twin)
     for record, arm in prepared:
         yield _finished(record, arm, cell, peaks, blocks)
-    del prepared, timed, twin
+    del prepared, twin, shared
     gc.collect()
 
 
-class _Timed(Arm):
+class Timed(Arm):
     """An arm with the run that it calls."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run.label, run.call)
+        super().__init__(run.label, run.call, run.sets)
         self.run = run
         self.peak_memory: int | None = None
+        self.bound = float("inf")
+        self.replay_error: float | None = None
 
 
-def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
-    lengths = _lengths(cell, spec)
-    # What packed heads need is what the ideal form counts, whatever else they do beside.
-    config = with_attention(spec.config, form=spec.form) if spec.form else spec.config
-    ledger = ledger_of(config, lengths)
+def prepare(
+    cell: Cell, spec: ArmSpec, shared: Shared, known: Mapping[str, str]
+) -> tuple[dict[str, Any], "Timed | None"]:
+    """The beginning of an arm's record, and the arm where it may be timed."""
+    label = f"{spec.name} {spec.arm}"
     record = {
         "arm": spec.name,
         "role": spec.role,
@@ -72,125 +71,126 @@ def _prepare(cell: Cell, spec: ArmSpec) -> tuple[dict[str, Any], _Timed | None]:
         "implementation_used": None,
         "largest_share": None,
         "error": None,
-        "noise": None,
-        **dict.fromkeys(key for ratio in RATIOS for key in (ratio, f"{ratio}_verdict")),
-        "macs": pass_macs(ledger, cell.which),
-        "params": ledger.params,
-        "active_params": ledger.active_params,
+        "bound": None,
+        "choices": None,
+        "backends": None,
+        **ratios.NONE,
         "status": "timed",
-        "ledger": ledger,
+        "work": work(cell, spec),
     }
+    if label in known:
+        return record | {"status": known[label]}, None
     try:
-        with _memory_errors(cell.device):
-            run = (layer_run if cell.subject == "layer" else model_run)(cell, spec)
-            error = run.error()
-            # The check is short; whether the whole cell fits shows only at full size.
-            run.call(0)
-            record["implementation_used"] = run.arm_used()
-            record["largest_share"] = run.largest_share
-    except OutOfMemory:
-        return record | {"status": "out of memory"}, None
-    if not error <= TOLERANCE[cell.dtype]:
-        return record | {"status": f"wrong: relative error {error:.1e}"}, None
-    record["error"] = error
-    return record, _Timed(run)
+        if spec.role in ratios.ROUTED:
+            record["largest_share"] = shared.largest_share
+        run = make_run(cell, spec, shared)
+        checked = gate.Gate(run).check()
+        arm = Timed(run)
+        # The check is short; whether the whole cell fits shows only at full size.
+        arm.peak_memory = _peak_memory(run, cell.device)
+    except Exception as error:
+        status = status_of(error)
+        if lost(cell.device):
+            raise DeviceLost(label, status) from error
+        return record | {"status": status}, None
+    record["implementation_used"] = run.arm_used()
+    record["backends"] = list(checked.backends)
+    if checked.tokens:
+        record["choices"] = {"tokens": checked.tokens, "clear": checked.clear, "other": checked.other}
+    if checked.wrong:
+        return record | {"status": checked.wrong}, None
+    arm.bound = checked.bound
+    return record | {"error": checked.error, "bound": checked.bound}, arm
 
 
-class OutOfMemory(Exception):
-    """An arm does not fit."""
+def _peak_memory(run: Run, device: str) -> int | None:
+    """Bytes that a call takes beyond what was there before; None where nobody counts."""
+    if device != "cuda":
+        run.call(0)
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run.call(0)
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
 
 
-@contextmanager
-def _memory_errors(device: str):
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise OutOfMemory from error
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error) and "out of memory" not in str(error):
-            raise
-        raise OutOfMemory from error
-
-
-def _lengths(cell: Cell, spec: ArmSpec) -> dict[str, int]:
-    if cell.subject == "layer":
-        tgt_len = 1 if cell.which == "decode" else cell.seq_len
-        return {"batch_size": cell.batch_size, "tgt_len": tgt_len, "src_len": cell.seq_len}
-    names = [name for name in spec.config.lengths if name != "batch_size"]
-    return {"batch_size": cell.batch_size, **dict.fromkeys(names, cell.seq_len)}
-
-
-def _twin(specs: Sequence[ArmSpec], prepared) -> _Timed | None:
+def _twin(prepared) -> Timed | None:
     """The first dense arm once more, or the first arm: the same code timed twice."""
-    order = sorted(range(len(specs)), key=lambda i: specs[i].role == "subject")
-    for i in order:
-        if prepared[i][1] is not None:
-            return _Timed(prepared[i][1].run)
+    left = [(record, arm) for record, arm in prepared if arm is not None]
+    chosen = next((arm for record, arm in left if record["role"] != "subject"), left[0][1] if left else None)
+    return Timed(chosen.run) if chosen else None
+
+
+def _time_together(cell: Cell, prepared: list, blocks: int, on_block: Callable[[int], None]) -> Timed | None:
+    """Interleave the arms that are left, without each that fails; its record then says why. The twin."""
+    while twin := _twin(prepared):
+        arms = [arm for _, arm in prepared if arm is not None]
+        for arm in arms:
+            arm.wall_s, arm.gpu_s = [], []
+        try:
+            interleave([*arms, twin], blocks=blocks, device=cell.device, on_block=on_block, on_captured=_check_replay)
+            return twin
+        except ArmFailed as failed:
+            status, blamed = failed.status, failed.arm
+            if lost(cell.device):
+                raise DeviceLost(blamed.name, status) from failed
+        if status == OUT_OF_MEMORY:
+            # one less may do for the others: the largest
+            status, blamed = BESIDE, max(arms, key=lambda arm: arm.peak_memory or 0)
+        i = next(i for i, (_, arm) in enumerate(prepared) if arm is not None and arm.run is blamed.run)
+        prepared[i] = (prepared[i][0] | {"status": status}, None)
+        gc.collect()
     return None
 
 
-def _sets(cell: Cell, run: Run) -> int:
-    return max(2, min(len(run.inputs), math.ceil(ROTATED_BYTES[cell.device] / run.input_bytes)))
+class WrongReplay(Exception):
+    """A replayed graph does not give what an eager call gives."""
 
 
-def _interleave(arms, blocks, sets, device, on_block) -> None:
-    if device == "cuda":
-        for arm in arms:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            arm.call(0)
-            torch.cuda.synchronize()
-            arm.peak_memory = torch.cuda.max_memory_allocated() - before
-    interleave(arms, blocks=blocks, sets=sets, device=device, on_block=on_block)
+def _check_replay(arm: Timed) -> None:
+    arm.replay_error = gate.replay_error(arm.run, arm.graph)
+    # written so that a NaN is wrong
+    if not arm.replay_error <= max(arm.bound, bounds.FLOOR[arm.run.cell.dtype]):
+        raise WrongReplay(f"a replay on other inputs is off by {arm.replay_error:.1e}")
 
 
-def _samples(arm: Arm) -> list[float]:
-    return arm.gpu_s or arm.wall_s
-
-
-def _compare(timed, twin) -> None:
-    """Ratios block by block: to each dense arm, and the noise of the same code timed twice."""
-    by_role = {record["role"]: arm for record, arm in timed if record["role"] != "subject"}
-    noise = None
-    if twin:
-        original = next(arm for _, arm in timed if arm.run is twin.run)
-        noise = statistics.paired_ratio(_samples(twin), _samples(original))
-    for record, arm in timed:
-        record["noise"] = asdict(noise) if noise else None
-        for key, role in RATIOS.items():
-            other = by_role.get(role)
-            if other is None or other is arm or record["role"] not in ROUTED:
-                continue
-            ratio = statistics.paired_ratio(_samples(arm), _samples(other))
-            record[key], record[f"{key}_verdict"] = asdict(ratio), statistics.verdict(ratio, noise)
-
-
-def _finished(record: dict[str, Any], arm: _Timed | None, cell: Cell, peaks: Peaks, blocks: int) -> dict[str, Any]:
-    ledger: Ledger = record.pop("ledger")
-    width = cell.batch_size * cell.seq_len
+def _finished(record: dict[str, Any], arm: Timed | None, cell: Cell, peaks: Peaks, blocks: int) -> dict[str, Any]:
+    done: Work = record.pop("work")
     element = torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
-    activations = 2 * width * _width(ledger) if cell.subject == "layer" else 0
-    floor = floor_s(record["macs"], least_bytes(ledger, cell.which, activations, element), peaks)
+    floor = floor_s(done.macs, done.elements * element, peaks)
     shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked")}
-    return {
+    found = {
         "kind": "latency",
         "cell": cell.key,
         **shape,
         "pass": cell.which,
-        "tokens": width if cell.which != "decode" else cell.batch_size,
+        "tokens": cell.tokens,
         **record,
+        "macs": done.macs,
+        "params": done.params,
+        "active_params": done.active_params,
+        "least_bytes": done.elements * element,
+        "timed_by": None,
         "wall_ms": [1000 * s for s in arm.wall_s] if arm else None,
         "gpu_ms": [1000 * s for s in arm.gpu_s] if arm and arm.gpu_s else None,
         "no_graph_because": arm.graph_reason if arm else None,
         "calls_per_block": arm.calls if arm else None,
+        "replays_per_block": arm.replays if arm and arm.graph else None,
+        "replay_error": arm.replay_error if arm else None,
+        "sets": arm.sets if arm else None,
+        "rotated_bytes": arm.run.rotated_bytes if arm else None,
         "peak_memory_bytes": arm.peak_memory if arm else None,
         "floor_ms": 1000 * floor,
         "peaks": peaks.as_dict(),
         "blocks": blocks,
         "smoke": blocks < TRUSTED_BLOCKS,
     }
+    return found | {"timed_by": like.timed_by(found) if arm else None}
 
 
-def _width(ledger: Ledger) -> int:
-    return next(entry.dims["d_m"] for entry in ledger if "d_m" in entry.dims)
+def statuses(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each arm that was wrong or failed; one that does not fit is neither."""
+    bad = [r for r in records if r["status"].startswith(("wrong", "failed"))]
+    return [f"{r['arm']} {r['implementation']}: {r['status']}" for r in bad]

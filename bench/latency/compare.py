@@ -10,6 +10,7 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.cli import Parser, Work
 from headcount.bench.errors import UsageError
+from headcount.bench.latency import like
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
 from headcount.bench.table import Column, Row, Section, Table
 
@@ -87,9 +88,10 @@ def compare(
         raise UsageError("the two files have no row in common")
     rows = []
     for key in both:
-        x, y = _samples(left[key]), _samples(right[key])
+        by = like.common(left[key], right[key])
+        x, y = like.samples(left[key], by), like.samples(right[key], by)
         ratio = unpaired_ratio(y, x)
-        noise = _noise(left[key], right[key])
+        noise = _noise(by, left[key], right[key])
         rows.append(Compared(*key, quantile(x, 0.5), quantile(y, 0.5), ratio, verdict(ratio, noise)))
     return rows, len(left) - len(both), len(right) - len(both)
 
@@ -99,11 +101,8 @@ def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
     return {(r["cell"], f"{r['arm']} {r['implementation']}"): r for r in rows}
 
 
-def _samples(record: dict[str, Any]) -> list[float]:
-    return record["gpu_ms"] or record["wall_ms"]
-
-
-def _noise(*found: dict[str, Any]) -> Ratio | None:
-    """The wider of the two runs' noise floors."""
-    ratios = [Ratio(**r["noise"]) for r in found if r.get("noise")]
+def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
+    """The wider of the two runs' noise floors, of samples of this kind where they were told apart."""
+    key = "noise_wall" if by == like.WALL else "noise"
+    ratios = [Ratio(**(r.get(key) or r["noise"])) for r in found if r.get(key) or r.get("noise")]
     return max(ratios, key=lambda ratio: ratio.half_width) if ratios else None

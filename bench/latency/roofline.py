@@ -1,24 +1,42 @@
 """What the hardware could do at best: its measured peaks, and the floor that a ledger's work has under them."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from statistics import median
 
 import torch
 
+from headcount.bench import accounts
+from headcount.bench.case import Case, with_attention
+from headcount.bench.latency.arms import ArmSpec
+from headcount.bench.latency.capture import elapsed_s
+from headcount.bench.latency.cells import Cell
 from headcount.formulas.backward import backward_macs, training_macs
-from headcount.formulas.decoding import reachable_params
+from headcount.formulas.decoding import reachable_params, step_elements
 from headcount.formulas.ledger import Ledger
 
-ROUNDS = 5
+ROUNDS = {"cpu": 5, "cuda": 20}
+WARM_UP_S = 0.3
+"""Of products on a GPU before any is timed: its clock climbs from idle."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured in this process: multiply-accumulates per second of a large product, bytes per second of a copy."""
+    """Multiply-accumulates per second of a large product, bytes per second of a copy: measured in this process, or
+    those of named hardware. ``read_bytes_per_s``: of a sum, which writes nothing; None where it was not measured."""
 
     macs_per_s: float
     bytes_per_s: float
     how: str
+    read_bytes_per_s: float | None = None
+    median_macs_per_s: float | None = None
+    median_bytes_per_s: float | None = None
+
+    @property
+    def most_bytes_per_s(self) -> float:
+        """The greater of what a copy and what a sum moves."""
+        return max(self.bytes_per_s, self.read_bytes_per_s or 0.0)
 
     def as_dict(self) -> dict:
         """For a record."""
@@ -26,26 +44,77 @@ class Peaks:
 
 
 def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
-    """The best of ROUNDS products of random square matrices and of as many copies."""
+    """Products of random square matrices, copies, and on a GPU sums: the best of some rounds, after warm-up."""
     side, copied = (8192, 8 * 2**30) if device == "cuda" else (2048, 256 * 2**20)
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     source = torch.randn(copied // 2 // 4, device=device)
     target = torch.empty_like(source)
-    macs = side**3 / _best(lambda: torch.mm(a, b), device)
-    moved = 2 * source.numel() * source.element_size() / _best(lambda: target.copy_(source), device)
+    if device == "cuda":
+        started = time.perf_counter()
+        while time.perf_counter() - started < WARM_UP_S:
+            torch.mm(a, b)
+            torch.cuda.synchronize()
+    size = source.numel() * source.element_size()
+    products = [side**3 / s for s in _times(lambda: torch.mm(a, b), device)]
+    copies = [2 * size / s for s in _times(lambda: target.copy_(source), device)]
+    sums = [size / s for s in _times(lambda: source.sum(), device)] if device == "cuda" else []
     name = str(dtype).removeprefix("torch.")
-    return Peaks(macs, moved, f"{side}^3 {name} product, {copied // 2**20} MiB read and written, best of {ROUNDS}")
+    how = f"{side}^3 {name} product, {copied // 2**20} MiB read and written, best of {ROUNDS[device]}"
+    return Peaks(
+        max(products),
+        max(copies),
+        how + (f"; {size // 2**20} MiB read by a sum" if sums else ""),
+        max(sums, default=None),
+        median(products),
+        median(copies),
+    )
 
 
-def _best(call, device: str) -> float:
+def _times(call: Callable[[], object], device: str) -> list[float]:
+    """Seconds of each of some rounds: between events on a GPU, by the host's clock elsewhere."""
+    call()
+    if device == "cuda":
+        return [elapsed_s(call) for _ in range(ROUNDS[device])]
     times = []
-    for _ in range(ROUNDS + 1):
+    for _ in range(ROUNDS[device]):
         started = time.perf_counter()
         call()
-        if device == "cuda":
-            torch.cuda.synchronize()
         times.append(time.perf_counter() - started)
-    return min(times[1:])
+    return times
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call must do: multiply-accumulates, and elements that it must move; parameters of the module."""
+
+    macs: int
+    elements: int
+    params: int
+    active_params: int
+
+
+def work(cell: Cell, spec: ArmSpec) -> Work:
+    """The work of an arm in a cell, by the closed form of what it computes.
+
+    Packed heads need what the ideal form counts, whatever they do beside. A decoded token is billed by the account of a
+    step: its own keys and values are projected, the stored ones are read.
+    """
+    config = with_attention(spec.config, form=spec.form) if spec.form else spec.config
+    case = cell.case(config)
+    if cell.which == "decode":
+        step = accounts.step(Case(case.name, config, case.lengths), cell.seq_len)
+        return Work(step.macs, step_elements(step) + _activations(cell, step), step.params, step.active_params)
+    ledger = case.ledger
+    elements = least_elements(ledger, cell.which, _activations(cell, ledger))
+    return Work(pass_macs(ledger, cell.which), elements, ledger.params, ledger.active_params)
+
+
+def _activations(cell: Cell, ledger: Ledger) -> int:
+    """Input and output elements of a layer; a model's are tokens."""
+    if cell.subject != "layer":
+        return 0
+    width = next(entry.dims["d_m"] for entry in ledger if "d_m" in entry.dims)
+    return 2 * cell.tokens * width
 
 
 def pass_macs(ledger: Ledger, which: str) -> int:
@@ -54,14 +123,18 @@ def pass_macs(ledger: Ledger, which: str) -> int:
     return account(ledger) if account else ledger.macs
 
 
-def least_bytes(ledger: Ledger, which: str, activations: int, element_bytes: int) -> int:
-    """Bytes that any implementation moves: each weight that is used and each input and output element once;
-    backward, their gradients as well. ``activations``: input and output elements together."""
+def least_elements(ledger: Ledger, which: str, activations: int) -> int:
+    """Elements that any implementation moves: each weight that is used and each input and output element once.
+
+    Backward, gradients of all of them as well, and the weights themselves; forward and backward together read a weight
+    once, write its gradient, and move inputs, outputs and their gradients once each. ``activations``: input and output
+    elements together.
+    """
     weights = sum(reachable_params(entry) for entry in ledger)
-    factor = {"forward": 1, "decode": 1, "backward": 2, "both": 3}[which]
-    return factor * (weights + activations) * element_bytes
+    of_weights, of_activations = {"forward": (1, 1), "backward": (2, 1), "both": (2, 2)}[which]
+    return of_weights * weights + of_activations * activations
 
 
 def floor_s(macs: int, moved: int, peaks: Peaks) -> float:
     """The least time for ``macs`` and ``moved`` bytes: whichever the hardware takes longer for."""
-    return max(macs / peaks.macs_per_s, moved / peaks.bytes_per_s)
+    return max(macs / peaks.macs_per_s, moved / peaks.most_bytes_per_s)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from headcount.bench.hardware import Hardware
+from headcount.bench.latency import estimate, like
 from headcount.bench.latency.statistics import quantile
 from headcount.bench.table import Column, Table
 
@@ -9,8 +11,9 @@ from headcount.bench.table import Column, Table
 class Columns:
     """The columns of a latency table; GPU time is one only where there is a GPU."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    def __init__(self, device: str, hardware: Hardware | None = None) -> None:
+        """``hardware``: whose data sheet stands for measured peaks in shares and floors."""
+        self.device, self.hardware = device, hardware
 
     def table(self, environment: dict[str, Any], blocks: int) -> Table:
         """An empty table with its title, which names the device."""
@@ -24,15 +27,24 @@ class Columns:
                 "Median over blocks in which arms alternate. vs MHA and tax are ratios of times, block by block, with "
                 "95 % bootstrap intervals: vs MHA of the same model width; tax over dense MQA of the same K and D; "
                 "vs dense over the same MoH layer with every head computed.",
-                "Floor: the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth, both "
-                "peaks measured in the same process.",
+                "A ratio is of replayed CUDA graphs where both arms have one, else of wall time."
+                if self.device == "cuda"
+                else "A ratio is of wall times.",
+                "Floor: the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth, "
+                f"{f'both of a data sheet ({self.hardware.source})' if self.hardware else 'both measured here'}.",
             ],
             note_column="layer",
         )
 
     def columns(self) -> list[Column]:
         """The columns, in order."""
-        gpu = [Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=3, width=9)] if self.device == "cuda" else []
+        gpu = [
+            Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9),
+            Column("timed_by", "by", width=6),
+        ]
+        estimate = [Column("estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10)]
+        if self.device != "cuda":
+            gpu = estimate = []
         return [
             Column("layer", "layer", width=17),
             Column("arm", "arm", width=11),
@@ -53,6 +65,7 @@ class Columns:
             Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9),
             Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7),
             Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7),
+            *estimate,
             Column("tokens_per_s", "tokens/s", kind="int", width=11),
             Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, width=8),
             Column("error", "rel.\nerror", width=7, align="right"),
@@ -63,6 +76,7 @@ class Columns:
         wall, gpu = record["wall_ms"], record["gpu_ms"]
         best = quantile(gpu or wall, 0.5) if wall else None
         rate = record["macs"] / best * 1000 if best else None
+        peak, floor = self._roof(record)
         return {
             "layer": record["arm"],
             "arm": record["implementation_used"] or record["implementation"],
@@ -71,6 +85,7 @@ class Columns:
             "pass": record["pass"],
             "routing": record["routing"] if record.get("largest_share") is not None else None,
             "gpu_ms": quantile(gpu, 0.5) if gpu else None,
+            "timed_by": like.timed_by(record) if wall else None,
             "wall_ms": quantile(wall, 0.5) if wall else None,
             "p10_ms": quantile(wall, 0.1) if wall else None,
             "p90_ms": quantile(wall, 0.9) if wall else None,
@@ -81,18 +96,32 @@ class Columns:
             "to_dense_verdict": record["to_dense_verdict"],
             "macs": record["macs"],
             "rate": rate / 1e9 if rate else None,
-            "peak_share": 100 * rate / record["peaks"]["macs_per_s"] if rate else None,
-            "floors": best / record["floor_ms"] if best else None,
+            "peak_share": 100 * rate / peak if rate else None,
+            "floors": best / floor if best and floor else None,
+            "estimate_ms": estimate.of_record(record),
             "tokens_per_s": round(record["tokens"] / best * 1000) if best else None,
             "memory": record["peak_memory_bytes"],
             "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
         }
 
+    def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
+        """Peak MACs per second, and the floor in milliseconds; None where its bytes were not written down."""
+        if self.hardware is None:
+            return record["peaks"]["macs_per_s"], record["floor_ms"]
+        rate = self.hardware.macs_per_s[record["dtype"]]
+        if record.get("least_bytes") is None:
+            return rate, None
+        bound, _ = estimate.bound_s(record["macs"], record["least_bytes"], None, self.hardware, record["dtype"])
+        return rate, 1000 * bound
+
     def notes(self, record: dict[str, Any]) -> list[str]:
         """What a reader of the row must know."""
         notes = [] if record["status"] == "timed" else [f"not timed: {record['status']}"]
         if record["no_graph_because"]:
-            notes.append(f"not captured in a CUDA graph, so GPU time includes launches: {record['no_graph_because']}")
+            notes.append(f"no CUDA graph, so GPU time includes launches and waits: {record['no_graph_because']}")
+        slow = (record.get("telemetry") or {}).get("slow_blocks")
+        if slow and record["status"] == "timed":
+            notes.append(f"in {len(slow)} of {record['blocks']} blocks the clock was below 0.9 of the run's median")
         return notes
 
     def below(self) -> list[str]:

@@ -1,66 +1,83 @@
-"""Clocks, power and temperature of the GPU while a cell is measured: sampled, never set."""
+"""Clocks, power and temperature of the GPU, read between the blocks of a cell: never set, and never at the same time.
 
-import threading
+A field that cannot be read is left out and named; what can be read is kept.
+"""
+
+from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
-INTERVAL_S = 0.1
+SLOW = 0.9
+"""A block below this share of the run's median clock is marked."""
+CLOCK, REASONS = "sm_clock_mhz", "throttle_reasons"
 
 
 class Telemetry:
-    """Samples the current GPU in the background; nothing on a CPU or without nvidia-ml-py."""
+    """Reads the GPU when it is told to; nothing on a CPU or without nvidia-ml-py. One for all cells of a run."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, fields: Mapping[str, Callable[[], int]] | None = None) -> None:
+        """``fields``: what is read, by name; those of the current GPU unless given."""
+        self.fields = dict(_nvml() if fields is None and device == "cuda" else fields or {})
+        self.failed: dict[str, str] = {}
+        self.clocks: list[int] = []
         self.samples: list[dict[str, int]] = []
-        self._stop = threading.Event()
-        self._thread = None
-        self._read = _reader() if device == "cuda" else None
 
-    def __enter__(self) -> "Telemetry":
-        if self._read:
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
-        return self
+    def begin(self) -> None:
+        """A new cell."""
+        self.samples = []
 
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        if self._thread:
-            self._thread.join()
+    def sample(self, block: int) -> None:
+        """Read every field that can be read, after ``block``."""
+        found = {}
+        for name, read in list(self.fields.items()):
+            try:
+                found[name] = read()
+            except Exception as error:
+                # one that is not supported says so each time
+                del self.fields[name]
+                self.failed[name] = str(error) or type(error).__name__
+        if found:
+            self.samples.append(found | {"block": block})
+        if CLOCK in found:
+            self.clocks.append(found[CLOCK])
 
     def summary(self) -> dict[str, Any] | None:
-        """Least and greatest of each quantity; None where nothing was sampled."""
+        """Least and greatest of each quantity, reasons for throttling or-ed, blocks at a slow clock; None without a
+        sample."""
         if not self.samples:
             return None
-        return {
-            name: {"min": min(s[name] for s in self.samples), "max": max(s[name] for s in self.samples)}
-            for name in self.samples[0]
-        } | {"samples": len(self.samples)}
+        names = dict.fromkeys(name for sample in self.samples for name in sample if name != "block")
+        out: dict[str, Any] = {"samples": len(self.samples), "failed": dict(self.failed)}
+        for name in names:
+            values = [sample[name] for sample in self.samples if name in sample]
+            if name == REASONS:
+                out[name] = 0
+                for value in values:
+                    out[name] |= value
+            else:
+                out[name] = {"min": min(values), "max": max(values)}
+        usual = median(self.clocks) if self.clocks else 0
+        out["slow_blocks"] = [s["block"] for s in self.samples if CLOCK in s and s[CLOCK] < SLOW * usual]
+        return out
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.samples.append(self._read())
-            self._stop.wait(INTERVAL_S)
 
-
-def _reader():
+def _nvml() -> dict[str, Callable[[], int]]:
     try:
         import pynvml
     except ImportError:
-        return None
+        return {}
     import torch
 
     try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
     except pynvml.NVMLError:
-        return None
-
-    def read() -> dict[str, int]:
-        return {
-            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "power_mw": pynvml.nvmlDeviceGetPowerUsage(handle),
-            "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-            "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        }
-
-    return read
+        return {}
+    return {
+        CLOCK: lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "memory_clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+        "power_mw": lambda: pynvml.nvmlDeviceGetPowerUsage(handle),
+        "power_limit_mw": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle),
+        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+        REASONS: lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+    }

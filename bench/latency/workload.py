@@ -1,5 +1,7 @@
 """Random inputs for a timed layer, and routers that send their tokens to experts in a stated distribution."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +68,13 @@ def features(batch_size: int, seq_len: int, d_model: int, seed: int) -> Tensor:
     return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(seed))
 
 
+def variations(x: Tensor, count: int) -> Iterator[Tensor]:
+    """``count`` inputs of one draw, (B, T, d_m): the tokens of each in another place than before, with other signs."""
+    tokens = x.flatten(0, 1)
+    for i in range(count):
+        yield (tokens.roll(i * max(1, len(tokens) // count), 0) * (-1) ** i).view_as(x)
+
+
 def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
     """``x`` with its first E features moved so that :func:`steer`ed routers select ``selected``.
 
@@ -73,7 +82,7 @@ def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
     """
     if num_experts > x.shape[-1]:
         raise ValueError(f"{num_experts} experts cannot be told apart in {x.shape[-1]} features")
-    chosen = torch.zeros(selected.shape[0], num_experts).scatter_(1, selected, 1.0).view(*x.shape[:-1], -1)
+    chosen = x.new_zeros(selected.shape[0], num_experts).scatter_(1, selected.to(x.device), 1.0).view(*x.shape[:-1], -1)
     moved = x.clone()
     moved[..., :num_experts] = MARGIN * (2 * chosen - 1) + 0.5 * x[..., :num_experts].clamp(-3, 3)
     return moved

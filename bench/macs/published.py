@@ -127,7 +127,29 @@ class Shared(Printed):
         return {"shared_printed": self.column.printed(row), "shared": self.column.total(case)}
 
 
-QUANTITIES: dict[str, type[Printed]] = {"params": Params, "activated": Activated, "shared": Shared, "macs": Macs}
+class Active(Printed):
+    """Parameters that a token uses as printed, beside those of the model without its embedding."""
+
+    def behind(self, width: int) -> list[Column]:
+        return [
+            Column("active_printed", "active\nprinted", align="right"),
+            Column("active_without_embedding", "active, without\nthe embedding", kind="int", width=13),
+        ]
+
+    def values(self, row: columns.Row) -> dict[str, Any]:
+        return {"active_printed": row.cells.get("active")}
+
+    def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
+        return {"active_without_embedding": self.column.total(case)}
+
+
+QUANTITIES: dict[str, type[Printed]] = {
+    "params": Params,
+    "active": Active,
+    "activated": Activated,
+    "shared": Shared,
+    "macs": Macs,
+}
 """In the order in which they stand in a table."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
 

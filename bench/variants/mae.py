@@ -6,7 +6,7 @@ from headcount.bench.variants.variant import HEADS, WIDTH, Beside, Grid, Letter,
 VARIANT = Variant(
     name="mae",
     label="MAE",
-    grid=Grid(("h", "d_h", "G"), ("h",)),
+    grid=Grid(("h", "d_h", "G"), ("h", "G")),
     dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim),
     search=Search(
         "mae-7",

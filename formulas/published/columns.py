@@ -217,3 +217,19 @@ class Shared(Column):
 
     def total(self, case: Case) -> Fraction:
         return shared_percent(case.ideal_ledger or case.ledger)
+
+
+@quantity
+@dataclass(frozen=True, kw_only=True)
+class Active(Column):
+    """Parameters that a token uses, those of the embedding left out."""
+
+    quantity = "active"
+    account = "active_params"
+
+    @property
+    def statement(self) -> str:
+        return f"Parameters that a token uses, without the embedding, {self.printing.statement()}."
+
+    def total(self, case: Case) -> int:
+        return sum(entry.active_params for entry in case.ledger if entry.kind != "embedding")

@@ -44,7 +44,10 @@ def same_width(d_model: int, *layers: "Lettered") -> None:
 
 def takes_rotary(layer: "AttentionConfig") -> None:
     """ConfigError, with those that do, where an attention takes no rotary positions."""
-    one_of(tuple(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary), attention=layer.variant)
+    # in an order that does not depend on what was imported first
+    one_of(
+        tuple(sorted(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary)), attention=layer.variant
+    )
 
 
 def named(config: Any, **kinds: type[StrEnum]) -> None:
@@ -63,8 +66,7 @@ class Arm(NamedTuple):
     ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
     needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
     ``package``: what it cannot run without besides a CUDA device, None for an arm that runs everywhere.
-    ``one_graph``: whether torch.compile(fullgraph=True) traces it on every device; sizes that the host reads break a
-    graph.
+    ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
     """
 
     name: str

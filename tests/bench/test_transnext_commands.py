@@ -8,6 +8,7 @@ from headcount.bench.case import Case
 from headcount.bench.derive import parts
 from headcount.bench.errors import UsageError
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
 
 CASE = Case.of("moh-vit-s-75")
@@ -17,6 +18,13 @@ def test_accounts_of_decoding_say_why_there_are_none():
     found, missing = values(["kv_bytes", "decode_macs", "training_macs"], CASE, Assumptions())
     assert found == {"kv_bytes": None, "decode_macs": None, "training_macs": 3 * CASE.ledger.macs}
     assert set(missing.values()) == {"an image classifier reads its image at once and decodes no tokens"}
+
+
+@pytest.mark.parametrize("attention", [{}, dict(attention="moh_aggregated", num_shared_heads=1, top_k=1)])
+def test_a_layer_of_a_grid_says_why_it_has_no_step(attention):
+    sizes = dict(attention="aggregated", d_model=21, num_heads=3, side=10, pool_ratio=2)
+    _, missing = values(["kv_bytes"], Case("grid", make_config(sizes | attention), {"batch_size": 1}), Assumptions())
+    assert missing == {"kv_bytes": "the tokens of a grid are read at once"}
 
 
 def test_the_number_of_tokens_is_no_length():

@@ -11,7 +11,8 @@ from headcount.bench.case import ledger_of
 from headcount.bench.latency.arms import ArmSpec, layer_arms
 from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.roofline import pass_macs
-from headcount.bench.latency.runs import layer_run
+from headcount.bench.latency.runs import make_run
+from headcount.bench.latency.shared import Shared
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CASES = [
@@ -33,7 +34,7 @@ def test_layer(benchmark, case):
     arm, seq_len, which = case
     dtype = "bfloat16" if DEVICE == "cuda" else "float32"
     cell = Cell("layer", arm.name, seq_len, max(1, 1024 // seq_len), dtype, which, DEVICE, "balanced")
-    run = layer_run(cell, arm)
+    run = make_run(cell, arm, Shared(cell, arm.config))
     lengths = {"batch_size": cell.batch_size, "tgt_len": seq_len, "src_len": seq_len}
     benchmark.extra_info["macs"] = pass_macs(ledger_of(arm.config, lengths), which)
     benchmark.extra_info["device"] = DEVICE

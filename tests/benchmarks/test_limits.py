@@ -19,6 +19,8 @@ BELOW = {
     "MoA derived in six sizes": (20, "derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
     "8B Llama, our count": (10, "macs --module {llama} --set T=8192 --counter right"),
     "8B Llama, every counter": (40, "macs --module {llama} --set T=8192 --counter all"),
+    "the largest MoH-ViT, every counter": (10, "macs --preset moh-vit-b-50"),
+    "JetMoE-8B, every counter": (10, "macs --preset jetmoe-8b --seq-len 4096"),
     "every table in closed form": (1, "macs --counter closed-form"),
 }
 

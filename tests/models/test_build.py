@@ -50,7 +50,7 @@ def output_width(config):
 
 
 def output_len(config):
-    return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama") else "tgt_len"]
+    return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama", "jetmoe") else "tgt_len"]
 
 
 @pytest.mark.parametrize("name", PRESETS)

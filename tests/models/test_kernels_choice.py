@@ -129,9 +129,9 @@ def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(caplog):
         layer(torch.zeros(2, 5, 11))
         twin(torch.zeros(2, 3, 11, dtype=torch.float64))
     assert [record.message for record in caplog.records] == [
-        "moa d_model=11 K=3 E=7 D=5, 2x3 tokens, torch.float32, cpu: auto runs grouped",
-        "moa d_model=11 K=3 E=7 D=5, 2x5 tokens, torch.float32, cpu: auto runs grouped",
-        "moa d_model=11 K=3 E=7 D=5, 2x3 tokens, torch.float64, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5 g=1, 2x3 tokens, torch.float32, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5 g=1, 2x5 tokens, torch.float32, cpu: auto runs grouped",
+        "moa d_model=11 K=3 E=7 D=5 g=1, 2x3 tokens, torch.float64, cpu: auto runs grouped",
     ]
 
 

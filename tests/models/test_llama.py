@@ -142,10 +142,10 @@ def test_norms_start_at_one_and_weights_depend_on_the_seed():
 
 
 def test_configs_that_cannot_be_built():
-    rotary = ", ".join(name for name, attention in ATTENTIONS.items() if attention.rotary)
-    assert "mha" in rotary and "moa" not in rotary
+    rotary = ", ".join(sorted(name for name, attention in ATTENTIONS.items() if attention.rotary))
+    assert "mha" in rotary and "mae" not in rotary
     for delta, message in (
-        (dict(attention="moa", num_experts=5, top_k=3, head_dim=4), f"attention must be one of {rotary}, not 'moa'"),
+        (dict(attention="mae", num_heads=3), f"attention must be one of {rotary}, not 'mae'"),
         (MHA | dict(head_dim=5), "head_dim must be even for rotary positions, not 5"),
         (UNEVEN | dict(top_k=(3, 4, 0)), "layer 1: top_k must lie in 0..num_heads - num_shared_heads = 0..3, not 4"),
         (MHA | dict(num_layers=0), "num_layers must be at least 1, not 0"),

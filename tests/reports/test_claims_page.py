@@ -207,6 +207,8 @@ def test_the_footnote_is_answered_by_the_vocabulary_projection():
     text = printed.convolutions(FACTS)
     kernels = sum((3, 7, 15, 31, 31, 31, 31)) + sum((3, 7, 15, 31, 31, 31))
     assert f"{10 * 1024 * kernels:,}" in text
+    # as many taps as tokens in each of 13 layers
+    assert text.count(f"or {13 * 10 * 10 * 1024:,} where they are written as products of band matrices") == 2
     assert text.count(f"{10 * 1024 * 32000:,}") == 2
     assert "prints 1750M. All" in text and "without it the row prints 1750M" in text
 

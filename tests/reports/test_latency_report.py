@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench import records
-from headcount.reports import break_even, latency
+from headcount.reports import break_even, latency, readme
 from headcount.reports.facts import Facts
 
 
@@ -193,3 +193,32 @@ def test_where_a_ratio_crosses_1(ratios, expected):
 
 def test_without_records_the_break_even_is_not_measured(stored):
     assert break_even.tables(stored()).count("not measured") == 2
+
+
+def test_the_sentence_is_about_wall_time_on_a_gpu_too(stored):
+    """The loop waits for the device: its time between events is not the time of a graph."""
+    facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
+    fast = record(wall=(2.0, 2.0), gpu_ms=[0.1, 0.1], **facts)
+    loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
+    text = latency.sentence(stored(fast, loop))
+    assert "0.40 [0.40, 0.40]" in text and "0.03" not in text
+
+
+def test_the_fastest_of_the_sentence_is_by_wall_time(stored):
+    facts = {"environment": record(kind="cuda")["environment"]}
+    arms = [("grouped", 2.0, 0.1), ("dense-all", 1.0, 0.2), ("loop", 5.0, 4.0)]
+    rows = (record(implementation=name, wall=(w, w), gpu_ms=[g, g], **facts) for name, w, g in arms)
+    assert "| dense-all | 0.20 [0.20, 0.20]" in latency.sentence(stored(*rows))
+
+
+def test_of_a_gpu_a_short_table_has_three_lengths_the_fastest_arm_and_the_loop(stored):
+    facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
+    rows = [
+        record(implementation=name, gpu_ms=[g, g], seq_len=T, cell=f"cell {T}", **facts)
+        for T in (10, 128)
+        for name, g in (("grouped", 0.3), ("triton", 0.0712), ("loop", 4.0))
+    ]
+    assert [(r["seq_len"], r["implementation"]) for r in latency.headline(rows)] == [(128, "triton"), (128, "loop")]
+    assert latency.headline(CELL) == CELL
+    text = readme.clock(stored(*rows))
+    assert "median us" in text and " 71.2 " in text and "0.07" not in text

@@ -1,0 +1,111 @@
+"""What routers choose: seen while an arm runs, and given to the reference, whose own choice is compared."""
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+MARGIN = {"float64": 2.0**-40, "float32": 2.0**-18, "float16": 2.0**-9, "bfloat16": 2.0**-7}
+"""By how much the K-th score must exceed the next, in float64, for a choice in this type to be clear of rounding."""
+RATIO = 32
+"""Times the margin: by what share of it, because a logit of 16 is rounded by sixteen times as much as one of 1."""
+
+_TOPK = (torch.topk, torch.Tensor.topk)
+
+
+class Watched(TorchFunctionMode):
+    """Keeps what is chosen, and which of torch's kernels the fused core would take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chosen: list[Tensor] = []
+        self.backends: dict[str, None] = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Call ``func``; see above."""
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            self.backends[backend_of(args, kwargs)] = None
+        out = func(*args, **kwargs)
+        if func in _TOPK:
+            self.chosen.append(out[1].detach())
+        return out
+
+
+class Given(TorchFunctionMode):
+    """Makes every choice the ``given`` one, in the order of the calls; ``rows`` picks the tokens at hand of one that
+    is of more.
+
+    ``tokens`` counts choices, ``clear`` those that rounding cannot change, ``other`` those of them where the scores'
+    own K greatest are others.
+    """
+
+    def __init__(self, given: Sequence[Tensor], margin: float, rows: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.given, self.margin, self.rows = list(given), margin, list(rows)
+        self.tokens = self.clear = self.other = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Call ``func``; see above."""
+        if func not in _TOPK or not self.given:
+            return func(*args, **(kwargs or {}))
+        scores, top_k = args[0], args[1]
+        given = self.given.pop(0).to(scores.device)
+        if given.shape[1] != scores.shape[1]:
+            given = given[:, self.rows]
+        self._compare(scores.detach(), top_k, given)
+        return scores.gather(-1, given), given
+
+    def _compare(self, scores: Tensor, top_k: int, given: Tensor) -> None:
+        best = torch.topk(scores, min(top_k + 1, scores.shape[-1]), dim=-1)
+        every = top_k == scores.shape[-1]
+        clear = torch.ones_like(best.values[..., 0], dtype=torch.bool)
+        if not every:
+            last, next_one = best.values[..., top_k - 1], best.values[..., top_k]
+            clear = (last - next_one > self.margin) & (next_one < (1 - RATIO * self.margin) * last)
+        own = best.indices[..., :top_k].sort(-1).values
+        other = (given.sort(-1).values != own).any(-1) & clear
+        self.tokens += clear.numel()
+        self.clear += int(clear.sum())
+        self.other += int(other.sum())
+
+
+@contextmanager
+def _recording(routers: Sequence[nn.Module]):
+    before = [router.record_routing for router in routers]
+    for router in routers:
+        router.record_routing = True
+    try:
+        yield
+    finally:
+        for router, was in zip(routers, before, strict=True):
+            router.record_routing = was
+
+
+def watch(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:
+    """What ``run`` gives, what the routers of ``module`` chose meanwhile, and the kernels of the fused core.
+
+    Choices are those that routers record, in the order of the layers, or those of ``torch.topk`` where none does.
+    """
+    routers = [part for part in module.modules() if hasattr(part, "record_routing")]
+    with _recording(routers), Watched() as seen:
+        found = run()
+        recorded = [router.recorded.routing.indices.detach() for router in routers if router.recorded is not None]
+    for router in routers:
+        # a kept routing would keep its graph
+        router.recorded = None
+    return found, recorded or seen.chosen, list(seen.backends)
+
+
+def backend_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """The kernel that torch takes for a call of the fused core; ``unknown`` where it does not say."""
+    try:
+        number = torch._fused_sdp_choice(*args, **kwargs)
+        names = {int(value): name for name, value in torch.nn.attention.SDPBackend.__members__.items()}
+    except (RuntimeError, TypeError, AttributeError):
+        return "unknown"
+    return names.get(int(number), str(number)).lower()

@@ -1,0 +1,41 @@
+"""A small campaign on the fake device, for a process without pytest."""
+
+import torch
+
+from headcount.bench.latency import annotations, arms, cells, gates, order, timing, tuning
+from headcount.bench.latency.order import Stage
+from headcount.models.configs.make import make_config
+from tests.bench.latency import fake_cuda
+
+LAYER = dict(attention="moa", d_model=64, num_experts=6, top_k=2, head_dim=16)
+
+
+class Patch:
+    """As pytest's, and for good."""
+
+    def setattr(self, owner, name, value):
+        setattr(owner, name, value)
+
+
+def small_campaign(die):
+    """Put the device in place for the rest of the process; with ``die`` the loop breaks it."""
+    annotations.stand_in()
+    for module in (arms, cells):
+        module.layer = lambda name: make_config(LAYER)
+    order.STAGES = (Stage(("some",), (7,)),)
+    gates.LAYERS, gates.SHAPES, gates.POISON_BYTES = ("some",), ((7, 2, "balanced"),), 64
+    gates.DTYPES = {"cuda": ("bfloat16",)}
+    tuning.CORES, tuning.KERNELS = (), {}
+    device = fake_cuda.install(Patch())
+    timing.WARM_UP_S = timing.CELL_WARM_UP_S = {"cuda": 0.0}
+
+    def broken(name):
+        # in its gate, and again while it is timed
+        if die and name == "nonzero":
+            device.dead = "an illegal memory access was encountered"
+            device.check()
+
+    device.on_operation = broken
+    fake_cuda.Operations(device).__enter__()
+    fake_cuda.Tensors(device).__enter__()
+    assert torch.cuda.is_available()

@@ -1,0 +1,41 @@
+"""Layers small enough to be timed in tests, and a CUDA device that is not there."""
+
+import pytest
+
+from headcount.bench.latency import arms, cells
+from headcount.bench.latency.roofline import Peaks
+from headcount.models.configs.make import make_config
+from tests.bench.latency import fake_cuda
+
+PEAKS = Peaks(1e9, 1e9, "made up")
+
+LAYERS = {
+    "some": dict(attention="moa", d_model=64, num_experts=6, top_k=2, head_dim=16),
+    "all": dict(attention="moa", d_model=64, num_experts=3, top_k=3, head_dim=16),
+    "heads": dict(attention="moh", d_model=64, num_heads=4, num_shared_heads=1, top_k=2),
+    "norms": dict(attention="moh", d_model=128, num_heads=8, num_shared_heads=2, top_k=2, num_kv_heads=2)
+    | dict(router="query_norm"),
+    "dense": dict(attention="mha", d_model=64, num_heads=2, bias=False),
+}
+
+
+@pytest.fixture
+def layers(monkeypatch):
+    """LAYERS are what layers are called."""
+    for module in (arms, cells):
+        monkeypatch.setattr(module, "layer", lambda name: make_config(LAYERS[name]))
+    monkeypatch.setattr("headcount.models.configs.layers.LAYERS", LAYERS)
+
+
+@pytest.fixture
+def cuda(layers, monkeypatch):
+    """The device, on which everything of the test runs."""
+    with fake_cuda.running(fake_cuda.install(monkeypatch)) as device:
+        yield device
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """No time for warm-up, and short blocks on the CPU."""
+    monkeypatch.setattr("headcount.bench.latency.timing.WARM_UP_S", {"cpu": 0.0, "cuda": 0.0})
+    monkeypatch.setattr("headcount.bench.latency.timing.BLOCK_S", {"cpu": 0.0005, "cuda": 0.002})

@@ -1,0 +1,284 @@
+"""A CUDA device that is not there: tensors lie on the CPU, time passes only on the device's own clock.
+
+Every operation costs the host a launch and the device some time; the device runs behind the host, as a real one does.
+Events are points of the device's time. A graph keeps the operations of its capture and does them again on replay, into
+the same memory: so stale outputs, frozen inputs and a launch inside the interval show as they would on a GPU. What goes
+wrong is set by a test: memory that is short, an error that stays, a capture that fails, telemetry that dies.
+"""
+
+import contextlib
+import types
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+LAUNCH_S, KERNEL_S, CYCLES_PER_S = 20e-6, 50e-6, 1.9e9
+WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2")
+"""Operations for which the host must wait."""
+CUDA = torch.device("cuda", 0)
+
+
+class Event:
+    """A point of the device's time."""
+
+    def __init__(self, device, enable_timing=False):
+        self.device = device
+
+    def record(self, stream=None):
+        self.at = max(self.device.free, self.device.host)
+        self.device.log.append("event")
+
+    def elapsed_time(self, other):
+        return 1000 * (other.at - self.at)
+
+
+class Graph:
+    """The operations of a capture; ``seconds`` is what the device takes for them."""
+
+    def __init__(self, device):
+        self.device, self.operations, self.seconds = device, [], 0.0
+
+    def replay(self):
+        device = self.device
+        device.check()
+        device.log.append("replay")
+        # the launch of a graph grows with its nodes, and is over before the device begins
+        device.host += 10e-6 + 1e-7 * len(self.operations)
+        device.free = max(device.free, device.host) + self.seconds
+        with device.quiet():
+            for func, args, kwargs, outs in self.operations:
+                found = func(*args, **kwargs)
+                found = found if isinstance(found, tuple | list) else (found,)
+                for old, new in zip(outs, found, strict=False):
+                    if old is not None:
+                        old.data.copy_(new)
+
+
+class Device:
+    """The device and what it has seen: ``log`` of what was asked of it, ``host`` and ``free`` in seconds.
+
+    ``on_operation`` is called with the name of every operation and may raise; ``capture_error`` is what ends a capture;
+    ``dead`` is the message of an error that stays.
+    """
+
+    def __init__(self):
+        self.host = self.free = 0.0
+        self.log, self.memory = [], 1000
+        self.sync_mode, self.capturing, self.silent = 0, None, 0
+        self.on_operation = lambda name: None
+        self.capture_error = self.dead = None
+        self.main, self.side = types.SimpleNamespace(name="default"), types.SimpleNamespace(name="side")
+        for stream in (self.main, self.side):
+            stream.wait_stream = lambda other: None
+        self.current = self.main
+
+    def check(self):
+        if self.dead:
+            raise torch.AcceleratorError(f"CUDA error: {self.dead}")
+
+    @contextlib.contextmanager
+    def quiet(self):
+        self.silent += 1
+        try:
+            yield
+        finally:
+            self.silent -= 1
+
+    def clock(self):
+        return self.host
+
+    def synchronize(self, *_):
+        self.check()
+        self.log.append("wait")
+        self.host = max(self.host, self.free) + 1e-6
+
+    def sleep(self, cycles):
+        self.log.append("sleep")
+        self.host += LAUNCH_S
+        self.free = max(self.free, self.host) + cycles / CYCLES_PER_S
+
+    def operation(self, name):
+        """One kernel is launched."""
+        self.check()
+        self.on_operation(name)
+        if name in WAITS:
+            if self.capturing:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            if self.sync_mode == "error":
+                raise RuntimeError("called a synchronizing CUDA operation")
+            self.synchronize()
+        if self.capturing:
+            self.capturing.seconds += KERNEL_S
+            return
+        self.host += LAUNCH_S
+        self.free = max(self.free, self.host) + KERNEL_S
+
+    def kernel(self, compute, args):
+        """What ``compute`` gives, as one kernel."""
+        self.operation(compute.__name__)
+        with self.quiet():
+            out = compute(*args)
+        if self.capturing:
+            outs = out if isinstance(out, tuple | list) else (out,)
+            self.capturing.operations.append((compute, args, {}, outs))
+        return out
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextlib.contextmanager
+    def graph(self, graph, stream=None):
+        assert stream is not None and stream is not self.main, "the default stream cannot be captured"
+        self.synchronize()
+        self.capturing, before = graph, self.current
+        self.log.append(f"capture on {stream.name}")
+        try:
+            yield
+        finally:
+            self.capturing = None
+            if self.capture_error:
+                # torch 2.11 raises before it puts the stream back
+                self.current = types.SimpleNamespace(name="lost")
+                raise RuntimeError(self.capture_error)
+            self.current = before
+
+
+class Operations(TorchDispatchMode):
+    """Tells the device of every kernel, and a graph what to do again."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+
+    def __torch_dispatch__(self, func, types_, args=(), kwargs=None):
+        kwargs, device = kwargs or {}, self.device
+        meta = any(isinstance(a, torch.Tensor) and a.is_meta for a in args)
+        if device.silent or meta or kwargs.get("device") == torch.device("meta"):
+            return func(*args, **kwargs)
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        if not view:
+            device.operation(func.overloadpacket.__name__)
+        out = func(*args, **kwargs)
+        if device.capturing and not view:
+            given = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
+            outs = out if isinstance(out, tuple | list) else (out,)
+            kept = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
+            device.capturing.operations.append((func, args, kwargs, kept))
+        return out
+
+
+class Tensors(TorchFunctionMode):
+    """Tensors that say they are on the device, and are made on the CPU."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+
+    def __torch_function__(self, func, types_, args=(), kwargs=None):
+        kwargs = {k: _here(v) for k, v in (kwargs or {}).items()}
+        asked = getattr(func, "__self__", None)
+        if func is torch.Tensor.tolist and self.device.silent == 0:
+            self.device.operation("_local_scalar_dense")
+        if asked is torch.Tensor.is_cuda:
+            return not args[0].is_meta
+        if asked is torch.Tensor.device:
+            return args[0].device if args[0].is_meta else CUDA
+        return func(*(_here(a) for a in args), **kwargs)
+
+
+def _here(value):
+    if isinstance(value, torch.device) and value.type == "cuda" or isinstance(value, str) and value[:4] == "cuda":
+        return torch.device("cpu")
+    return value
+
+
+def _packed(q, k, v, ends, key_ends):
+    """Attention sequence by sequence."""
+    out = torch.zeros_like(q)
+    for i in range(len(ends) - 1):
+        rows, keys = slice(int(ends[i]), int(ends[i + 1])), slice(int(key_ends[i]), int(key_ends[i + 1]))
+        if rows.stop > rows.start:
+            parts = (x.transpose(0, 1)[None] for x in (q[rows], k[keys], v[keys]))
+            out[rows] = F.scaled_dot_product_attention(*parts)[0].transpose(0, 1)
+    return out
+
+
+def _packed_backward(grad, q, k, v, ends, key_ends):
+    with torch.enable_grad():
+        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        return torch.autograd.grad(_packed(*inputs, ends, key_ends), inputs, grad)
+
+
+def varlen(device):
+    """torch's packed attention, one kernel in each direction; the host is not asked to wait."""
+
+    class Packed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.save_for_backward(*inputs)
+            return device.kernel(_packed, inputs)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return *device.kernel(_packed_backward, (grad, *ctx.saved_tensors)), None, None
+
+    return lambda q, k, v, ends, key_ends, most, src_len: Packed.apply(q, k, v, ends, key_ends)
+
+
+def install(monkeypatch):
+    """The device in place of the one that is not there, until the test ends."""
+    from headcount.bench.latency import arms, capture, roofline, timing
+    from headcount.models.kernels import ragged
+
+    device = Device()
+    for name, value in {
+        "is_available": lambda: True,
+        "synchronize": device.synchronize,
+        "Event": lambda enable_timing=False: Event(device),
+        "Stream": lambda: device.side,
+        "CUDAGraph": lambda: Graph(device),
+        "graph": device.graph,
+        "stream": device.stream,
+        "set_stream": lambda stream: setattr(device, "current", stream),
+        "current_stream": lambda *_: device.current,
+        "_sleep": device.sleep,
+        "get_sync_debug_mode": lambda: device.sync_mode,
+        "set_sync_debug_mode": lambda mode: setattr(device, "sync_mode", mode),
+        "reset_peak_memory_stats": lambda *_: None,
+        "memory_allocated": lambda *_: 100,
+        "max_memory_allocated": lambda *_: 100 + device.memory,
+        "get_device_name": lambda *_: "NVIDIA H200",
+        "current_device": lambda: 0,
+        "get_device_capability": lambda *_: (9, 0),
+        "empty_cache": lambda: None,
+        "get_device_properties": lambda *_: types.SimpleNamespace(
+            name="NVIDIA H200", total_memory=150_754_820_096, multi_processor_count=132, L2_cache_size=62914560,
+            major=9, minor=0, uuid="GPU-0",
+        ),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=device.clock))
+    monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
+    monkeypatch.setattr(timing, "CELL_WARM_UP_S", {"cuda": 1e-3})
+    monkeypatch.setattr(capture, "_stopped", [])
+    monkeypatch.setattr(ragged, "_varlen", lambda: varlen(device))
+    # kernels of ours need a real one
+    monkeypatch.setattr(arms, "lacks", lambda arm, where: "a real device" if arm.package else None)
+    made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)
+    monkeypatch.setattr(roofline, "measure_peaks", lambda where, dtype: made_up)
+    return device
+
+
+@contextlib.contextmanager
+def running(device):
+    """Operations in this block are the device's."""
+    with Operations(device), Tensors(device):
+        yield device

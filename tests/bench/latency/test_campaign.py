@@ -1,0 +1,131 @@
+"""The campaign on a device that is not there: its order, its time, what it stores and what it says is missing."""
+
+import json
+
+import pytest
+
+from headcount.bench import records
+from headcount.bench.latency import gates, order, tuning
+from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.order import Stage, by_value, campaign_cells, seconds
+from headcount.models.configs.layers import LAYERS
+from headcount.models.configs.presets import PRESETS
+
+STAGES = (
+    Stage(("some", "all"), (7, 5), ("forward", "both")),
+    Stage(("some",), (16,), ("decode",)),
+    Stage(("heads",), (7,)),
+)
+
+
+@pytest.fixture
+def small(cuda, quick, monkeypatch):
+    """Few small cells, gates of one layer, and two cores to choose from."""
+    monkeypatch.setattr(order, "STAGES", STAGES)
+    monkeypatch.setattr(gates, "LAYERS", ("some",))
+    monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
+    monkeypatch.setattr(gates, "POISON_BYTES", 64)
+    monkeypatch.setattr(tuning, "CORES", ((2, 16, 8),))
+    monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K32E128D"})
+    return cuda
+
+
+def run(tmp_path, *more):
+    return main(["campaign", "--out-dir", str(tmp_path), "--tokens", "14", "--blocks", "2", "--commit", "abc", *more])
+
+
+def test_the_whole_campaign_within_its_time(small, tmp_path, capsys):
+    assert run(tmp_path) == 0
+    out, err = capsys.readouterr()
+    found, problems = records.read(tmp_path / "latency.jsonl")
+    assert problems == []
+    cells = dict.fromkeys(r["cell"] for r in found if r["kind"] == "latency")
+    assert list(cells) == [cell.key for cell in campaign_cells(tokens=14)] and len(cells) == 2 * 4 + 1 + 1
+    assert {r["status"] for r in found if r["kind"] == "latency"} == {"timed"}
+    # two types, two shapes, two passes, seven arms
+    checked = [r for r in found if r["kind"] == "latency-gate"]
+    assert {r["status"] for r in checked} == {"right"} and len(checked) == 2 * 2 * 2 * 7
+    assert {r["shown"]["same"] for r in checked} == {"yes"}
+    assert all(r["environment"]["commit"] == "abc" for r in found if r["kind"] == "latency")
+    assert json.loads((tmp_path / "env.json").read_text())["gpu"]["uuid"] == "GPU-0"
+    ways = json.loads((tmp_path / "choices.json").read_text())
+    assert [w["way"] for w in ways] == ["cudnn_attention", "flash_attention", "efficient_attention", "triton"]
+    assert ways[3]["status"] == "needs a real device"
+    assert (tmp_path / "missing.txt").read_text() == "" and "nothing is missing" in err
+    assert "GPU and wall time on NVIDIA H200" in out and "Arms against the float64 reference" in out
+
+
+def test_expected_seconds_are_said_before_anything_begins(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(small, "operation", lambda name: pytest.fail("begun"))
+    monkeypatch.setattr("headcount.bench.latency.campaign._sections", lambda *_: iter(()))
+    assert run(tmp_path) == 0
+    err = capsys.readouterr().err
+    assert err.count(" s expected  layer ") == 10 and "s expected for 10 cells, 580 s left" in err
+
+
+def test_what_was_not_reached_is_named_and_comes_next_time(small, tmp_path, capsys, monkeypatch):
+    plain = order.seconds
+    monkeypatch.setattr(order, "seconds", lambda cell, blocks: 1e9 if cell.which == "decode" else plain(cell, blocks))
+    assert run(tmp_path) == 0
+    err = capsys.readouterr().err
+    assert "missing: layer some T16 B1 bfloat16 decode cuda balanced: no time left" in err
+    assert err.rstrip().endswith("1 cells are missing")
+    assert (tmp_path / "missing.txt").read_text().count("\n") == 1
+    before = (tmp_path / "latency.jsonl").read_text()
+    monkeypatch.setattr(order, "seconds", plain)
+    small.log.clear()
+    assert run(tmp_path) == 0
+    found, _ = records.read(tmp_path / "latency.jsonl")
+    added = [r for r in found if json.dumps(r) and r["kind"] != "latency-begun"][len(before.splitlines()) - 9 :]
+    assert {r["cell"] for r in added} == {"layer some T16 B1 bfloat16 decode cuda balanced"}
+
+
+def test_a_campaign_without_time_measures_nothing(small, tmp_path, capsys):
+    assert run(tmp_path, "--within", "0.001") == 0
+    found, _ = records.read(tmp_path / "latency.jsonl") if (tmp_path / "latency.jsonl").exists() else ([], [])
+    assert [r for r in found if r["kind"] == "latency"] == []
+    out, err = capsys.readouterr()
+    assert "No time was left for 8 of 8 cells." in out and "10 cells are missing" in err
+
+
+def test_gates_alone(small, capsys):
+    assert main(["gates", "--layer", "some", "--device", "cuda", "--dtype", "bfloat16", "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 2 * 2 * 7
+    assert all(line.rstrip(",").endswith("right") or ",right," in line for line in lines[1:])
+    assert any("none: called a synchronizing" in line for line in lines if ",loop," in line)
+
+
+def test_a_gate_that_fails_is_a_row_and_exit_code_1(small, capsys, monkeypatch):
+    from headcount.models.kernels import dense_all
+
+    plain = dense_all.fused_attend
+    monkeypatch.setattr(dense_all, "fused_attend", lambda *args, **how: 1.2 * plain(*args, **how))
+    assert main(["gates", "--layer", "some", "--device", "cuda", "--dtype", "bfloat16", "--format", "csv"]) == 1
+    out, err = capsys.readouterr()
+    assert out.count("wrong: relative error") == 4 and err.count("some dense-all: wrong") == 4
+
+
+def test_every_stage_names_layers_and_models_that_there_are():
+    for stage in order.STAGES:
+        assert set(stage.names) <= set(LAYERS if stage.seq_lens else PRESETS), stage
+
+
+def test_the_order_is_that_of_the_documents():
+    cells = campaign_cells()
+    assert len(cells) == len({cell.key for cell in cells})
+    first = [(c.name, c.seq_len, c.which) for c in cells[:30]]
+    assert first[0] == ("moa-8K8E128D", 128, "forward") and {name for name, *_ in first} == set(order.HEADLINE)
+    assert [c.which for c in cells[30:39]] == ["decode"] * 9
+    assert {c.name.rpartition("-")[0] for c in cells[39:51]} == {"moh-32x64", "moh-llama3"}
+    assert [c.name for c in cells[-2:]] == ["llama3-8b", "moh-llama3-8b"]
+    assert by_value(cells[::-1]) == cells
+
+
+def test_three_calls_of_ten_minutes_are_thought_to_hold_every_layer():
+    cells = [cell for cell in campaign_cells() if cell.subject == "layer"]
+    took = [seconds(cell, 20) for cell in cells]
+    # a first call measures the headline, decoding and MoH after its gates
+    assert sum(took[:51]) < 580 * 0.7
+    assert sum(took) < 3 * 580
+    assert all(0.5 < s < 60 for s in took)

@@ -1,0 +1,235 @@
+"""A cell measured: a record for each arm, and a row with its reason for each that cannot be timed."""
+
+import json
+
+import pytest
+import torch
+
+from headcount.bench.latency import bounds, clock, gate
+from headcount.bench.latency.arms import ArmSpec
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.faults import DeviceLost
+from headcount.bench.latency.table import Columns
+from headcount.formulas import moa
+from headcount.models.configs.make import make_config
+from tests.bench.latency.conftest import PEAKS
+
+TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
+
+
+def measured(name="some", blocks=2, known=None, **changes):
+    cell = Cell("layer", name, **TINY | changes)
+    found = list(clock.measure_cell(cell, PEAKS, blocks=blocks, known=known))
+    json.dumps(found)
+    return {f"{r['role']} {r['implementation']}": r for r in found}
+
+
+def on_gpu(name="some", **changes):
+    return measured(name, **{"device": "cuda", "dtype": "bfloat16", **changes})
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(quick):
+    """Blocks are short in these tests."""
+
+
+@pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
+def test_a_cell_gives_a_record_for_each_arm(which, layers):
+    found = measured(which=which, blocks=3)
+    arms = ["gathered", "dense-all", "grouped", "loop"]
+    assert list(found) == [*(f"subject {arm}" for arm in arms), "mqa fused", "mha fused", "mha-inner fused"]
+    assert [found[f"subject {arm}"]["implementation_used"] for arm in arms] == arms
+    for record in found.values():
+        assert record["status"] == "timed" and record["timed_by"] == "wall"
+        assert len(record["wall_ms"]) == 3 and record["gpu_ms"] is None and record["smoke"]
+        assert record["error"] < 1e-12 <= record["bound"]
+    n = None if which != "decode" else 6
+    T = 7 if n is None else 1
+    form = moa.layer("", B=2, T=T, S=7, d_m=64, E=6, K=2, D=16, n=n)
+    subject = found["subject grouped"]
+    assert subject["macs"] == {"forward": 1, "backward": 2, "both": 3, "decode": 1}[which] * form.macs
+    assert subject["tax"]["value"] > 0 and subject["tax_by"] == "wall"
+    assert found["mqa fused"]["tax"] is None
+    assert subject["largest_share"] > 1 / 6 and found["mha fused"]["largest_share"] is None
+    assert subject["noise"] == subject["noise_wall"]
+
+
+@pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
+@pytest.mark.parametrize("name", ["some", "norms"])
+def test_on_a_gpu_arms_are_timed_by_graphs_and_others_say_why_not(name, which, cuda):
+    for record in on_gpu(name, which=which).values():
+        assert record["status"] == "timed", record
+        assert len(record["gpu_ms"]) == len(record["wall_ms"]) == 2
+        assert record["peak_memory_bytes"] == cuda.memory
+        # what autograd calls of Python is out of the device's sight
+        waits = record["implementation"] == "loop" and which != "backward"
+        assert record["timed_by"] == ("events" if waits else "graph")
+        assert record["no_graph_because"] == ("called a synchronizing CUDA operation" if waits else None)
+        assert (record["replay_error"] is None) == waits
+    assert cuda.current is cuda.main
+
+
+def test_like_is_divided_by_like(cuda):
+    """The loop has no graph: its ratios are of wall times; a graph's are of graphs."""
+    found = on_gpu()
+    assert [found[f"subject {arm}"]["tax_by"] for arm in ("grouped", "loop")] == ["graph", "wall"]
+    mqa, loop, grouped = found["mqa fused"], found["subject loop"], found["subject grouped"]
+    assert loop["tax"]["value"] == pytest.approx(loop["wall_ms"][0] / mqa["wall_ms"][0])
+    assert grouped["tax"]["value"] == pytest.approx(grouped["gpu_ms"][0] / mqa["gpu_ms"][0])
+    assert loop["tax"]["value"] != pytest.approx(loop["gpu_ms"][0] / mqa["gpu_ms"][0])
+
+
+def test_caches_rotate_beyond_the_gpus_own(cuda):
+    record = on_gpu(which="decode", seq_len=4096, batch_size=16)["mqa fused"]
+    # 2 x 16 x 4096 x 16 elements of 2 bytes
+    assert (record["sets"], record["rotated_bytes"]) == (32, 32 * 2 * 16 * 4096 * 16 * 2)
+
+
+def test_an_arm_that_is_wrong_prints_no_time(layers, monkeypatch):
+    check = gate.Gate.check
+
+    def wrong(self):
+        return bounds.Checked(0.5, 0.1, "the output") if self.run.spec.arm == "loop" else check(self)
+
+    monkeypatch.setattr(gate.Gate, "check", wrong)
+    found = measured()
+    loop = found["subject loop"]
+    assert loop["status"] == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
+    assert loop["wall_ms"] is loop["tax"] is None and found["mha fused"]["wall_ms"]
+    values = Columns("cpu").values(loop)
+    assert values["wall_ms"] is None and values["rate"] is None
+    assert Columns("cpu").notes(loop) == [f"not timed: {loop['status']}"]
+    assert clock.statuses(list(found.values())) == [f"some loop: {loop['status']}"]
+
+
+def failing(monkeypatch, error, arm="loop"):
+    made = clock.make_run
+
+    def make_run(cell, spec, shared):
+        if spec.arm == arm:
+            raise error
+        return made(cell, spec, shared)
+
+    monkeypatch.setattr(clock, "make_run", make_run)
+
+
+@pytest.mark.parametrize(
+    "error, status",
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "out of memory"),
+        (MemoryError(), "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "out of memory"),
+        (RuntimeError("cuDNN error: no valid execution plans\nmore"), "failed: RuntimeError: cuDNN error: no valid "),
+        (ValueError(""), "failed: ValueError: no message"),
+    ],
+    ids=str,
+)
+def test_an_arm_that_fails_is_a_row_and_the_others_are_timed(error, status, layers, monkeypatch):
+    failing(monkeypatch, error)
+    found = measured()
+    assert found["subject loop"]["status"].startswith(status)
+    assert [r["status"] for r in found.values()].count("timed") == 6
+    assert bool(clock.statuses(list(found.values()))) == status.startswith("failed")
+
+
+def test_an_arm_that_fails_while_it_is_timed_is_left_out_and_named(layers, monkeypatch):
+    plain = clock.interleave
+
+    def interleave(arms, **how):
+        for arm in arms:
+            if arm.name == "some loop":
+                raise clock.ArmFailed(arm, "failed: RuntimeError: late")
+        plain(arms, **how)
+
+    monkeypatch.setattr(clock, "interleave", interleave)
+    found = measured()
+    assert found["subject loop"]["status"] == "failed: RuntimeError: late"
+    assert all(len(r["wall_ms"]) == 2 for key, r in found.items() if key != "subject loop")
+
+
+def test_where_arms_do_not_fit_together_the_largest_goes(cuda, monkeypatch):
+    plain, seen = clock.interleave, []
+    sizes = {"some loop": 3000, "some grouped": 2000}
+
+    def peak_memory(run, device):
+        return sizes.get(run.label, 1000)
+
+    def interleave(arms, **how):
+        seen.append([arm.name for arm in arms])
+        if sum(arm.peak_memory or 0 for arm in arms) > 6500:
+            raise clock.ArmFailed(arms[0], "out of memory")
+        plain(arms, **how)
+
+    monkeypatch.setattr(clock, "_peak_memory", peak_memory)
+    monkeypatch.setattr(clock, "interleave", interleave)
+    found = on_gpu()
+    assert [key for key, r in found.items() if r["status"] != "timed"] == ["subject grouped", "subject loop"]
+    assert found["subject loop"]["status"] == "out of memory beside the other arms"
+    assert len(seen) == 3 and all(len(r["gpu_ms"]) == 2 for r in found.values() if r["status"] == "timed")
+
+
+def test_memory_that_is_short_on_the_device_is_a_row(cuda):
+    def short(name):
+        if name == "nonzero":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    cuda.on_operation = short
+    found = on_gpu()
+    # only the loop asks for what is not zero
+    assert found["subject loop"]["status"] == "out of memory" and found["subject grouped"]["status"] == "timed"
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in its check", "while it is timed"])
+def test_an_error_that_stays_names_the_arm_and_ends_the_cell(late, cuda):
+    def die(name):
+        # only the loop asks for what is not zero
+        if name == "nonzero" and (not late or "capture on side" in cuda.log):
+            cuda.dead = "an illegal memory access was encountered"
+            cuda.check()
+
+    cuda.on_operation = die
+    with pytest.raises(DeviceLost) as raised:
+        on_gpu()
+    assert raised.value.label == "some loop"
+    assert raised.value.status == "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
+
+
+def test_a_known_failure_is_not_run_again(layers, monkeypatch):
+    failing(monkeypatch, AssertionError("run all the same"))
+    found = measured(known={"some loop": "failed: before"})
+    assert found["subject loop"]["status"] == "failed: before" and found["mha fused"]["status"] == "timed"
+
+
+def test_a_cell_of_known_failures_runs_nothing(cuda):
+    labels = [f"{spec.name} {spec.arm}" for spec in Cell("layer", "some", **TINY | {"device": "cuda"}).arms()]
+    found = on_gpu(known=dict.fromkeys(labels, "failed: ended the process 2 times"))
+    assert {r["status"] for r in found.values()} == {"failed: ended the process 2 times"}
+    assert "capture on side" not in cuda.log
+
+
+@pytest.mark.parametrize("device, dtype", [("cpu", "float64"), ("cuda", "bfloat16")])
+@pytest.mark.parametrize("which", ["forward", "both"])
+def test_a_model_is_timed_forward_and_in_training(which, device, dtype, request, monkeypatch):
+    if device == "cuda":
+        request.getfixturevalue("cuda")
+    sizes = dict(d_model=16, num_heads=2, d_ff=8, num_layers=1, vocab_size=31, max_positions=11)
+    config = make_config(dict(model="masked_lm", attention="mha") | sizes)
+    monkeypatch.setattr(Cell, "arms", lambda self: [ArmSpec("tiny", config, "fused", "subject")])
+    monkeypatch.setattr(Cell, "config", config)
+    cell = Cell("model", "tiny", **TINY | dict(which=which, routing="natural", device=device, dtype=dtype))
+    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    assert record["status"] == "timed" and record["implementation_used"] == "fused"
+    assert record["tokens"] == 14 and record["timed_by"] == {"cpu": "wall", "cuda": "graph"}[device]
+
+
+def test_records_are_in_milliseconds(cuda, monkeypatch):
+    """Two blocks of 3 ms by the wall and 2 ms by events, of a billion MACs a second."""
+
+    def interleave(arms, **how):
+        for arm in arms:
+            arm.wall_s, arm.gpu_s, arm.graph = [0.003, 0.003], [0.002, 0.002], object()
+
+    monkeypatch.setattr(clock, "interleave", interleave)
+    record = on_gpu("dense")["subject fused"]
+    assert (record["wall_ms"], record["gpu_ms"]) == ([3.0, 3.0], [2.0, 2.0])
+    assert record["floor_ms"] == pytest.approx(1000 * record["macs"] / 1e9)

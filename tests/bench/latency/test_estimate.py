@@ -1,0 +1,77 @@
+"""The estimate: arithmetic on a data sheet, labelled as such wherever it is printed."""
+
+import csv
+import io
+
+import pytest
+
+from headcount.bench.hardware import HARDWARE, by_device
+from headcount.bench.latency import estimate
+from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.arms import ArmSpec
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.kernels import launches
+from headcount.bench.latency.table import Columns
+from headcount.models.configs.layers import layer
+
+
+@pytest.mark.parametrize(
+    "macs, moved, kernels, expected",
+    [
+        (494.75e9, 1, 1, (1e-3, "MACs")),
+        (1, 4.8e9, 1, (1e-3, "bytes")),
+        (1, 1, 1000, (1.5e-3, "kernels")),
+        (494.75e9, 4.7e9, None, (1e-3, "MACs")),
+    ],
+)
+def test_the_bound_is_the_longest_of_three(macs, moved, kernels, expected):
+    found = estimate.bound_s(macs, moved, kernels, HARDWARE["h200"], "bfloat16")
+    assert found == (pytest.approx(expected[0]), expected[1])
+
+
+def test_every_figure_has_a_source():
+    for name, hardware in HARDWARE.items():
+        assert "data sheet" in hardware.source and by_device(f"NVIDIA {hardware.device} SXM5") is hardware, name
+    assert by_device("AMD EPYC, 2 cores") is None
+
+
+def printed(capsys, *argv):
+    assert main(["--estimate", "--format", "csv", *argv]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_every_arm_has_an_estimate_those_that_are_missing_here_too(capsys):
+    rows = printed(capsys, "--layer", "moa-8K8E128D", "--seq-len", "128", "--pass", "forward")
+    assert [r["arm"] for r in rows] == ["dense-all", "grouped", "loop", "triton", "fused", "fused", "fused"]
+    mqa = rows[4]
+    macs, tokens = int(mqa["macs"]), 16384
+    assert macs == tokens * (2 * 512 * 8 * 128 + 2 * 512 * 128 + 2 * 128 * 8 * 128)
+    assert float(mqa["estimate_us"]) == pytest.approx(1e6 * macs / 494.75e12, rel=1e-2) and mqa["limit"] == "MACs"
+
+
+def test_devices_differ(capsys):
+    cell = ["--layer", "mha-base", "--seq-len", "10", "--tokens", "10", "--pass", "forward", "--dtype", "float32"]
+    by = {name: printed(capsys, *cell, "--device", name)[0] for name in HARDWARE}
+    assert {r["macs"] for r in by.values()} == {by["h200"]["macs"]}
+    assert {r["limit"] for r in by.values()} == {"kernels"}
+
+
+def test_it_says_that_it_is_an_estimate(capsys):
+    assert main(["--estimate", "--layer", "mha-base", "--seq-len", "10", "--pass", "forward"]) == 0
+    out = capsys.readouterr().out
+    assert "Estimate, not measured: NVIDIA H200 SXM" in out and "No figure of this table was measured." in out
+    heads = [column.head for column in Columns("cuda").columns()]
+    assert "estimate,\nno measure" in heads and "estimate" not in " ".join(c.key for c in Columns("cpu").columns())
+
+
+def test_kernels_are_operations_that_are_no_views():
+    cell = Cell("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
+    # three products, the core, and the output's product
+    assert launches(cell, ArmSpec("mha-base", layer("mha-base"), "fused", "subject")) == 5
+
+
+def test_an_arm_that_reads_sizes_back_has_no_number_of_kernels():
+    cell = Cell("layer", "moa-8K8E128D", 10, 2, "bfloat16", "forward", "cuda", "balanced")
+    config = layer("moa-8K8E128D")
+    assert launches(cell, ArmSpec("moa", config, "loop", "subject")) is None
+    assert launches(cell, ArmSpec("moa", config, "dense-all", "subject")) < 16

@@ -1,0 +1,244 @@
+"""An arm prints a time only where it is right: with its own rounded weights and choices, at the shape that is timed."""
+
+import copy
+
+import pytest
+import torch
+
+from headcount.bench.latency import clock, gate
+from headcount.bench.latency.bounds import Checked, allowed, relative_error
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.choices import Given, watch
+from headcount.bench.latency.gate import Gate, replay_error
+from headcount.bench.latency.runs import make_run
+from headcount.bench.latency.shared import Shared
+from headcount.models.kernels import fused, grouped
+from tests.bench.latency.conftest import PEAKS
+
+SHAPE = dict(seq_len=10, batch_size=3, dtype="bfloat16", which="forward", device="cpu", routing="balanced")
+
+
+def runs(name, **changes):
+    cell = Cell("layer", name, **SHAPE | changes)
+    specs = cell.arms()
+    shared = Shared(cell, specs[0].config)
+    return {f"{spec.role} {spec.arm}": make_run(cell, spec, shared) for spec in specs}
+
+
+@pytest.mark.parametrize("which", ["forward", "both", "backward", "decode"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", ["some", "all", "norms", "dense"])
+def test_every_arm_passes_in_its_own_type(name, dtype, which, layers):
+    for label, run in runs(name, which=which, dtype=dtype).items():
+        checked = Gate(run).check()
+        assert checked.wrong is None and checked.error > 0, (label, checked)
+
+
+def test_the_reference_has_the_weights_as_the_arm_has_them(layers):
+    run = runs("some")["subject grouped"]
+    exact = run.shared.reference(run.spec.config)
+    for name, value in run.module.state_dict().items():
+        assert torch.equal(exact.state_dict()[name], value.double()), name
+    assert exact.state_dict()["k_proj.weight"].dtype == torch.float64
+
+
+def test_arms_of_one_configuration_share_parameters_and_all_share_inputs(layers):
+    found = runs("some")
+    same = [found[f"subject {arm}"].module.k_proj.weight.data_ptr() for arm in ("dense-all", "grouped", "loop")]
+    assert len(set(same)) == 1
+    assert len({id(run.inputs) for run in found.values()}) == 1
+
+
+def test_rounding_that_flips_heads_is_no_error_of_the_arm(layers):
+    """By query norms nothing is steered: in bfloat16 some tokens choose other heads than in float64."""
+    run = runs("norms", seq_len=60)["dense fused"]
+    free, given = (relative(run, choices) for choices in (False, True))
+    assert free > 3 * given
+    checked = Gate(run).check()
+    assert checked.wrong is None and checked.clear < checked.tokens and checked.other == 0
+
+
+def relative(run, given):
+    x = run.inputs[0][-1:]
+    found, chosen, _ = watch(run.module, lambda: run.module(x))
+    with torch.no_grad(), Given(chosen if given else [], 0.0):
+        exact = run.shared.reference(run.spec.config)(x.double())
+    return relative_error(found.detach(), exact)
+
+
+def wrong_choice(routing):
+    """The last expert of each token replaced by one that it did not choose."""
+    others = [next(e for e in range(6) if e not in row) for row in routing.indices.flatten(0, 1).tolist()]
+    indices = routing.indices.clone()
+    indices[..., -1] = torch.tensor(others).view(indices.shape[:2])
+    return routing._replace(indices=indices)
+
+
+def test_a_clear_choice_of_other_experts_is_wrong_whatever_the_output(layers):
+    run = runs("some")["subject grouped"]
+    router, plain = run.module.router, type(run.module.router).forward
+
+    def forward(x, mask=None, **how):
+        routing = wrong_choice(plain(router, x, mask, **how))
+        router.record(routing, mask)
+        return routing
+
+    router.forward = forward
+    checked = Gate(run).check()
+    # the probe's ten tokens, and as many rows of three sequences
+    assert checked.wrong == "wrong: other experts than the reference for 40 of 40 clear choices"
+
+
+@pytest.mark.parametrize("place", ["probe", "timed"])
+def test_an_arm_that_is_wrong_at_one_shape_only_is_found_out(place, layers, monkeypatch):
+    """Another kernel may be taken for a single sequence than for all of them."""
+    plain = fused.fused_attend
+
+    def attend(query, key, value, **how):
+        out = plain(query, key, value, **how)
+        return out * 1.1 if (query.shape[0] == 1) == (place == "probe") else out
+
+    monkeypatch.setattr(grouped, "fused_attend", attend)
+    checked = Gate(runs("some")["subject grouped"]).check()
+    assert checked.wrong and checked.what == ("the output" if place == "probe" else "rows of the timed call")
+    assert 0.05 < checked.error < 0.15
+
+
+@pytest.mark.parametrize("what", ["dx", "dw"])
+def test_a_wrong_gradient_is_found_out(what, layers, monkeypatch):
+    from headcount.models.kernels import segments
+
+    plain = segments._Spread.backward
+
+    def backward(ctx, grad):
+        dx, dw, db, none = plain(ctx, grad)
+        return (1.5 * dx, dw, db, none) if what == "dx" else (dx, 1.5 * dw, db, none)
+
+    monkeypatch.setattr(segments._Spread, "backward", staticmethod(backward))
+    checked = Gate(runs("some", which="both", dtype="float32")["subject grouped"]).check()
+    assert "gradient of q_proj.weight" in checked.what if what == "dw" else "input's gradient" in checked.what
+    assert checked.wrong
+
+
+def test_an_arm_is_checked_against_a_reference_of_the_same_gradient(layers, monkeypatch):
+    found = runs("norms", which="both", dtype="float64")
+    packed = found["subject ragged"]
+    assert Gate(packed).check().wrong is None
+    # the gradient of Eq. 10 through unselected heads is no rounding
+    monkeypatch.setattr(type(packed.spec), "reference", packed.spec.config)
+    packed.shared.memo.clear()
+    checked = Gate(packed).check()
+    assert checked.wrong and checked.error > 1e-3 and "gradient" in checked.what
+
+
+def test_a_wrong_step_behind_the_cache_is_found_out(layers, monkeypatch):
+    run = runs("some", which="decode", seq_len=16)["mqa fused"]
+    assert Gate(run).check().wrong is None
+    plain = run.module.forward
+    # as if the oldest stored token were not read
+    run.module.forward = lambda x, cache: plain(x, cache=blinded(cache))
+    assert Gate(run).check().wrong
+
+
+def blinded(cache):
+    other = copy.copy(cache)
+    other.key, other.value, other.length = cache.key[:, 1:], cache.value[:, 1:], cache.length - 1
+    return other
+
+
+@pytest.mark.parametrize(
+    "error, bound, other, wrong",
+    [
+        (1e-3, 2e-3, 0, None),
+        (3e-3, 2e-3, 0, "wrong: relative error 3.0e-03 of the output, 2.0e-03 allowed"),
+        (float("nan"), 2e-3, 0, "wrong: relative error nan of the output, 2.0e-03 allowed"),
+        (1e-3, 2e-3, 4, "wrong: other experts than the reference for 4 of 5 clear choices"),
+    ],
+)
+def test_what_is_wrong_is_said(error, bound, other, wrong):
+    assert Checked(error, bound, "the output", 7, 5, other).wrong == wrong
+
+
+@pytest.mark.parametrize(
+    "dtype, plain, times, bound",
+    [
+        ("bfloat16", 5e-3, 1.0, 1e-2),  # twice the plain reference's own
+        ("bfloat16", 5e-2, 1.0, 2e-2),  # never more than the cap of a layer
+        ("bfloat16", 5e-2, 2.5, 5e-2),  # of a model
+        ("bfloat16", 1e-9, 1.0, 2e-3),  # a plain reference may have hardly any
+        ("bfloat16", float("nan"), 1.0, 2e-3),
+        ("float32", 1e-4, 1.0, 1e-5),
+    ],
+)
+def test_the_bound_is_relative_and_has_a_cap(dtype, plain, times, bound):
+    assert allowed(dtype, plain, times) == bound
+
+
+def test_errors_beside_zeros():
+    zeros, ones = torch.zeros(3), torch.ones(3)
+    assert relative_error(zeros, zeros) == 0 and relative_error(ones, zeros) == float("inf")
+    assert relative_error(3 * ones, 2 * ones) == pytest.approx(0.5)
+
+
+def test_a_gradient_that_must_be_zero_is_measured_by_the_others(layers):
+    assert relative_error(torch.full((1,), 1e-3), torch.zeros(1), beside=2.0) == pytest.approx(5e-4)
+    # one that is small is measured by itself
+    assert relative_error(torch.full((1,), 3e-3), torch.full((1,), 2e-3), beside=2.0) == pytest.approx(0.5)
+    for run in runs("some", which="both", seq_len=1).values():
+        assert Gate(run).check().wrong is None
+
+
+def test_ties_are_no_clear_choice():
+    scores = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.4, 0.1]]], dtype=torch.float64)
+    with Given([torch.tensor([[[1], [1]]])], 1e-6) as given:
+        weights, chosen = torch.topk(scores, 1)
+    assert weights.tolist() == [[[0.5], [0.4]]] and chosen.tolist() == [[[1], [1]]]
+    assert (given.tokens, given.clear, given.other) == (2, 1, 1)
+
+
+def test_a_replay_is_held_against_an_eager_call_on_other_inputs(cuda):
+    cell = Cell("layer", "some", **SHAPE | {"device": "cuda"})
+    for record in clock.measure_cell(cell, PEAKS, blocks=2):
+        if record["timed_by"] == "graph":
+            assert record["replay_error"] == 0.0, record["implementation"]
+
+
+@pytest.mark.parametrize("which", ["forward", "both", "backward", "decode"])
+def test_a_graph_that_does_not_read_its_inputs_again_is_wrong(which, cuda, monkeypatch):
+    """As where a routing plan was made on the host while it was captured."""
+    cell = Cell("layer", "dense", **SHAPE | {"device": "cuda", "which": which})
+    kept = {}
+    plain = type(runs("dense", device="cuda", which=which)["subject fused"]).call
+
+    def call(self, i):
+        if cuda.capturing:
+            with cuda.quiet():
+                kept[i] = plain(self, i)
+            return kept[i]
+        return plain(self, i)
+
+    monkeypatch.setattr(type(runs("dense", device="cuda", which=which)["subject fused"]), "call", call)
+    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    assert record["status"].startswith("failed: WrongReplay: a replay on other inputs is off by")
+    assert record["wall_ms"] is None
+
+
+def test_inputs_are_as_before_after_a_replay(cuda):
+    run = runs("some", device="cuda")["subject grouped"]
+    before = run.inputs[1].clone()
+
+    class Captured:
+        last, output = 1, run.call(1)
+
+        def replay(self):
+            assert not torch.equal(run.inputs[1], before)
+
+    assert torch.isnan(torch.tensor(replay_error(run, Captured())))
+    assert torch.equal(run.inputs[1], before)
+
+
+def test_the_float64_reference_stays_within_its_memory(layers, monkeypatch):
+    monkeypatch.setattr(gate, "GATHERED_BYTES", {"cpu": 1})
+    checked = Gate(runs("some", seq_len=50)["subject grouped"]).check()
+    # four tokens of the probe, and one row of each of three sequences
+    assert checked.wrong is None and checked.tokens == 4 + 3

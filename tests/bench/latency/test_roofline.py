@@ -1,0 +1,89 @@
+"""Floors and shares: what a pass must compute and move, billed by the closed form of what it is."""
+
+import pytest
+import torch
+
+from headcount.bench.latency import roofline
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.roofline import Peaks, floor_s, least_elements, pass_macs, work
+from headcount.formulas import mha, moa
+from tests.bench.latency.conftest import PEAKS
+
+SHAPE = dict(dtype="float32", device="cpu", routing="balanced")
+
+
+def test_a_pass_has_each_contraction_once_forward_and_twice_backward():
+    form = mha.layer("", B=1, T=7, S=7, d_m=15, h=3, d_h=5, g=3)
+    assert [pass_macs(form, p) / form.macs for p in ("forward", "backward", "both")] == [1, 2, 3]
+
+
+def test_the_floor_is_the_larger_of_work_and_traffic():
+    assert floor_s(2 * 10**9, 10**9, PEAKS) == 2.0
+    assert floor_s(10**9, 3 * 10**9, PEAKS) == 3.0
+
+
+def test_the_floor_takes_the_fastest_that_memory_was_seen_to_be():
+    assert floor_s(0, 12 * 10**9, Peaks(1e9, 3e9, "made up", read_bytes_per_s=4e9)) == 3.0
+    assert floor_s(0, 12 * 10**9, Peaks(1e9, 6e9, "made up", read_bytes_per_s=4e9)) == 2.0
+
+
+def test_least_elements_hold_each_reachable_weight_once():
+    many = moa.layer("", B=2, T=100, S=100, d_m=13, E=11, K=3, D=5)
+    weights = 13 * 11 + 2 * 11 * 13 * 5 + 2 * 13 * 5
+    assert least_elements(many, "forward", 70) == weights + 70
+    # y's gradient is read and x's written; weights are read and their gradients written
+    assert least_elements(many, "backward", 70) == 2 * weights + 70
+    assert least_elements(many, "both", 70) == 2 * weights + 2 * 70
+    one = moa.layer("", B=1, T=1, S=1, d_m=13, E=11, K=3, D=5)
+    assert least_elements(one, "forward", 0) == 13 * 11 + 2 * 3 * 13 * 5 + 2 * 13 * 5
+
+
+def test_a_decoded_token_is_billed_by_the_account_of_a_step():
+    """MQA of 8 x 128 and MHA of 8 x 64, one token of 8 sequences behind 2047."""
+    cell = Cell("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
+    found = {spec.role: work(cell, spec) for spec in cell.arms()}
+    B, S, d = 8, 2048, 512
+    assert found["mqa"].macs == B * (2 * d * 8 * 128 + 2 * d * 128 + 2 * S * 8 * 128) == 42_991_616
+    assert found["mha"].macs == B * (4 * d * d + 2 * S * d) == 25_165_824
+    # weights once, the cache of keys and values: S read, one written, and the token in and out
+    cache = 2 * B * (S + 1) * 128
+    assert found["mqa"].elements == 2 * d * 8 * 128 + 2 * d * 128 + cache + 2 * B * d
+    assert found["subject"].macs == found["mqa"].macs + B * d * 8
+
+
+def test_a_decode_row_lies_above_a_floor_with_its_cache():
+    cell = Cell("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
+    forward = Cell("layer", "moa-8K8E128D", 1, 8, which="forward", **SHAPE)
+    step, token = (next(work(c, s) for s in c.arms() if s.role == "mqa") for c in (cell, forward))
+    assert step.elements - token.elements == 2 * 8 * (2048 + 1) * 128
+
+
+def test_packed_heads_are_billed_by_what_they_need():
+    cell = Cell("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
+    dense, packed = (next(work(cell, s) for s in cell.arms() if s.arm == arm) for arm in ("fused", "ragged"))
+    # 16 of 32 heads: half of the queries, outputs and core
+    assert dense.macs - packed.macs == 2 * 16 * 16 * (2 * 2048 * 64 + 2 * 16 * 64)
+    assert packed.elements == dense.elements
+
+
+def test_peaks_on_a_gpu_are_by_events_after_warm_up(monkeypatch):
+    """Twenty rounds of 1, 2, … ms each: the best and the median."""
+    said, host = [], [0.0]
+    monkeypatch.setattr(roofline, "elapsed_s", lambda call: said.append(call()) or 1e-3 * (len(said) % 20 + 1))
+
+    class Now:
+        @staticmethod
+        def perf_counter():
+            host[0] += 0.05
+            return host[0]
+
+    monkeypatch.setattr(roofline, "time", Now)
+    products = []
+    monkeypatch.setattr(torch, "mm", lambda a, b: products.append(1))
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.empty(8))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    found = roofline.measure_peaks("cuda", torch.bfloat16)
+    assert len(products) >= 5 + 1 + 20 and len(said) == 3 * 20
+    assert found.macs_per_s == 8192**3 / 1e-3 and found.median_macs_per_s == pytest.approx(8192**3 / 10.5e-3, rel=0.01)
+    assert found.bytes_per_s == 2 * 32 / 1e-3 and found.read_bytes_per_s == 32 / 1e-3
+    assert "8192^3 bfloat16 product" in found.how and "best of 20" in found.how and "read by a sum" in found.how

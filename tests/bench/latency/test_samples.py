@@ -1,0 +1,133 @@
+"""From raw samples to tax, share of peak, floor and verdict: by hand, with answers that are known."""
+
+import pytest
+
+from headcount.bench.latency import like, ratios
+from headcount.bench.latency.table import Columns
+from headcount.bench.latency.timing import Arm
+
+WALL_S = [0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.006]
+"""Nine blocks of 2 ms a call and one of 6 ms."""
+RECORD = {
+    "arm": "moa",
+    "role": "subject",
+    "implementation": "triton",
+    "implementation_used": "triton",
+    "seq_len": 128,
+    "batch_size": 8,
+    "dtype": "bfloat16",
+    "pass": "forward",
+    "routing": "balanced",
+    "status": "timed",
+    "macs": 4 * 10**9,
+    "least_bytes": 3 * 10**6,
+    "tokens": 1024,
+    "timed_by": "graph",
+    "wall_ms": [1000 * s for s in WALL_S],
+    "gpu_ms": [0.5] * 10,
+    "no_graph_because": None,
+    "floor_ms": 0.125,
+    "peaks": {"macs_per_s": 4e13, "bytes_per_s": 4e12},
+    "peak_memory_bytes": None,
+    "environment": {"device": "NVIDIA H200"},
+    **ratios.NONE,
+}
+
+
+def arm(name, wall_s, gpu_s=None):
+    return Arm(name, None, wall_s=wall_s, gpu_s=gpu_s or [], graph=object() if gpu_s else None)
+
+
+def compared(subject, mqa, twin, mha=None):
+    rows = [({"role": role, **ratios.NONE}, a) for role, a in (("subject", subject), ("mqa", mqa), ("mha", mha)) if a]
+    ratios.compare(rows, twin)
+    return [record for record, _ in rows]
+
+
+def test_the_tax_is_the_arm_over_dense_mqa():
+    """3 ms over 2 ms: 1.5, not 0.67."""
+    subject, mqa = compared(arm("moa", [0.003] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.002] * 4))
+    assert subject["tax"] == pytest.approx({"value": 1.5, "low": 1.5, "high": 1.5})
+    assert subject["tax_verdict"] == "slower" and mqa["tax"] is None
+
+
+def test_ratios_are_paired_block_by_block():
+    """The machine slows down to a third: every block says 2."""
+    drift = [0.001, 0.002, 0.003]
+    subject, _, _ = compared(arm("moa", [2 * s for s in drift]), arm("mqa", [1, 1, 1]), None, arm("mha", drift))
+    assert subject["to_mha"] == pytest.approx({"value": 2.0, "low": 2.0, "high": 2.0})
+
+
+def test_noise_is_the_twin_over_its_original():
+    """The same code took 1 % more when it was timed again; compared with itself there would be no noise at all."""
+    subject, _ = compared(arm("moa", [0.003] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.00202] * 4))
+    assert subject["noise"] == pytest.approx({"value": 1.01, "low": 1.01, "high": 1.01})
+
+
+def test_a_difference_within_the_noise_is_no_evidence():
+    """5 % over dense MQA, where the same code twice differs by 10 %."""
+    subject, _ = compared(arm("moa", [0.0021] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.0022] * 4))
+    assert subject["tax"]["value"] == pytest.approx(1.05) and subject["tax_verdict"] == "no evidence"
+    subject, _ = compared(arm("moa", [0.0021] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.002] * 4))
+    assert subject["tax_verdict"] == "slower"
+
+
+def test_graphs_are_divided_by_graphs_and_judged_by_their_noise():
+    mqa, twin = arm("mqa", [0.008] * 3, [0.001] * 3), arm("mqa", [0.012] * 3, [0.001] * 3)
+    subject, _ = compared(arm("moa", [0.004] * 3, [0.0012] * 3), mqa, twin)
+    assert subject["tax"]["value"] == pytest.approx(1.2) and subject["tax_by"] == "graph"
+    assert subject["noise"]["value"] == pytest.approx(1.0) and subject["noise_wall"]["value"] == pytest.approx(1.5)
+    assert subject["tax_verdict"] == "slower"
+
+
+def test_an_arm_without_a_graph_is_compared_by_wall_time():
+    loop = arm("loop", [0.012] * 3)
+    loop.gpu_s = [0.010] * 3
+    subject, _ = compared(loop, arm("mqa", [0.008] * 3, [0.001] * 3), arm("mqa", [0.008] * 3, [0.001] * 3))
+    assert subject["tax"]["value"] == pytest.approx(1.5) and subject["tax_by"] == "wall"
+
+
+def test_the_columns_of_a_row():
+    values = Columns("cuda").values(RECORD)
+    assert (values["gpu_ms"], values["wall_ms"]) == (0.5, 2.0)
+    # of ten blocks the slowest is the tail alone: 2 + 0.1 (6 - 2) by interpolation
+    assert values["p10_ms"] == 2.0 and values["p90_ms"] == pytest.approx(2.4)
+    # 4e9 MACs in half a millisecond, of 4e13 a second
+    assert values["rate"] == pytest.approx(8000.0) and values["peak_share"] == pytest.approx(20.0)
+    assert values["floors"] == pytest.approx(4.0)
+    assert values["tokens_per_s"] == 2_048_000
+    # 4e9 MACs at half of 989.5 TFLOP/s
+    assert values["estimate_ms"] == pytest.approx(1000 * 4e9 / 494.75e12)
+
+
+def test_without_a_gpu_shares_are_of_wall_time():
+    values = Columns("cpu").values(RECORD | {"gpu_ms": None, "timed_by": "wall"})
+    assert values["peak_share"] == pytest.approx(5.0) and values["floors"] == pytest.approx(16.0)
+
+
+def test_named_hardware_in_place_of_measured_peaks():
+    from headcount.bench.hardware import HARDWARE
+
+    values = Columns("cuda", HARDWARE["a100"]).values(RECORD | {"least_bytes": 2_039_000_000})
+    assert values["peak_share"] == pytest.approx(100 * 8e12 / 156e12)
+    # bytes take longer: a millisecond
+    assert values["floors"] == pytest.approx(0.5)
+    assert Columns("cuda", HARDWARE["a100"]).values(RECORD | {"least_bytes": None})["floors"] is None
+
+
+@pytest.mark.parametrize(
+    "changes, by",
+    [
+        ({}, "graph"),
+        ({"timed_by": "events"}, "events"),
+        # records from before it was written down
+        ({"timed_by": None}, "graph"),
+        ({"timed_by": None, "no_graph_because": "it waits"}, "events"),
+        ({"timed_by": None, "gpu_ms": None}, "wall"),
+    ],
+)
+def test_how_a_record_was_timed(changes, by):
+    record = RECORD | changes
+    assert like.timed_by(record) == by
+    assert like.samples(record) == (record["wall_ms"] if by == "wall" else record["gpu_ms"])
+    assert like.common(record, RECORD) == ("graph" if by == "graph" else "wall")

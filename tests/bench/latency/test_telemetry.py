@@ -1,0 +1,51 @@
+"""Clocks and reasons for throttling between blocks; a field that dies leaves the others."""
+
+from headcount.bench.latency.telemetry import Telemetry
+
+
+def readings(**fields):
+    """Fields that read one value after another, an exception among them raised."""
+
+    def reader(values):
+        left = iter(values)
+
+        def read():
+            value = next(left)
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+        return read
+
+    return Telemetry("cuda", {name: reader(values) for name, values in fields.items()})
+
+
+def sampled(telemetry, blocks):
+    telemetry.begin()
+    for block in range(blocks):
+        telemetry.sample(block)
+    return telemetry.summary()
+
+
+def test_quantities_have_a_range_and_reasons_are_put_together():
+    found = sampled(readings(power_mw=[5, 7, 6], throttle_reasons=[0, 4, 8]), 3)
+    assert found["power_mw"] == {"min": 5, "max": 7} and found["throttle_reasons"] == 12 and found["samples"] == 3
+
+
+def test_a_field_that_dies_is_named_and_the_others_go_on():
+    found = sampled(readings(power_mw=[5, RuntimeError("GPU is lost"), 9], temperature_c=[40, 41, 42]), 3)
+    assert found["failed"] == {"power_mw": "GPU is lost"}
+    assert found["power_mw"] == {"min": 5, "max": 5} and found["temperature_c"] == {"min": 40, "max": 42}
+
+
+def test_telemetry_that_is_dead_from_the_start_is_none():
+    telemetry = readings(power_mw=[RuntimeError("not supported")])
+    assert sampled(telemetry, 2) is None and telemetry.failed == {"power_mw": "not supported"}
+    assert sampled(Telemetry("cpu"), 2) is None
+
+
+def test_slow_blocks_are_those_below_the_clock_of_the_run():
+    """The second cell runs at 1500 of the 1800 MHz that the first had."""
+    telemetry = readings(sm_clock_mhz=[1800] * 5 + [1800, 1500, 1799])
+    assert sampled(telemetry, 5)["slow_blocks"] == []
+    assert sampled(telemetry, 3)["slow_blocks"] == [1]
