@@ -64,10 +64,8 @@ def gathered_product(
 
 
 def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
-    # matrices as they lie are copied much faster than elements one by one
-    if matrices.is_contiguous():
-        return matrices.index_select(0, chosen)
-    return _gathered(matrices.mT, chosen).mT if matrices.mT.is_contiguous() else matrices[chosen]
+    # whole matrices that lie together are copied much faster than elements one by one
+    return matrices.index_select(0, chosen) if matrices.is_contiguous() else matrices[chosen]
 
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:

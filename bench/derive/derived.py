@@ -12,7 +12,7 @@ PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
 """Where counting starts, one for each size that is given no start of its own."""
 STARTS = {
     "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
-    "K_ff": 2, "E_ff": 14, "N": 1, "N_enc": 1, "N_dec": 1,
+    "K_ff": 4, "E_ff": 9, "N": 1, "N_enc": 1, "N_dec": 1,
 }  # fmt: skip
 """Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
 

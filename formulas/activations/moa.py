@@ -2,7 +2,7 @@
 
 from headcount.formulas.activations.schedule import INDEX_BYTES, NoSchedule, Schedule, rows_gradient, weight_gradient
 
-GATHERED_BYTES = 16 * 2**20
+GATHERED_BYTES = 4 * 2**20
 """The reference gathers weights for as many rows at once as fill this."""
 
 
