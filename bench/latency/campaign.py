@@ -8,7 +8,7 @@ file of an earlier run there, the run goes on where that one left off. The last 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def plan(args: argparse.Namespace) -> Work:
     cells = order.campaign_cells(args.device, args.dtype, args.tokens)
     session.announce(cells)
     sections = _sections(args, session, cells, out_dir)
-    return Work(sections, remark=lambda: f", records in {store.path}" + _missing(session, out_dir))
+    return Work(sections, remark=lambda: f", records in {store.path}" + _missing(session, cells, out_dir))
 
 
 def _sections(args, session, cells, out_dir: Path) -> Iterator[Section]:
@@ -109,9 +109,10 @@ def _kept(path: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in found if record.get("kind") == kind]
 
 
-def _missing(session: Any, out_dir: Path) -> str:
+def _missing(session: Any, cells: Sequence[Any], out_dir: Path) -> str:
     """Write down what is missing, and say how much it is."""
-    lines = [f"{cell.key}: {reason}" for cell, reason in session.missing]
+    why = {cell.key: reason for cell, reason in session.missing}
+    lines = [f"{c.key}: {why.get(c.key, 'not begun')}" for c in cells if c.key not in session.store.done]
     (out_dir / "missing.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     if not lines:
         return "; nothing is missing"
