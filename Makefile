@@ -8,13 +8,19 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
-.PHONY: macs test nightly lint benchmark mutate reports clean
+.PHONY: macs test kernels nightly lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
 
 test: lint
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark
+
+# Triton's kernels in its interpreter, and compiled: no GPU is needed, the package is.
+kernels: $(VENV)/.stamp
+	$(INSTALL) -e '.[gpu]' >&2
+	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark tests/models/test_triton_*.py tests/bench/latency/test_compile.py
+	$(PY) -m bench.latency.compile --arch 80 90 100
 
 # Thousands of programs that the suite does not try, other ones every night.
 nightly: $(VENV)/.stamp

@@ -20,6 +20,7 @@ from headcount.reports import (
     quality,
     routing,
     tables,
+    torchvision,
 )
 from headcount.reports.facts import COUNTED, Facts
 
@@ -96,6 +97,7 @@ def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]
         ("Formula consistency", 2, [_consistency]),
         ("What each counter misses and adds", 2, [audit.matrix]),
         ("The calls that make each difference", 3, [audit.causes]),
+        ("torchvision's own operation counts", 3, [torchvision.page]),
         ("The papers' claims about cost", 2, [claims.page]),
         ("Which rows meet the premise k d_h = d_m", 3, [printed.premises]),
         ("Rows that their table's rule does not print", 3, [printed.rows_without_rule]),

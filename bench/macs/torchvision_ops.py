@@ -11,11 +11,14 @@ rule is everything else plus that number, which is solved for, times what one bo
 import csv
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from headcount.bench.table import Column, Row, Section, Table
 
+COUNTED_BY = ("torchvision", "torch")
+"""The packages whose versions the table names."""
 AGREES, WITH_BOXES, DIFFERS = "agrees", "agrees with boxes", "differs"
 MOST_BOXES, MOST_OBJECTS = 1000, 100
 """What a detector looks at again after its first stage, and keeps after its second: its own limits."""
@@ -67,7 +70,8 @@ def sections() -> Iterator[Section]:
     )
     tally: dict[str, int] = {}
     rows = (_row(row, count(row["kind"], row["model"], row["weights"]), tally) for row in published())
-    yield Section(layout, _told(rows, tally), facts={"source": "torchvision 0.28, Weights.meta['_ops']"})
+    facts = {"source": "torchvision 0.28, Weights.meta['_ops']"} | {name: version(name) for name in COUNTED_BY}
+    yield Section(layout, _told(rows, tally), facts=facts)
 
 
 def _row(row: dict[str, str], counted: Any, tally: dict[str, int]) -> Row:
