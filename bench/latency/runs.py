@@ -1,5 +1,6 @@
 """An arm made ready to call, on the parameters and inputs that it shares with the others of its cell."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.shared import Shared, cache_bytes
 
 
-class Run:
+class Run(ABC):
     """``call(i)`` runs the arm once on input set i of ``sets``."""
 
     def __init__(self, cell: Cell, spec: ArmSpec, shared: Shared) -> None:
@@ -25,9 +26,9 @@ class Run:
         self.rotated_bytes = self.sets * sum(t.numel() * t.element_size() for t in tensors(self.inputs[0]))
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
 
+    @abstractmethod
     def call(self, i: int) -> Any:
         """The pass of the cell on input set ``i``."""
-        raise NotImplementedError
 
     def feeds(self, i: int) -> list[Tensor]:
         """What ``call(i)`` reads and may find other numbers in."""

@@ -79,9 +79,13 @@ def test_a_moving_average_follows_the_training(name):
     model, forward = trained(name)
     average = AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
     average.update_parameters(model)
+    before = [p.detach().clone() for p in model.parameters()]
     forward().square().mean().backward()
+    torch.optim.SGD(model.parameters(), lr=3.0).step()
     average.update_parameters(model)
-    assert all(torch.allclose(p, q) for p, q in zip(average.module.parameters(), model.parameters(), strict=True))
+    found = list(zip(average.module.parameters(), before, model.parameters(), strict=True))
+    assert all(torch.equal(p, old.lerp(new, 0.5)) for p, old, new in found)
+    assert any(not torch.equal(old, new) for _, old, new in found)
 
 
 @pytest.mark.parametrize("name", LAYERS)
