@@ -21,6 +21,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
+    out.add_argument("--recount", action="store_true", help="run every counter again, stored readings or not")
     out.add_argument("--out", metavar="DIR", type=Path, help=f"write the report there; installed, {OUT} without it")
     return out
 
@@ -39,7 +40,7 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
     folder = args.out or (None if checkout else OUT)
     with Workers() as workers:
-        facts = Facts(workers)
+        facts = Facts(workers, recount=args.recount)
         files = pages(facts, folder) if folder else everything(facts, checkout)
     return finish(files, args.check, folder or checkout)
 
@@ -55,8 +56,10 @@ def pages(facts, folder: Path) -> dict[Path, str]:
 def everything(facts, root: Path) -> dict[Path, str]:
     """Every generated file of a checkout: the pages, and the files that have generated blocks."""
     from headcount.reports import blocks, readme
+    from headcount.reports.facts import READINGS
 
     out = pages(facts, root / "reports" / "generated")
+    out[root / "reports" / "records" / READINGS] = facts.readings()
     for path in (root / "README.md", root / "CONTRIBUTING.md"):
         out[path] = blocks.fill(path.read_text("utf-8"), readme.blocks(facts))
     return out

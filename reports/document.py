@@ -60,13 +60,13 @@ def begin(facts: Facts) -> None:
     """Begin everything that takes long, the longest first, before the pages wait for it one by one."""
     rows = facts.same_models
     for places in rows[:6]:
-        facts.begin(counting.rows, places)
+        facts.begin_rows(places)
     facts.begin(counting.audit)
     for _, _, argv in choosing.DERIVED:
         facts.begin(counting.derivation, argv)
     facts.begin(counting.comparison, *choosing.COMPARED)
     for places in rows[6:]:
-        facts.begin(counting.rows, places)
+        facts.begin_rows(places)
     for spec in GRIDS:
         facts.begin(counting.grid_section, spec)
     claims.begin_counts(facts)
