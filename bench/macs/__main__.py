@@ -27,7 +27,7 @@ from headcount.bench import accounts
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory_bytes
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, needs
 from headcount.bench.macs import columns, options, results
 from headcount.bench.macs.options import LENGTHS
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
@@ -85,7 +85,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     if args.convert:
         return _conversions(args, lengths)
     counters = parse_counters(args.counter)
-    if counters:
+    if counters or args.module or args.published:
+        needs("torch")
         check_device(args.device)
     if args.module:
         return _module(args, counters)
@@ -156,7 +157,9 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     def sections():
         for case in cases:
             measured = measure(case, counters, device=args.device, causes=True)
-            yield from entries.sections(case.name, measured, f"{case.name}{changed}: ledger")
+            for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
+                # beside columns that are asked for, all of it is detail
+                yield replace(section, detail=section.detail or bool(args.columns))
         if args.columns:
             heading = f"{', '.join(case.name for case in cases)}{changed}"
             yield columns.section_of(cases, heading, args.columns, given)
