@@ -12,6 +12,9 @@ if not Path("/dev/nvidiactl").exists():
 import pytest
 import torch
 
+# what is printed to nobody's terminal has no width, whoever runs the tests
+os.environ.pop("COLUMNS", None)
+
 # Tests run many small products: a second thread mostly waits, and on a busy machine very long.
 torch.set_num_threads(1)
 

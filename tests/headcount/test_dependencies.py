@@ -18,7 +18,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml", "import-linter": "importlinter", "pytest-benchmark": "pytest_benchmark"}
 """Where a package is imported by another name than it is installed by."""
 NOT_YET = {
-    "pandas": "used by the CSV output to come",
     "jinja2": "used by the HTML output to come",
 }
 
