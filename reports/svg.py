@@ -163,7 +163,7 @@ def beside(picture: Picture, points: Sequence[tuple[float, float, str, str]], in
         tried = [(_cost(text_box(px, py, said, anchor), taken, inside), i) for i, (px, py, anchor) in enumerate(places)]
         px, py, anchor = places[min(tried)[1]]
         if abs(py - y) > 20:
-            picture.line(x, y, px, py + (3 if py < y else -11), colour=GRID)
+            picture.line(x, y, px, py + (3 if py < y else -11), colour=MUTED, wide=0.6)
         picture.text(px, py, said, colour=colour, anchor=anchor)
         taken.append(text_box(px, py, said, anchor))
 

@@ -7,7 +7,7 @@ from headcount.reports.plots.plot import Plot
 from headcount.reports.svg import BLUE, VERMILLION, Picture, Scale, beside, ticks
 
 SCALES = {"macs": "MACs, exact (M)", "params": "parameters (M)"}
-HIGH, BETWEEN, TOP = 215, 70, 106
+HIGH, BETWEEN, TOP = 245, 70, 106
 
 
 def against_quality(facts: Facts) -> Picture:
