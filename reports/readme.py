@@ -81,12 +81,12 @@ def clock(facts: Facts) -> str:
 
 
 def mutants(facts: Facts) -> str:
-    """What became of the mutants where they were last run."""
-    found = facts.stored_json("mutants.json")
-    if found is None:
+    """What became of the mutants of each room where they were last run."""
+    rooms = facts.stored_json("mutants.json")
+    if not rooms:
         return "Not run yet: `make mutate`."
-    machine = found["machine"]
-    return (
-        f"Last run: {found['mutants']:,} mutants, {found['alive']} alive, {found['unexplained']} without a reason; "
-        f"{found['seconds']:,} s on {machine['cpu']}, {machine['cores']} cores."
+    return "\n".join(
+        f"- {room}/: {found['mutants']:,} mutants, {found['alive']} alive, {found['unexplained']} without a reason; "
+        f"{found['seconds']:,} s on {found['machine']['cpu']}, {found['machine']['cores']} cores."
+        for room, found in rooms.items()
     )

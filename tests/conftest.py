@@ -1,5 +1,6 @@
 """One thread, kernels in the interpreter, and the figures that tests measure: printed below the results."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,6 +19,12 @@ def pytest_ignore_collect(collection_path, config):
     """Benchmarks are for runs with pytest-benchmark: beside tests that run at once they time nothing."""
     without = not config.pluginmanager.hasplugin("benchmark")
     return True if without and collection_path.name == "benchmarks" else None
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: a collection of garbage need not walk through all of torch each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
