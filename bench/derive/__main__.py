@@ -1,4 +1,4 @@
-"""``python -m bench.derive``: the closed form of a module, found by running it.
+"""python -m bench.derive: the closed form of a module, found by running it.
 
     python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
     python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
@@ -16,10 +16,9 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
-from headcount.bench.cli import Parser, Work, serve
+from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
-from headcount.bench.render import FORMATS
 from headcount.bench.table import Column, Row, Section, Table
 
 PROG = "python -m bench.derive"
@@ -35,8 +34,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="NAME=VALUE", default=[], help="what else is fixed")
     out.add_argument("--vars", metavar="NAME,NAME", help="the sizes that the closed form is in")
     out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="where the points are")
-    out.add_argument("--format", choices=FORMATS, default="text")
-    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    add_output(out)
     return out
 
 
@@ -95,7 +93,10 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     notes = [f"Found by {found.method}."]
     if found.witness:
         layout = Table(
-            "derive", f"{title}: no polynomial in {', '.join(names)}", [Column("witness", "breaks it")], notes
+            "derive",
+            f"{title}: no polynomial in {', '.join(names)}",
+            [Column("witness", "breaks it", priority=0, wraps=20)],
+            notes,
         )
         row = {"witness": found.witness}
         failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
@@ -118,7 +119,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
             Table(
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
-                [Column("kind", "kind", width=13), Column(key, "polynomial")],
+                [Column("kind", "kind", width=13, priority=0), Column(key, "polynomial", priority=0, wraps=24)],
                 notes if key == "text" else (),
             ),
             rows if key == "text" else [Row(row.values) for row in rows],

@@ -1,4 +1,4 @@
-"""``python -m bench.latency``: time per layer and per model, beside exact MACs and the hardware's floor.
+"""python -m bench.latency: time per layer and per model, beside exact MACs and the hardware's floor.
 
     python -m bench.latency --quick                                   a small table in under a minute
     python -m bench.latency --layer moa-8K8E128D --seq-len 128 512    one layer and the dense layers beside it
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work, serve
+from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import arms, workload
@@ -75,9 +75,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     store.add_argument("--json", metavar="PATH", help="append records there; cells that it holds are not run again")
     store.add_argument("--out-dir", metavar="DIR", help="the same, in latency.jsonl there, and the environment")
     store.add_argument("--record", action="store_true", help="the same, at the device's place under reports/records")
-    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
-    out.add_argument("--out", metavar="PATH", help="write the table there instead of stdout")
     out.add_argument("--list", action="store_true", help="what there is to choose from")
+    add_output(out)
     return out
 
 
@@ -92,8 +91,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in OTHERS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), other.plan, argv[1:])
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
+        return serve(name, other.parser(name), other.plan, argv[1:], tells=True)
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, tells=True)
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work
+from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates
 from headcount.bench.measure import check_device
 from headcount.bench.table import Row, Section
@@ -36,8 +36,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     out.add_argument("--tokens", type=int, metavar="N", default=TOKENS, help="per call (%(default)s)")
     out.add_argument("--blocks", type=int, metavar="N", default=BLOCKS, help="%(default)s")
-    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
-    out.add_argument("--out", metavar="PATH", help="write the tables there instead of stdout")
+    add_output(out)
     return out
 
 

@@ -144,17 +144,21 @@ def _layout(grid: Grid, counters: Sequence[str], case: Case) -> Table:
     printed, routed = grid.variant.printed, bool(grid.variant.config.routing_letters)
     exact = "= exact" if printed else "MACs\nas released" if case.ideal else "MACs\nexact"
     columns = [
-        *(Column(letter, letter, kind="int", width=4) for letter in grid.values),
+        *(Column(letter, letter, kind="int", width=4, priority=0) for letter in grid.values),
         *_equation_columns(printed, routed),
-        Column("macs", exact, kind="int", width=13),
-        *(Column(name, name.replace("-", "\n"), kind="int", width=13) for name in counters),
-        *([Column("ideal_macs", "MACs\nideal", kind="int", width=13)] if case.ideal else []),
-        Column("params", "params", kind="int", width=11),
-        *([Column("active_params", "params\nactive", kind="int", width=11)] if routed else []),
-        Column("eq19", "Eq. 19\nsame d_m", kind="int", width=13),
-        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
-        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
-        *([Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)] if case.ideal else []),
+        Column("macs", exact, kind="int", width=13, of="MACs", priority=0),
+        *(Column(name, name.replace("-", "\n"), kind="int", width=13, of="MACs", priority=3) for name in counters),
+        *([Column("ideal_macs", "MACs\nideal", kind="int", width=13, of="MACs", priority=0)] if case.ideal else []),
+        Column("params", "params", kind="int", width=11, of="params", priority=4),
+        *([Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=5)] if routed else []),
+        Column("eq19", "Eq. 19\nsame d_m", kind="int", width=13, of="MACs", priority=5),
+        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4, priority=1),
+        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4, priority=1),
+        *(
+            [Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4, priority=1)]
+            if case.ideal
+            else []
+        ),
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
@@ -181,11 +185,11 @@ def _about(variant: Variant, case: Case) -> str:
 
 def _equation_columns(printed: Printed | None, routed: bool) -> list[Column]:
     if printed is None:
-        return [Column("router", "of which\nrouters", kind="int", width=11)] if routed else []
+        return [Column("router", "of which\nrouters", kind="int", width=11, of="MACs", priority=3)] if routed else []
     return [
-        Column("equation", printed.name, kind="int", width=13),
-        Column("values", "+ second\nT*S product", kind="int", width=13),
-        *([Column("router", "+ router", kind="int", width=11)] if routed else []),
+        Column("equation", printed.name, kind="int", width=13, of="MACs", priority=2),
+        Column("values", "+ second\nT*S product", kind="int", width=13, of="MACs", priority=3),
+        *([Column("router", "+ router", kind="int", width=11, of="MACs", priority=3)] if routed else []),
     ]
 
 
