@@ -80,19 +80,19 @@ SHOWN = ("layer", "arm", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax"
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
     columns = Columns(kind)
-    values = [_shown(columns.values(row)) for row in rows]
+    values = [columns.values(row) for row in rows]
     shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
     # a column in which nothing was measured says nothing
     shown = [column for column in shown if any(value[column.key] is not None for value in values)]
-    notes = [columns.notes(row) for row in rows]
-    return markdown.table(shown, values, notes)
-
-
-def _shown(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with an arm that says its routing where that is not the usual one, and ratios with their verdict."""
-    unusual = values["routing"] not in (None, "balanced")
-    judged = values["to_mha"] and f"{values['to_mha']} {values['to_mha_verdict']}"
-    return values | {"arm": f"{values['arm']}, {values['routing']}" if unusual else values["arm"], "to_mha": judged}
+    texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
+    for text, value in zip(texts, values, strict=True):
+        if value["routing"] not in (None, "balanced"):
+            text["arm"] += f", {value['routing']}"
+        if value["to_mha"]:
+            text["to_mha"] += f" {value['to_mha_verdict']}"
+    # what is text already keeps its side
+    heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
+    return markdown.table(heads, texts, [columns.notes(row) for row in rows])
 
 
 def data(facts: Facts) -> str:
