@@ -37,11 +37,12 @@ def how(facts: Facts) -> str:
     """What the three verdicts mean."""
     return (
         "Three verdicts each. A sentence is *verbatim* where the paper has these words, and *read as* where it says "
-        "this in others. *Own sizes*: what the paper prints, or its equations need, in the rows and layers of its own tables. *All sizes*: "
-        "*holds* where no point of positive integers contradicts it, *holds only as printed* where the printed "
-        "equations bear it out and the exact costs do not, *fails* where its own equations contradict it; of sentences "
-        "about rows, at which lengths T = S of the input. *As released*: what the authors' code executes at the own "
-        "sizes; of MoA that is the exact form.\n\nSearched: every point whose free letters add up to at most "
+        "this in others. *Own sizes*: what the paper prints, or its equations need, in the rows and layers of its "
+        "own tables. *All sizes*: *holds* where no point of positive integers contradicts it, *holds only as "
+        "printed* where the printed equations bear it out and the exact costs do not, *fails* where its own "
+        "equations contradict it; of sentences about rows, at which lengths T = S of the input. *As released*: what "
+        "the authors' code executes at the own sizes; of MoA that is the exact form.\n\n"
+        "Searched: every point whose free letters add up to at most "
         f"{facts.largest_sum}, smallest sums first. Counts are of built layers, by PyTorch's own counter."
     )
 

@@ -2,11 +2,13 @@
 
 from functools import partial
 
+from headcount.__main__ import COMMANDS
 from headcount.reports import (
     audit,
     break_even,
     choosing,
     claims,
+    commands,
     consistency,
     counting,
     departures,
@@ -14,6 +16,7 @@ from headcount.reports import (
     index,
     latency,
     memory,
+    method,
     notation,
     printed,
     printed_moh,
@@ -32,8 +35,24 @@ from headcount.reports.plots.plot import Plot
 
 def pages(facts: Facts) -> dict[str, Page]:
     """Every page by its name, in the order in which they are linked."""
-    made = (_index(), _moa(facts), _moh(facts), _claims(facts), _choose(), _time(facts), _counters(), _notation())
+    made = (
+        _index(),
+        _moa(facts),
+        _moh(facts),
+        _claims(facts),
+        _choose(),
+        _time(facts),
+        _counters(),
+        _notation(),
+        _method(),
+        _commands(),
+    )
     return {page.name: page for page in made}
+
+
+def begin_blocks(facts: Facts) -> None:
+    """Begin what the blocks of hand-written files count."""
+    facts.begin(counting.audit)
 
 
 def others() -> dict[str, Maker]:
@@ -235,5 +254,35 @@ def _notation() -> Page:
         [
             Section("Words", [notation.terms], []),
             Section("Letters", [equations.legend], []),
+        ],
+    )
+
+
+def _method() -> Page:
+    return Page(
+        "method",
+        "How the numbers come about",
+        lambda facts: "Conventions, modules of your own, the clock, formats and exit codes.",
+        [
+            Section("Conventions", [method.conventions], ["python -m bench.macs --check"]),
+            Section("Any module", [method.modules], ["python -m bench.macs --module model.py:make"]),
+            Section("How times are taken", [method.clock], ["python -m bench.latency --quick"]),
+            Section("Formats", [method.formats], ["python -m bench.macs --counter closed-form --format json"]),
+            Section("Exit codes", [method.exit_codes], []),
+        ],
+    )
+
+
+def _commands() -> Page:
+    return Page(
+        "commands",
+        "Every command",
+        lambda facts: "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
+        [
+            *(
+                Section(f"headcount {name}", [commands.page(name)], [f"python -m {package} --help"])
+                for name, (package, _) in COMMANDS.items()
+            ),
+            Section("How long they take", [commands.speed], ["make benchmark"]),
         ],
     )

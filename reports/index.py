@@ -13,6 +13,8 @@ PAGES = {
     "time": "the clock: layers, models, the routing tax, where skipping heads pays",
     "counters": "what ptflops, fvcore and PyTorch's counter miss and add, call by call",
     "notation": "letters and words",
+    "method": "how the numbers come about: conventions, modules of your own, the clock, formats, exit codes",
+    "commands": "every command with its options",
 }
 
 
