@@ -38,7 +38,7 @@ def derived(facts: Facts) -> str:
         kinds = ", ".join(f"{kind} {polynomial}" for kind, polynomial in latex.items())
         equal = "yes" if section.facts["equals_closed_form"] else "no"
         rows.append({"what": what, "printed": equation, "total": total, "kinds": kinds, "equal": equal})
-        notes.append([f"`python -m bench.derive {argv}`: {section.facts['method']}"])
+        notes.append([section.facts["method"]])
     columns = [
         Column("what", "derived by running"),
         Column("printed", "printed as"),
@@ -75,7 +75,7 @@ def budget(facts: Facts) -> str:
     for argv, about in BUDGETS:
         found = facts.budget(argv)
         shown, same = _telling(found)
-        parts += [f"`python -m bench.budget {argv}`: {about}{same}", markdown.rows_of(found, *shown, code="preset")]
+        parts += [f"{about}{same}", markdown.rows_of(found, *shown, code="preset")]
     return "\n\n".join(parts)
 
 

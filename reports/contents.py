@@ -5,41 +5,37 @@ from functools import partial
 from headcount.__main__ import COMMANDS
 from headcount.reports import (
     audit,
+    begun,
     break_even,
     choosing,
     claims,
     commands,
     consistency,
     counting,
-    departures,
     equations,
     index,
+    kernels,
     latency,
     memory,
     method,
     notation,
-    printed,
-    printed_moh,
-    quality,
-    routing,
+    papers,
     tables,
     torchvision,
 )
 from headcount.reports.document import Maker, Page, Section
-from headcount.reports.facts import COUNTED, Facts
-from headcount.reports.plots import clock, cost, front, heat, roofline, share, waterfall
-from headcount.reports.plots import quality as quality_plot
-from headcount.reports.plots import tables as tables_plot
-from headcount.reports.plots.plot import Plot
+from headcount.reports.facts import Facts
+from headcount.reports.plots import clock, cost, front, heat, roofline
+from headcount.reports.plots.plot import files
 
 
 def pages(facts: Facts) -> dict[str, Page]:
     """Every page by its name, in the order in which they are linked."""
     made = (
-        _index(),
-        _moa(facts),
-        _moh(facts),
-        _claims(facts),
+        _index(facts),
+        papers.moa(facts),
+        papers.moh(facts),
+        papers.sentences(facts),
         _choose(),
         _time(facts),
         _counters(),
@@ -60,126 +56,29 @@ def others() -> dict[str, Maker]:
     return {}
 
 
-def _files(*plots: Plot) -> dict[str, Maker]:
-    return {plot.name: plot.text for plot in plots}
-
-
 def begin(facts: Facts) -> None:
     """Begin all that pages count, the longest first, before they wait for it one by one."""
-    _begin_rows(facts, slice(6))
+    begun.rows(facts, slice(6))
     facts.begin(counting.audit)
-    _begin_derivations(facts)
-    _begin_rows(facts, slice(6, None))
-    _begin_grids(facts)
+    begun.derivations(facts)
+    begun.rows(facts, slice(6, None))
+    begun.grids(facts)
     claims.begin_counts(facts)
 
 
-def _begin_rows(facts: Facts, which: slice) -> None:
-    for places in facts.same_models[which]:
-        facts.begin(counting.rows, places)
-
-
-def _begin_derivations(facts: Facts) -> None:
-    for _, _, argv in choosing.DERIVED:
-        facts.begin(counting.derivation, argv)
-    facts.begin(counting.comparison, *choosing.COMPARED)
-
-
-def _begin_grids(facts: Facts) -> None:
-    for spec in consistency.GRIDS:
-        facts.begin(counting.grid_section, spec)
-
-
-def _index() -> Page:
+def _index(facts: Facts) -> Page:
+    every = f"python -m bench.macs --counter closed-form --table {' '.join(facts.tables)}"
     return Page(
         "index",
         "What the closed forms, the counters and the clock say",
         index.about,
         [
-            Section(
-                "Printed numbers", [tables.verdicts, index.numbers], ["python -m bench.macs --counter closed-form"]
-            ),
+            Section("Printed numbers", [tables.verdicts, index.numbers], [every]),
             Section("Printed sentences", [claims.totals, index.sentences], []),
             Section("Counters", [heat.PLOT.shown, index.counters], [audit.COMMAND]),
             Section("The clock", [index.clock], ["python -m bench.latency --quick"]),
         ],
         begin=lambda facts: facts.begin(counting.audit),
-    )
-
-
-def _moa(facts: Facts) -> Page:
-    derived = [f"python -m bench.derive {argv}" for _, _, argv in choosing.DERIVED]
-    compared = f"python -m bench.macs --compare {' '.join(choosing.COMPARED)}"
-
-    def start(facts: Facts) -> None:
-        _begin_rows(facts, slice(None))
-        _begin_derivations(facts)
-
-    return Page(
-        "moa",
-        "Mixture of attention heads",
-        lambda facts: facts.claims.papers["moa"].source + ".",
-        [
-            Section("Eq. 18-20 as printed and as executed", [equations.comparison, choosing.derived], derived),
-            Section("Printed MACs against the rule", [tables_plot.PLOT.shown], ["python -m bench.macs"]),
-            *(
-                Section(
-                    f"{facts.tables[name].place}: {facts.tables[name].title}",
-                    [partial(part, name=name) for part in (tables.counted, tables.readings, tables.parameters)],
-                    [f"python -m bench.macs --table {name}"],
-                )
-                for name in facts.of_paper(COUNTED)
-            ),
-            Section("Cost against quality", [quality_plot.PLOT.shown, quality.page], []),
-            Section("Sizes and training", [quality.sizes, quality.training], []),
-            Section(
-                "The big models of Table 1, side by side",
-                [waterfall.PLOT.shown, choosing.comparison, printed.savings],
-                [compared],
-            ),
-            Section("JetMoE", [partial(tables.of_paper, paper="jetmoe")], ["python -m bench.macs --table jetmoe"]),
-            Section(
-                "Where this departs from the authors' code",
-                [departures.about, partial(departures.page, paper="moa")],
-                [],
-            ),
-            Section("Other numbers", [printed.premises, printed.convolutions, printed.unlisted], []),
-            Section("Where the load goes", [routing.page], ["python -m bench.routing --example --record"]),
-        ],
-        _files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT) | {tables.DATA: tables.data},
-        start,
-    )
-
-
-def _moh(facts: Facts) -> Page:
-    every = [f"python -m bench.macs --table {' '.join(facts.of_paper('moh'))}"]
-    return Page(
-        "moh",
-        "Mixture-of-head attention",
-        lambda facts: facts.claims.papers["moh"].source + ".",
-        [
-            Section("The published tables", [partial(tables.of_paper, paper="moh")], every),
-            Section("Released code against ideal", [share.PLOT.shown, printed_moh.released_against_ideal], every),
-            Section(
-                "The frozen position table", [printed_moh.frozen_positions], ["python -m bench.macs --table moh-dit"]
-            ),
-            Section(
-                "Where this departs from the authors' code",
-                [departures.about, partial(departures.page, paper="moh")],
-                [],
-            ),
-        ],
-        _files(share.PLOT),
-    )
-
-
-def _claims(facts: Facts) -> Page:
-    return Page(
-        "claims",
-        "The papers' sentences about cost",
-        claims.how,
-        [Section(paper.name, [partial(claims.page, paper=key)], []) for key, paper in facts.claims.papers.items()],
-        begin=claims.begin_counts,
     )
 
 
@@ -197,7 +96,7 @@ def _choose() -> Page:
             Section("Memory and decoding of a model", [memory.models], [memory.COMMAND_OF_MODELS]),
             Section("Sizes under a budget", [front.PLOT.shown, choosing.budget], budgets),
         ],
-        _files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
+        files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
     )
 
 
@@ -218,9 +117,10 @@ def _time(facts: Facts) -> Page:
             Section("Time per model", [partial(latency.tables, subject="model")], models),
             Section("The authors' wall-clock sentence", [latency.sentence], layers),
             Section("MoH: where skipping heads pays", [clock.SKIPPING.shown, break_even.tables], heads),
+            Section("Triton's kernels as compiled", [kernels.page], [kernels.COMMAND]),
             Section("Where and how it was measured", [latency.environments], []),
         ],
-        _files(clock.TAX, clock.SKIPPING) | {latency.DATA: latency.data},
+        files(clock.TAX, clock.SKIPPING) | {latency.DATA: latency.data},
     )
 
 
@@ -229,7 +129,7 @@ def _counters() -> Page:
 
     def start(facts: Facts) -> None:
         facts.begin(counting.audit)
-        _begin_grids(facts)
+        begun.grids(facts)
 
     return Page(
         "counters",
@@ -241,7 +141,7 @@ def _counters() -> Page:
             Section("On grids of prime sizes", [consistency.page], grids),
             Section("torchvision's own operation counts", [torchvision.page], [torchvision.COMMAND]),
         ],
-        _files(heat.PLOT) | {audit.READINGS: audit.readings, audit.CALLS: audit.calls},
+        files(heat.PLOT) | {audit.READINGS: audit.readings, audit.CALLS: audit.calls},
         start,
     )
 

@@ -35,7 +35,7 @@ def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
 def pain(facts: Facts) -> str:
     """How many readings of counters are right, and the picture of all."""
     picture = f"![{heat.PLOT.alternative}](reports/generated/{heat.PLOT.name})"
-    return f"{audit.in_words(facts)}\n\n{picture}"
+    return f"{audit.in_words(facts)}\n{picture}"
 
 
 def ten_seconds(facts: Facts) -> str:
@@ -73,7 +73,7 @@ def _choice() -> list[str]:
 
 def _module() -> list[str]:
     lines = (records.shipped() / STORED).read_text("utf-8").splitlines()
-    return [*shell.table(lines)[-4:], LEFT_OUT, *shell.ending(lines)]
+    return [*shell.table(lines)[-4:], *shell.ending(lines)]
 
 
 JOBS = (

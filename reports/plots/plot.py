@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headcount.reports import markdown
+from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.svg import Picture
 
@@ -23,3 +24,8 @@ class Plot:
     def shown(self, facts: Facts) -> str:
         """The picture in a page."""
         return markdown.picture(self.name, self.alternative)
+
+
+def files(*plots: Plot) -> dict[str, Maker]:
+    """The makers of plots by the names of their files."""
+    return {plot.name: plot.text for plot in plots}
