@@ -79,7 +79,7 @@ SHOWN = ("layer", "arm", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax"
 
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    columns = Columns(kind)
+    columns, rows = Columns(kind), headline(rows)
     values = [columns.values(row) for row in rows]
     shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
     # a column in which nothing was measured says nothing
@@ -238,15 +238,15 @@ HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The timed rows that a short table shows: all of a CPU; of a GPU, at three lengths, dense layers, the loop, and
-    the fastest of the other arms, those with a graph first."""
-    timed = [r for r in rows if r["wall_ms"]]
-    if not any(r["environment"]["device_type"] == "cuda" for r in timed):
-        return timed
-    shown = []
-    for cell in dict.fromkeys(r["cell"] for r in timed if r["seq_len"] in HEADLINE_LENGTHS):
-        own = [r for r in timed if r["cell"] == cell]
-        arms = [r for r in own if r["role"] == "subject" and r["implementation"] != "loop"]
+    """The rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured, dense layers, the loop, the
+    fastest of the other arms, those with a graph first, and what could not be timed."""
+    if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
+        return list(rows)
+    measured = {r["seq_len"] for r in rows}
+    lengths, shown = measured & set(HEADLINE_LENGTHS) or measured, []
+    for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
+        own = [r for r in rows if r["cell"] == cell]
+        arms = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
         fastest = min(arms, key=lambda r: (like.timed_by(r) != like.GRAPH, median_ms(r)), default=None)
         shown += [r for r in own if r is fastest or r not in arms]
     return shown
