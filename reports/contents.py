@@ -101,9 +101,8 @@ def _choose() -> Page:
 
 
 def _time(facts: Facts) -> Page:
-    layers, models, heads = (
-        latency.commands(facts, *which) for which in (("layer", "moa"), ("model", ""), ("layer", "moh"))
-    )
+    every, models = latency.commands(facts, "layer"), latency.commands(facts, "model")
+    taxed, skipping = (latency.commands(facts, "layer", ratio) for ratio in ("tax", "to_dense"))
     return Page(
         "time",
         "The clock",
@@ -112,11 +111,11 @@ def _time(facts: Facts) -> Page:
             Section(
                 "Time per layer",
                 [clock.TAX.shown, latency.about, partial(latency.tables, subject="layer")],
-                [*layers, *heads],
+                every,
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], models),
-            Section("The authors' wall-clock sentence", [latency.sentence], layers),
-            Section("MoH: where skipping heads pays", [clock.SKIPPING.shown, break_even.tables], heads),
+            Section("The authors' wall-clock sentence", [latency.sentence], taxed),
+            Section("MoH: where skipping heads pays", [clock.SKIPPING.shown, break_even.tables], skipping),
             Section("Triton's kernels as compiled", [kernels.page], [kernels.COMMAND]),
             Section("Where and how it was measured", [latency.environments], []),
         ],

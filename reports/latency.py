@@ -120,13 +120,13 @@ def about(facts: Facts) -> str:
     )
 
 
-def commands(facts: Facts, subject: str, family: str) -> list[str]:
-    """The commands that stored the records of a subject whose names begin with ``family``; one that would, for none."""
+def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
+    """The commands that stored the records of a subject, those that have a ratio; one that would, for none."""
     found = {
         f"python -m {' '.join(row['environment']['command'])}": None
         for rows in by_device(facts).values()
         for row in rows
-        if row["subject"] == subject and row["role"] == "subject" and row["name"].startswith(family)
+        if row["subject"] == subject and (not ratio or row[ratio])
     }
     return list(found) or ["python -m bench.latency --record"]
 
@@ -238,8 +238,8 @@ HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured, dense layers, the loop, the
-    fastest of the other arms, those with a graph first, and what could not be timed."""
+    """The rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured, dense
+    layers, the loop, the fastest of the other arms, those with a graph first, and what could not be timed."""
     if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
         return list(rows)
     measured = {r["seq_len"] for r in rows}

@@ -60,7 +60,7 @@ def _taxes(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, f
     cells: dict[str, dict[str, dict[str, float]]] = {}
     for row in records:
         if row["subject"] == "layer" and row["tax"]:
-            cell = f"{row['name'].removeprefix('moa-')}, T {row['seq_len']:,}, {row['pass']}"
+            cell = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
             cells.setdefault(cell, {})[row["implementation_used"] or row["implementation"]] = row["tax"]
     return cells
 
@@ -113,7 +113,7 @@ def _skip_panel(out: Picture, cells: dict[tuple[str, int, str], dict[int, dict[s
             out.line(at, y(one["low"]), at, y(one["high"]), colour=colour, wide=2)
             out.dot(at, y(one["value"]), colour=colour, radius=3, title=f"{one['value']:.2f}")
         crossing = break_even.crossing({share: one["value"] for share, one in own.items()})
-        said = f"{shape.removeprefix('moh-')}, T {seq_len:,}, {which}: {crossing or 'one share only'}"
+        said = f"{shape.partition('-')[2]}, T {seq_len:,}, {which}: {crossing or 'one share only'}"
         ends.append((points[-1], said, colour))
     places = spread([y(one["value"]) for (_, one), _, _ in ends], 15)
     for ((at, one), said, colour), place in zip(ends, places, strict=True):
