@@ -154,11 +154,23 @@ class _Collected(Renderer):
 class Markdown(_Collected):
     """A section with a pipe table."""
 
+    def cells(self, values: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
+        coded = {column.key: code(values[column.key]) for column in self.table.columns if column.code}
+        return super().cells({**values, **coded}, notes)
+
     def end(self, notes_below: Sequence[str] = ()) -> None:
         table = self.tabulated("pipe", lambda cell: cell.replace("|", r"\|").replace("\n", " "))
         parts = [f"## {self.table.title}", *self.table.notes_above, table, *self.below(notes_below)]
         self.stream.write("\n\n".join(parts) + "\n")
         self.stream.flush()
+
+
+def code(text: str | None) -> str | None:
+    """``text`` as code in markdown, also in a table: nothing of it is markup, a link, a reference or a mention."""
+    if not text or re.fullmatch(r"[\w.*,:/=> -]*[\w*]", text, re.ASCII):
+        return text and f"`{text}`"
+    shown = (letter if letter.isprintable() else "\ufffd" for letter in text)
+    return f"<code>{''.join(x if x.isalnum() or x == ' ' else f'&#{ord(x)};' for x in shown)}</code>"
 
 
 class Latex(_Collected):

@@ -19,7 +19,8 @@ class Column:
     ``kind``: ``text`` prints str(value); ``int`` an integer; ``fixed`` value / scale with ``digits`` decimals,
     rounded half to even without a detour through floats. ``unit`` is the last line of the head and says what
     is printed, so it includes ``scale`` ("GMACs" for 10**9). ``head`` may have several lines. ``sign`` puts a
-    plus before positive numbers. ``width`` is the text renderer's, in characters, at least the head's.
+    plus before positive numbers. ``width`` is the text renderer's, in characters, at least the head's. ``code``: a
+    text from somebody's program, which markdown sets as code, so that it is no markup, link or mention there.
     """
 
     key: str
@@ -31,6 +32,7 @@ class Column:
     width: int = 0
     align: Literal["left", "right"] | None = None
     sign: bool = False
+    code: bool = False
 
     def __post_init__(self) -> None:
         if self.kind != "fixed" and (self.scale != 1 or self.digits != 0):

@@ -17,6 +17,7 @@ COMMANDS = {
     "derive": ("bench.derive", "the closed form of a layer, found by running it"),
     "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
     "routing": ("bench.routing", "where a trained model's tokens go"),
+    "lock": ("bench.lock", "what a module of yours costs, held by a file: what changed, by name"),
     "report": ("reports", "the report, and in a checkout the other generated files"),
 }
 """Command -> the package whose ``__main__`` it is, and what it does."""

@@ -18,7 +18,7 @@ import headcount
 from headcount.bench.errors import UsageError
 
 TASKS = {
-    "count": "headcount.bench.macs.module_answer",
+    "count": "headcount.bench.isolated.module_answer",
     "derive": "headcount.bench.derive.derivation",
 }
 """Where a task's ``answer(request)`` stands, which the process imports."""

@@ -30,6 +30,8 @@ from headcount.bench.errors import UsageError
 from headcount.bench.macs import columns
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
+from headcount.bench.saved.sections import COMPARED
+from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import having
 from headcount.formulas.published import tables
@@ -47,7 +49,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     out.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
-    out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
+    out.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two models, each NAME or NAME,FIELD=VALUE,…, or "
+        "modules, FILE.py:FUNCTION,NAME=INTEGER,…, or files of counts: locks, or JSON of --module",
+    )
     out.add_argument(
         "--convert", nargs="+", metavar="LETTER=N", help="the presets as MoH: s=16 r=8, router=linear for matrices"
     )
@@ -208,6 +216,10 @@ def _comparison(args, lengths) -> Iterator[Section]:
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
+    if kept := [text for text in args.compare if cases.is_saved(text)]:
+        if args.set or args.counter or any(size is not None for size in lengths.values()):
+            raise UsageError(f"{kept[0]} is a count that was made: --set, --counter and lengths change nothing in it")
+        return iter(saved_sections(*(cases.parse_saved(text, kept[0]) for text in args.compare), COMPARED))
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
     # One counter confirms a turning point, unless others are asked for.
     counters = parse_counters(args.counter or ["torch"])

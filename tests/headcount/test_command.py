@@ -10,7 +10,7 @@ import headcount
 from headcount import __main__ as command
 
 ROOT = Path(headcount.__file__).parents[1]
-VALID = "choose from macs, latency, derive, budget, routing, report"
+VALID = "choose from macs, latency, derive, budget, routing, lock, report"
 
 
 def test_every_folder_with_a_main_is_a_command():
