@@ -25,7 +25,7 @@ from dataclasses import replace
 from headcount.bench import accounts
 from headcount.bench.cli import Parser, Work, serve
 from headcount.bench.counters import registry
-from headcount.bench.env import peak_memory_bytes
+from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import columns
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
@@ -105,7 +105,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     return Work(
         _sections(args),
         strict=checked,
-        remark=lambda: f", peak memory {peak_memory_bytes() / 2**30:.2f} GiB",
+        remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
     )
 

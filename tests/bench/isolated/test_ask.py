@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import ask, settings
+from headcount.bench.isolated.ask import _end, ask, settings
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -128,9 +128,21 @@ def test_a_command_that_is_killed_takes_their_code_with_it(hanging):
     assert all(gone(number) for number in started)
 
 
+def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
+    """As on Windows: found by psutil, one by one."""
+    code = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    other = int(process.stdout.readline())
+    monkeypatch.delattr(os, "killpg")
+    _end(process)
+    process.communicate(timeout=10)
+    assert gone(process.pid) and gone(other)
+    _end(process)
+
+
 def test_settings_are_integers_by_name():
     assert settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
-    for wrong in ("d", "d=wide", "2=3", "d="):
+    for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=--3", "d=1" + 5000 * "0"):
         with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
             settings([wrong])
 
