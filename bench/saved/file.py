@@ -50,7 +50,7 @@ def text(saved: Saved) -> str:
     parameters = sorted(saved.parameters, key=lambda one: natural(one.path))
     lists = {
         "contractions": [_term(term) for term in sorted(saved.terms, key=_place)],
-        "parameters": [{**vars(one), "shape": list(one.shape)} for one in parameters],
+        "parameters": [_tensor(one) for one in parameters],
         "uncounted": sorted(saved.uncounted, key=natural),
     }
     parts = [f"  {_line(name)}: {_line(value)}" for name, value in head.items()]
@@ -77,6 +77,10 @@ def _term(term: Entry) -> dict[str, Any]:
         "times": term.times,
         "macs": term.size,
     }
+
+
+def _tensor(one: Parameter) -> dict[str, Any]:
+    return {"path": one.path, "shape": list(one.shape), "params": one.params, "trainable": one.trainable}
 
 
 def _line(value: Any) -> str:
@@ -176,8 +180,10 @@ def _term_of(one: Mapping[str, Any]) -> Entry:
 
 def _parameter_of(one: Mapping[str, Any]) -> Parameter:
     shape = tuple(_whole(size, "shape") for size in _a(list, one["shape"], "shape"))
-    params, trainable = _whole(one["params"], "params"), _a(bool, one["trainable"], "trainable")
-    return Parameter(_a(str, one["path"], "path"), shape, params, trainable)
+    found = Parameter(_a(str, one["path"], "path"), shape, _a(bool, one["trainable"], "trainable"))
+    if one["params"] != found.params:
+        raise ValueError(f"{found.path} has {found.params:,} elements, not {_short(one['params'])}")
+    return found
 
 
 def _a(kind: type, value: Any, name: str) -> Any:

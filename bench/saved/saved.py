@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
@@ -17,8 +18,12 @@ class Parameter:
 
     path: str
     shape: tuple[int, ...]
-    params: int
     trainable: bool = True
+
+    @property
+    def params(self) -> int:
+        """Its elements."""
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,7 @@ def terms_of(ledger: Iterable[Mapping[str, Any]], elementwise: Iterable[Mapping[
 def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]:
     """The parameters that a module's answer lists."""
     return tuple(
-        Parameter(
-            ".".join(filter(None, (one["path"], one["name"]))), tuple(one["shape"]), one["params"], one["trainable"]
-        )
+        Parameter(".".join(filter(None, (one["path"], one["name"]))), tuple(one["shape"]), one["trainable"])
         for one in records
     )
 
