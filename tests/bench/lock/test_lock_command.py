@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import headcount
-
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
 from headcount.bench.saved.file import text
