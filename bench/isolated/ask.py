@@ -12,11 +12,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import EnvironmentMissing, UsageError
 
 TASKS = {
     "count": "headcount.bench.isolated.module_answer",
@@ -50,8 +51,10 @@ def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
     """The answer to ``task`` (a name of TASKS) about what ``spec`` builds, FILE.py:FUNCTION or package.module:FUNCTION.
 
     ``details`` are the task's own. Raises UsageError where that code is at fault, with its traceback where it has
-    one, Ended where nothing is left to ask, and Broken for an error of ours.
+    one, EnvironmentMissing where there is no torch, Ended where nothing is left to ask, Broken for an error of ours.
     """
+    if find_spec("torch") is None:
+        raise EnvironmentMissing(f"{spec} has to run, which needs torch; pip install torch")
     request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(Path.cwd().resolve()), **details}
     # A file without a name: nothing is left of it, however this ends.
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out:

@@ -212,7 +212,7 @@ def _conversions(args, lengths) -> Iterator[Section]:
 
 
 def _comparison(args, lengths) -> Iterator[Section]:
-    from headcount.bench.macs import cases, compare
+    from headcount.bench.macs import cases
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
@@ -220,6 +220,8 @@ def _comparison(args, lengths) -> Iterator[Section]:
         if args.set or args.counter or any(size is not None for size in lengths.values()):
             raise UsageError(f"{kept[0]} is a count that was made: --set, --counter and lengths change nothing in it")
         return iter(saved_sections(*(cases.parse_saved(text, kept[0]) for text in args.compare), COMPARED))
+    from headcount.bench.macs import compare
+
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
     # One counter confirms a turning point, unless others are asked for.
     counters = parse_counters(args.counter or ["torch"])

@@ -167,7 +167,9 @@ def _counters_section(answer: dict[str, Any]) -> Section:
             failures = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
             notes = list(failures)
         if cell["unverified"]:
-            notes.append(f"its rules are unverified for {', '.join(cell['unverified'])}")
+            unverified = f"its rules are unverified for {', '.join(cell['unverified'])}"
+            notes.append(unverified)
+            failures = [f"{failure} ({unverified})" for failure in failures]
         values = {key: cell[key] for key in ("counter", "macs", "difference")}
         rows.append(Row({**values, "explained": verdict}, notes=notes, records=[cell], failures=failures))
     return Section(layout, rows)

@@ -69,6 +69,14 @@ def test_code_that_ends_its_process_is_said_to(factory, command):
     assert err.splitlines()[-1].endswith(f"{factory}:leaves ended the process that ran it, with exit code 5")
 
 
+def test_without_torch_nothing_is_run(tmp_path):
+    """-S: not one installed package can be imported."""
+    argv = [sys.executable, "-S", "-m", "bench.lock", "--module", "model.py:make"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
+    said = "python -m bench.lock: error: model.py:make has to run, which needs torch; pip install torch\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", said)
+
+
 def test_their_code_has_no_input(factory):
     code, out, _ = run("bench.macs", f"{factory}:listens")
     assert code == 0 and f"{3 * 5 * 7:,}" in out
