@@ -9,14 +9,9 @@ if not Path("/dev/nvidiactl").exists():
 
 import pytest
 import torch
-from hypothesis import settings
 
 # Tests run many small products: a second thread mostly waits, and on a busy machine very long.
 torch.set_num_threads(1)
-
-# How long an example takes says something of the machine, nothing of what is claimed.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 def pytest_ignore_collect(collection_path, config):
