@@ -12,6 +12,7 @@ from typing import Any
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
+from headcount.bench.counters.bills import known
 from headcount.bench.errors import EnvironmentMissing
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
@@ -49,6 +50,7 @@ class Measurement:
         """One line for each number that is not what it must be."""
         lines = [
             f"{label}: {count.counter} on {count.device} {count.disagreement}"
+            f"{known(registry.counter(count.counter).VERIFIED)}"
             for count in self.counts
             if not count.agrees
         ]

@@ -50,7 +50,7 @@ def test_closed_forms_run_on_bare_python():
 
 def test_the_public_names():
     assert sorted(hc.__all__) == [
-        "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "preset",
+        "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
     ]  # fmt: skip
     assert dir(hc) == sorted({*hc.__all__, *VARIANTS})
     for name in dir(hc):
