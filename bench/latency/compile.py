@@ -5,11 +5,14 @@
     python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md
 
 What is compiled is what the layers launch in bfloat16: their operators run on tensors without values, and a launch is
-recorded instead of started. Exit codes: 0 fine; 1 on compute capability 9.0 a configuration spills, does not fit, or
-multiplies matrices without tensor cores; 2 wrong usage; 3 triton is not installed.
+recorded instead of started. Triton keeps what it has compiled, by source, options and version: a run that was stopped
+goes on, and a changed kernel alone is compiled anew.
+Exit codes: 0 fine; 1 on compute capability 9.0 a configuration spills, does not fit, or multiplies matrices without
+tensor cores; 2 wrong usage; 3 triton is not installed.
 """
 
 import argparse
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +25,7 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.cuobjdump import read_binary
 from headcount.bench.render import open_output, renderer
 from headcount.bench.table import Column, Table
+from headcount.models.kernels import triton_configs
 from headcount.models.kernels.triton_configs import TABLE
 
 PROG = "python -m bench.latency.compile"
@@ -56,7 +60,8 @@ TITLE = Table(
     COLUMNS,
     (
         "Every configuration that the layers of bench/latency/launches.py launch in bfloat16, compiled ahead of time "
-        "by triton {version} without a GPU. Registers are of a thread, shared memory is of a block. Regenerate: "
+        "by triton {version} without a GPU, from kernels and configurations of sha256 {digest}. Registers are of a "
+        "thread, shared memory is of a block. Regenerate: "
         "python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md",
     ),
 )
@@ -119,10 +124,18 @@ def triton_interprets() -> bool:
 
 
 def titled() -> Table:
-    """The head of the table, with the version that compiles."""
+    """The head of the table, with the version that compiles and what it compiles."""
     import triton
 
-    return replace(TITLE, notes_above=[note.format(version=triton.__version__) for note in TITLE.notes_above])
+    facts = {"version": triton.__version__, "digest": digest()}
+    return replace(TITLE, notes_above=[note.format(**facts) for note in TITLE.notes_above])
+
+
+def digest() -> str:
+    """Of the kernels' source and their table of configurations, which a table is no longer of once they change."""
+    folder = Path(triton_configs.__file__).parent
+    texts = [(folder / f"{name}.py").read_bytes() for name in ("triton_attention", "triton_configs", "triton_rows")]
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
 def sources() -> list[Source]:

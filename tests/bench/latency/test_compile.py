@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,11 @@ def test_blocks_of_a_multiprocessor(arch, registers, shared_kib, num_warps, bloc
 )
 def test_what_makes_a_configuration_unfit(change, faults):
     assert list(command.faults(ROW | change)) == faults
+
+
+def test_the_committed_table_is_of_these_kernels():
+    table = Path(command.__file__).parents[2] / "reports" / "generated" / "kernels.md"
+    assert f"of sha256 {command.digest()}. " in table.read_text()
 
 
 def test_without_triton_the_extra_is_named(monkeypatch):
