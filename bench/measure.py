@@ -13,6 +13,7 @@ from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
 from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
@@ -77,8 +78,11 @@ def measure(case: Case, counters: Sequence[str], *, device: str | None = None, c
         return Measurement(case, None, tuple(counts))
     check_device(device)
 
-    from headcount.bench.counters.undisturbed import one_thread
+    with importing():
+        from headcount.bench.counters.undisturbed import one_thread
 
+        for name in counters:
+            registry.counter(name)
     with one_thread():
         return _counted(case, counters, device, causes)
 
