@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headcount.bench.latency.arms import layer_arms, model_arms
 from headcount.bench.latency.cells import Cell, cells_of_layers, cells_of_models
-from headcount.bench.latency.roofline import work
+from headcount.bench.latency.roofline import executed_work
 
 TOKENS = 16384
 HEADLINE = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D")
@@ -86,7 +86,7 @@ def seconds(cell: Cell, blocks: int) -> float:
     specs = (layer_arms if cell.subject == "layer" else model_arms)(cell.name, cell.asked, cell.device, cell.tokens)
     total = CELL_S[cell.device]
     for spec in specs:
-        done = work(cell, spec)
+        done = executed_work(cell, spec)
         call = done.macs / MACS_PER_S[cell.device]
         # a GPU draws and copies the parameters of a large model in seconds
         total += ARM_S[cell.device] + done.params * 5e-9
