@@ -161,12 +161,13 @@ def _finished(record: dict[str, Any], arm: Timed | None, cell: Cell, peaks: Peak
     done, executed = record.pop("work"), record.pop("executed")
     element = torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
     floor = floor_s(done.macs, done.elements * element, peaks)
-    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked")}
+    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked", "blocks")}
     found = {
         "kind": "latency",
         "cell": cell.key,
         **shape,
         "pass": cell.which,
+        "again": bool(cell.blocks),
         "tokens": cell.tokens,
         **record,
         "macs": done.macs,
