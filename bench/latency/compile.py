@@ -2,7 +2,7 @@
 
     python -m bench.latency.compile --arch 80 90 100                   registers, shared memory, spills, instructions
     python -m bench.latency.compile --kernel expert --format md  one kernel, compute capability 9.0
-    python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md
+    python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/kernels.csv
 
 What is compiled is what the layers launch in bfloat16: their operators run on tensors without values, and a launch is
 recorded instead of started. Triton keeps what it has compiled, by source, options and version: a run that was stopped
@@ -16,7 +16,6 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +52,8 @@ COLUMNS = (
     Column("wide", "16-byte", "loads", kind="int"),
     Column("blocks", "blocks", "per SM", kind="int"),
     Column("verdict", "verdict", width=7),
+    Column("source", "source", width=12),
+    Column("triton", "triton", width=7),
 )
 TITLE = Table(
     "kernels",
@@ -60,9 +61,9 @@ TITLE = Table(
     COLUMNS,
     (
         "Every configuration that the layers of bench/latency/launches.py launch in bfloat16, compiled ahead of time "
-        "by triton {version} without a GPU, from kernels and configurations of sha256 {digest}. Registers are of a "
-        "thread, shared memory is of a block. Regenerate: "
-        "python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md",
+        "by triton without a GPU. Registers are of a thread, shared memory is of a block; the source is told by the "
+        "sha256 of kernels and configurations. Regenerate: "
+        "python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/kernels.csv",
     ),
 )
 
@@ -103,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = []
     with open_output(args.out) as stream:
         out = renderer(args.format, stream)
-        out.begin(titled())
+        out.begin(TITLE)
         for source in wanted:
             for arch in args.arch:
                 row = compiled(source, arch)
@@ -121,14 +122,6 @@ def triton_interprets() -> bool:
     import triton
 
     return triton.knobs.runtime.interpret
-
-
-def titled() -> Table:
-    """The head of the table, with the version that compiles and what it compiles."""
-    import triton
-
-    facts = {"version": triton.__version__, "digest": digest()}
-    return replace(TITLE, notes_above=[note.format(**facts) for note in TITLE.notes_above])
 
 
 def digest() -> str:
@@ -205,7 +198,7 @@ def compiled(source: Source, arch: int) -> dict[str, Any]:
         **binary.counts,
         "blocks": blocks_per_multiprocessor(arch, binary.registers, made.metadata.shared, source.num_warps),
     }
-    return {**row, "verdict": ", ".join(faults(row)) or "ok"}
+    return {**row, "verdict": ", ".join(faults(row)) or "ok", "source": digest(), "triton": triton.__version__}
 
 
 def blocks_per_multiprocessor(arch: int, registers: int, shared_bytes: int, num_warps: int) -> int:
