@@ -13,7 +13,6 @@ _ROW = (
     Column("layer", "layer or model"),
     Column("arm", "arm"),
     Column("seq_len", "T", kind="int"),
-    Column("batch_size", "B", kind="int"),
     Column("pass", "pass"),
 )
 _ESTIMATE = (
@@ -50,7 +49,7 @@ def beside_measured(facts: Facts) -> str:
 
 
 def _named(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("seq_len", "batch_size", "pass")} | {
+    return {key: record[key] for key in ("seq_len", "pass")} | {
         "layer": record["arm"],
         "arm": record["implementation"],
     }

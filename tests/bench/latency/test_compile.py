@@ -70,8 +70,8 @@ def test_an_unfit_configuration_fails(verdicts, code, monkeypatch, capsys):
 
     def compiled(source, arch):
         verdict = verdicts[sources.index(source)] if arch == 90 else "spills"
-        row = dict(shape=source.shape, arch=arch, registers=9, shared_bytes=0, wide=0, verdict=verdict)
-        return ROW | row | dict(source="0" * 12, triton="1")
+        row = ROW | dict(shape=source.shape, arch=arch, registers=9, shared_bytes=0, wide=0, verdict=verdict)
+        return row | dict(source="0123456789ab", triton="3.9.0")
 
     monkeypatch.setattr(command, "compiled", compiled)
     assert command.main(["--arch", "80", "90", "--format", "csv"]) == code
