@@ -2,7 +2,7 @@
 
     python -m bench.latency.compile --arch 80 90 100                   registers, shared memory, spills, instructions
     python -m bench.latency.compile --kernel expert --format md  one kernel, compute capability 9.0
-    python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md
+    python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/kernels.csv
 
 What is compiled is what the layers launch in bfloat16: their operators run on tensors without values, and a launch is
 recorded instead of started. Exit codes: 0 fine; 1 on compute capability 9.0 a configuration spills, does not fit, or
@@ -57,7 +57,7 @@ TITLE = Table(
     (
         "Every configuration that the layers of bench/latency/launches.py launch in bfloat16, compiled ahead of time "
         "by triton {version} without a GPU. Registers are of a thread, shared memory is of a block. Regenerate: "
-        "python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md",
+        "python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/kernels.csv",
     ),
 )
 

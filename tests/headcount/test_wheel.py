@@ -42,7 +42,7 @@ assert models.MINE == 23 and hc.CHECKOUT is None
 assert hc.build(hc.preset("moa-8K8E128D"), device="meta").encoder.layers
 from model import make
 module, inputs = make()
-hc.assert_macs(module, inputs, 31 * 23 * 29)
+hc.assert_macs(module, *inputs, expected=31 * 23 * 29)
 """
 COSTED = """
 import torch
