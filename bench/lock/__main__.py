@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 
-from headcount.bench.cli import Parser, Work, serve
+from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import settings
 from headcount.bench.isolated.count_module import count, formulas
 from headcount.bench.measure import DEVICES, check_device
-from headcount.bench.render import FORMATS, open_output
+from headcount.bench.output.base import AUTO, RAW
+from headcount.bench.render import open_output
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Saved, of_answer
 from headcount.bench.saved.sections import LOCKED, equal, sections, summary
@@ -46,9 +47,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how.add_argument("--allow-uncounted", action="store_true", default=None, help="list unknown operations, go on")
     how.add_argument("--formula", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an operation nobody knows")
     how.add_argument("--elementwise", choices=POLICIES, help="contractions written elementwise: named, counted, error")
-    output = out.add_argument_group("output")
-    output.add_argument("--format", choices=FORMATS, default="text", help="of what --check prints")
-    output.add_argument("-o", "--out", metavar="PATH", help="write there instead of stdout")
+    add_output(out)
     return out
 
 
@@ -63,8 +62,8 @@ def plan(args: argparse.Namespace) -> Work | str:
         return files(__package__).joinpath("workflow.yml").read_text("utf-8").rstrip("\n")
     if args.check:
         return _checked(args)
-    if args.format != "text":
-        raise UsageError(f"--format {args.format} goes with --check; a lock is a file of its own")
+    if args.format not in ("text", "json"):
+        raise UsageError(f"--format {args.format} goes with --check; a lock is JSON of its own")
     if args.update:
         if args.out:
             raise UsageError("--update writes the file that it reads; --out goes with --module and --check")
@@ -82,8 +81,10 @@ def _checked(args: argparse.Namespace) -> Work | str:
             with open_output(args.out) as stream:
                 stream.write(f"{line}\n")
         return line
-    failures = [] if same else [f"{args.check}: {summary(old, new)}"]
-    return Work(sections(old, new, LOCKED, failures))
+    failures = [] if same else [f"{args.check}: the cost is not as locked"]
+    # what is held is integers
+    args.unit = RAW if args.unit == AUTO else args.unit
+    return Work(sections(old, new, LOCKED, failures), result=lambda printed: f"{args.check}: {summary(old, new)}.")
 
 
 def _asked(args: argparse.Namespace, locked: Asked | None) -> Asked:
