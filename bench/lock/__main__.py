@@ -62,6 +62,7 @@ def plan(args: argparse.Namespace) -> Work | str:
         return files(__package__).joinpath("workflow.yml").read_text("utf-8").rstrip("\n")
     if args.check:
         return _checked(args)
+    # a lock is JSON, whatever its file is called
     if args.format not in ("text", "json"):
         raise UsageError(f"--format {args.format} goes with --check; a lock is JSON of its own")
     if args.update:
