@@ -74,7 +74,7 @@ def _index(facts: Facts) -> Page:
         index.about,
         [
             Section("Printed numbers", [tables.verdicts, index.numbers], [every]),
-            Section("Printed sentences", [claims.totals, index.sentences], []),
+            Section("Printed sentences", [index.sentences], []),
             Section("Counters", [heat.PLOT.shown, index.counters], [audit.COMMAND]),
             Section("The clock", [index.clock], ["python -m bench.latency --quick"]),
         ],
