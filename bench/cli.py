@@ -11,26 +11,22 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, TextIO
 
 import headcount
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import EnvironmentMissing, UsageError, missing
 from headcount.bench.output import progress
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.files import chosen, is_folder
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
 from headcount.bench.table import Section
-from headcount.models.configs.nearest import nearest
+from headcount.models.configs.nearest import meant
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
-MISSING = 3
-"""The exit code of a command that lacks a package."""
-INSTALLED_BY = {"triton": "headcount[gpu]", "transformers": "headcount[hf]", "torchvision": "headcount[torchvision]"}
-"""What brings a package that headcount does not bring by itself."""
 ASCII = {"–": "-", "…": "...", "×": "x", "·": "*"}
 """What stands for a character in a locale that lacks it."""
 
@@ -73,24 +69,24 @@ class Parser(argparse.ArgumentParser):
         """The arguments; UsageError, with options like it, for one that is unknown."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            near = [name for word in unknown for name in nearest(word.partition("=")[0], self._option_string_actions)]
-            meant = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+            near = meant(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            near = nearest(str(value), map(str, action.choices))
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            listed = ", ".join(map(repr, action.choices))
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {listed}){meant}")
+            near = meant(str(value), map(str, action.choices))
+            listed = ", ".join(map(str, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {listed}){near}")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """The options that every command has: what is printed where, in which format and unit."""
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=FORMATS, help="text, or what the ending of --out says; csv is one table")
-    group.add_argument("--out", metavar="PATH", help="write there instead of stdout; DIR/ for a file for each table")
+    group.add_argument(
+        "-o", "--out", metavar="PATH", help="write there instead of stdout; DIR/ for a file for each table"
+    )
     group.add_argument("--wide", action="store_true", help="every column, however wide the terminal is")
     group.add_argument(
         "--unit", choices=(AUTO, RAW, *UNITS), default=AUTO,
@@ -160,28 +156,41 @@ def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namesp
     if isinstance(work, str):
         print(work)
         return 0
-    hidden: list[Section] = []
+    details = _Details(args.brief and args.format != "json")
     in_text = args.format == "text" and not (args.out and is_folder(args.out))
-    done = _Done(prog, work, started, hidden, in_text, apart=bool(args.out) or args.format != "text")
+    done = _Done(prog, work, started, details, in_text, apart=bool(args.out) or args.format != "text")
     deliver(
-        _shown(progress.watched(work.sections, prog, "table"), args, hidden),
+        details.kept(progress.watched(work.sections, prog, "table")),
         args.format,
         args.out,
         partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops),
-        lambda printed: work.result([*hidden, *printed]),
+        lambda printed: work.result(details.with_all(printed)),
         done,
     )
     return 1 if done.failures else 0
 
 
-def _shown(sections: Iterable[Section], args: argparse.Namespace, hidden: list[Section]) -> Iterator[Section]:
-    """The sections that are printed; a brief answer keeps its details to itself."""
-    for section in sections:
-        if args.brief and section.detail and args.format != "json":
-            section.rows = list(section.rows)
-            hidden.append(section)
-        else:
-            yield section
+@dataclass
+class _Details:
+    """The details that a ``brief`` answer keeps to itself, though they may fail it too."""
+
+    brief: bool
+    hidden: dict[int, Section] = field(default_factory=dict)
+
+    def kept(self, sections: Iterable[Section]) -> Iterator[Section]:
+        """The sections that are printed."""
+        for place, section in enumerate(sections):
+            if self.brief and section.detail:
+                self.hidden[place] = replace(section, rows=list(section.rows))
+            else:
+                yield section
+
+    def with_all(self, printed: Sequence[Section]) -> list[Section]:
+        """What is printed and what is not, in order."""
+        out = list(printed)
+        for place, section in self.hidden.items():
+            out.insert(place, section)
+        return out
 
 
 @dataclass
@@ -191,13 +200,13 @@ class _Done:
     prog: str
     work: Work
     started: float
-    hidden: list[Section]
+    details: _Details
     in_text: bool
     apart: bool
     failures: Sequence[str] = ()
 
     def __call__(self, stream: TextIO, style: Style, printed: Sequence[Section]) -> None:
-        sections = [*self.hidden, *printed]
+        sections = self.details.with_all(printed)
         failures = [failure for section in sections for row in section.rows for failure in row.failures]
         self.failures = failures if self.work.strict else []
         for failure in self.failures:
@@ -228,13 +237,7 @@ def run(prog: str, command: Callable[[], int]) -> int:
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if isinstance(error, ModuleNotFoundError) and (package := _package(error)):
-            wanted = INSTALLED_BY.get(package, "headcount")
-            print(
-                f"{prog}: error: this needs {package}, which is not installed: pip install '{wanted}'; closed forms "
-                "need nothing (headcount macs --counter closed-form)",
-                file=sys.stderr,
-            )
-            return MISSING
+            error, code = missing(package), EnvironmentMissing.exit_code
         if code is None:
             raise
         print(f"{prog}: error: {error}", file=sys.stderr)

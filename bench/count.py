@@ -3,10 +3,11 @@
 from headcount.bench.count import assert_macs, count_macs
 
 def test_my_attention_costs_what_the_paper_says():
-    assert_macs(MyMoA(...), (x,), "T*d*E + 2*K*T*d*D + 2*T*d*D + 2*K*T*T*D", T=128, d=512, E=32, K=8, D=64)
+    equation = "T*d*E + 2*K*T*d*D + 2*T*d*D + 2*K*T*T*D"
+    assert_macs(MyMoA(...), x, expected=equation, T=128, d=512, E=32, K=8, D=64)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -50,9 +51,9 @@ def count_macs(
 
 def assert_macs(
     module: nn.Module,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    *inputs: Any,
     expected: str | int,
-    *,
+    kwargs: Mapping[str, Any] | None = None,
     backward: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
@@ -60,12 +61,11 @@ def assert_macs(
 ) -> None:
     """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
 
-    ``inputs`` are a tuple, or a dict of keywords; ``expected`` is a number or an expression in the names of
-    ``sizes``. Raises ValueError for an expression that cannot be evaluated, and what count_macs raises.
+    ``inputs`` and ``kwargs`` are count_macs'; ``expected`` is a number or an expression in the names of ``sizes``.
+    Raises ValueError for an expression that cannot be evaluated, and what count_macs raises.
     """
-    args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     wanted = expected if isinstance(expected, int) else evaluate(expected, sizes)
-    counted = count_macs(module, *args, kwargs=kwargs, backward=backward, formulas=formulas, elementwise=elementwise)
+    counted = count_macs(module, *inputs, kwargs=kwargs, backward=backward, formulas=formulas, elementwise=elementwise)
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"
         which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""

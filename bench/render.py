@@ -42,7 +42,7 @@ def emit(
     ``result`` is a part of JSON: one sentence about what is printed. UsageError for more than one table in a CSV file.
     """
     if form == "json":
-        printed = [_with_rows(section) for section in sections]
+        printed = [realised(section) for section in sections]
         _write_json(printed, stream, result(printed))
         return printed
     if form == "csv":
@@ -102,7 +102,8 @@ def _kept(section: Section, rows: list) -> Iterable:
         yield row
 
 
-def _with_rows(section: Section) -> Section:
+def realised(section: Section) -> Section:
+    """``section`` with all its rows."""
     rows: list = []
     for _ in _kept(section, rows):
         pass

@@ -7,7 +7,7 @@ from headcount.reports.facts import Facts
 def rows(facts: Facts, which: slice) -> None:
     """Rows of the counted tables, those of one model together."""
     for places in facts.same_models[which]:
-        facts.begin(counting.rows, places)
+        facts.begin_rows(places)
 
 
 def derivations(facts: Facts) -> None:

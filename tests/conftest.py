@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 # Triton asks when it is imported, and torch may import it; without a GPU there is no other way to run a kernel.
@@ -11,6 +12,9 @@ if not Path("/dev/nvidiactl").exists():
 import pytest
 import torch
 
+# what is printed to nobody's terminal has no width, whoever runs the tests
+os.environ.pop("COLUMNS", None)
+
 # Tests run many small products: a second thread mostly waits, and on a busy machine very long.
 torch.set_num_threads(1)
 
@@ -19,6 +23,15 @@ def pytest_ignore_collect(collection_path, config):
     """Benchmarks are for runs with pytest-benchmark: beside tests that run at once they time nothing."""
     without = not config.pluginmanager.hasplugin("benchmark")
     return True if without and collection_path.name == "benchmarks" else None
+
+
+def pytest_sessionstart():
+    """What an earlier run in this process computed is forgotten: mutants are tried in forks of one that has run."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("headcount."):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 def pytest_collection_finish():

@@ -8,8 +8,10 @@ has instead, so that the list outlives renumbering.
 
 A run can be ended and begun again: what was judged is not judged again, as long as neither the room nor its tests
 have changed. ``--part 2/5`` runs one of five parts, file by file; when the last one is through, the figures of the
-room are stored for CONTRIBUTING.md, which ``python -m reports`` fills. ``--changed COMMIT`` runs the files alone that
-are not as they were there, and a PATTERN ('headcount.formulas.mha*') some mutants alone; neither is stored.
+room are stored for CONTRIBUTING.md, which ``python -m reports`` fills. ``--again`` tries once more, on the files as
+they are now, what no test had noticed: tests that grow need not notice everything anew. ``--changed COMMIT`` runs the
+files alone that are not as they were there, and a PATTERN ('headcount.formulas.mha*') some mutants alone; neither is
+stored.
 """
 
 import argparse
@@ -46,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--room", choices=ROOMS, default="formulas", help="whose files are changed (formulas)")
     only = out.add_mutually_exclusive_group()
     only.add_argument("--part", metavar="I/N", type=_part, default=(1, 1), help="one of N parts of the room")
+    out.add_argument("--again", action="store_true", help="once more what was not noticed, after tests were added")
     only.add_argument("--changed", metavar="COMMIT", help="only files that are not as they were at COMMIT")
     return out
 
@@ -71,7 +74,7 @@ def _main(args: argparse.Namespace) -> int:
     if not stage.files:
         print("0 mutants: no file has changed")
         return 0
-    seconds = stage.lay_out()
+    seconds = stage.renew(noticed) if args.again else stage.lay_out()
     started = time.perf_counter()
     try:
         _mutmut(stage.folder, "run", *args.patterns)
@@ -85,6 +88,11 @@ def _main(args: argparse.Namespace) -> int:
         stage.keep(found)
         store(args.room, args.part[1], stage.inputs)
     return 1 if failures else 0
+
+
+def noticed(code: int | None) -> bool:
+    """Whether a test failed with a mutant, from the exit code that mutmut keeps of it."""
+    return code in (1, 3)
 
 
 def judged(stage: Stage, patterns: Sequence[str], seconds: float) -> tuple[dict[str, Any], list[str]]:

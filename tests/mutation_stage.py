@@ -3,11 +3,13 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+
+from headcount.bench.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
@@ -80,18 +82,37 @@ class Stage:
             if before["inputs"] == self._said:
                 return before["seconds"]
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._copy()
+        return self.worked(0.0)
+
+    def renew(self, judged: Callable[[int | None], bool]) -> float:
+        """Bring the folder to the files as they are now, and forget what became of mutants but for those whose exit
+        code is ``judged`` once and for all; the seconds of work that are in it. UsageError where nothing was run."""
+        said, mutants = self.folder / "inputs.json", self.folder / "mutants"
+        if not said.exists():
+            raise UsageError(f"--again is for what was run: there is no {self.folder.relative_to(ROOT)}")
+        self._copy()
+        # which test runs which function may have changed
+        (mutants / "mutmut-stats.json").unlink(missing_ok=True)
+        for path in mutants.rglob("*.meta"):
+            kept = json.loads(path.read_text())
+            codes = kept["exit_code_by_key"]
+            kept["exit_code_by_key"] = {name: code if judged(code) else None for name, code in codes.items()}
+            path.write_text(json.dumps(kept))
+        return self.worked(json.loads(said.read_text())["seconds"])
+
+    def _copy(self) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "headcount", self.folder / "headcount", ignore=ignored)
+        copy = partial(shutil.copytree, ignore=ignored, dirs_exist_ok=True)
+        copy(ROOT / "headcount", self.folder / "headcount")
         for room in ROOMS:
-            shutil.copytree(ROOT / room, self.folder / "headcount" / room, ignore=ignored)
-        (self.folder / "tests").mkdir()
+            copy(ROOT / room, self.folder / "headcount" / room)
+        (self.folder / "tests").mkdir(exist_ok=True)
         for name in (*SHARED, *ROOMS[self.room]):
-            copy = shutil.copy if (ROOT / "tests" / name).is_file() else partial(shutil.copytree, ignore=ignored)
-            copy(ROOT / "tests" / name, self.folder / "tests" / name)
-        shutil.copy(ROOT / "pyproject.toml", self.folder)
+            one = shutil.copy2 if (ROOT / "tests" / name).is_file() else copy
+            one(ROOT / "tests" / name, self.folder / "tests" / name)
+        shutil.copy2(ROOT / "pyproject.toml", self.folder)
         (self.folder / "setup.cfg").write_text(self._settings())
-        self.worked(0.0)
-        return 0.0
 
     def _settings(self) -> str:
         names = [f"headcount/{path.relative_to(ROOT).as_posix()}" for path in self.files]

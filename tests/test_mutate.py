@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 
+from headcount.bench.errors import UsageError
 from tests import mutate, mutation_stage
 
 RESULTS = """
@@ -151,6 +152,30 @@ def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_othe
     assert stage.kept(stage.inputs) == {"mutants": 3} and stage.kept("other files") is None
     other = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "moa.py"])
     assert other.lay_out() == 0 and not (other.folder / "mutants").exists()
+
+
+def test_what_no_test_noticed_is_tried_again_on_the_files_as_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    monkeypatch.setattr(mutation_stage, "ROOT", tmp_path)
+    stage = mutation_stage.Stage("formulas", "one", [])
+    with pytest.raises(UsageError, match="^--again is for what was run: there is no one$"):
+        stage.renew(mutate.noticed)
+    monkeypatch.setattr(mutation_stage, "ROOT", mutate.ROOT)
+    stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])
+    stage.lay_out()
+    stage.worked(7.5)
+    mutants = stage.folder / "mutants" / "headcount"
+    mutants.mkdir(parents=True)
+    (stage.folder / "mutants" / "mutmut-stats.json").write_text("{}")
+    (stage.folder / "headcount" / "formulas" / "mha.py").write_text("old")
+    codes = {"killed": 1, "survived": 0, "no tests": 33, "crashed in pytest": 3, "timeout": 36, "not yet": None}
+    (mutants / "mha.py.meta").write_text(json.dumps({"exit_code_by_key": codes, "other": 1}))
+    assert stage.renew(mutate.noticed) == 7.5
+    kept = json.loads((mutants / "mha.py.meta").read_text())
+    assert kept == {"exit_code_by_key": dict.fromkeys(codes) | {"killed": 1, "crashed in pytest": 3}, "other": 1}
+    assert not (stage.folder / "mutants" / "mutmut-stats.json").exists()
+    assert (stage.folder / "headcount" / "formulas" / "mha.py").read_text() != "old"
+    assert stage.lay_out() == 7.5
 
 
 def test_changed_files_are_those_that_git_names(monkeypatch, capsys):

@@ -18,6 +18,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from headcount.bench.cli import Parser, Value, Work, add_output, run, serve
+from headcount.bench.errors import UsageError, needs
+
+PROG = "python -m bench.budget"
+if __name__ == "__main__" and (code := run(PROG, lambda: needs("numpy"))):
+    # what is imported below would end with a traceback
+    sys.exit(code)
+
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import NAMES, Bound, parse
@@ -27,13 +35,10 @@ from headcount.bench.budget.ranges import chosen_ranges
 from headcount.bench.budget.search import Surroundings, base_for, layer_fields, search
 from headcount.bench.budget.table import WORDS, Like, no_cache, section
 from headcount.bench.case import Case, resolve_lengths, with_attention
-from headcount.bench.cli import Parser, Value, Work, add_output, serve
-from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant, having, variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
-PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
@@ -113,7 +118,8 @@ def plan(args: argparse.Namespace) -> Work:
         from headcount.bench.budget.plot import draw
 
         draw(args.plot, found.table.title, answer)
-    return Work([found], remark=lambda: f", {answer.searched:,} candidates")
+    said = f"{len(answer.listed)} rows of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
+    return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: said)
 
 
 def _surroundings(args) -> tuple[Variant, Surroundings, Like | None]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from headcount.bench.contractions import shown
 from headcount.bench.contractions.borders import returned
 from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.fused_cells import fused_cells
@@ -11,7 +13,10 @@ from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
 from headcount.bench.trace.collector import young_only
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, flops
+
+if TYPE_CHECKING:
+    import pandas
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 
@@ -65,9 +70,11 @@ class AuditLine:
         return f"{self.operation} on {shapes} ({times}in {self.path or 'the model'})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RightCount:
     """``ledger`` of all contractions, by module path and kind; ``audit`` of all dispatched operations.
+
+    Prints as a tree of modules with subtotals and shares, in notebooks too.
 
     ``by_event`` holds (kind, product) of each operation event, for explanations. ``elementwise`` are the products
     that no operation of a product holds (bench.contractions.elementwise). With ``included`` those that are
@@ -99,6 +106,39 @@ class RightCount:
     def with_elementwise(self) -> int:
         """The same with the contractions that were written elementwise and summed afterwards."""
         return self.dispatched + sum(part.size for part in self.elementwise if part.kind == CONTRACTION)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two for each of ``macs``."""
+        return flops(self.macs)
+
+    def by_module(self) -> dict[str, int]:
+        """Multiply-accumulates by module path, of a module with all that is in it; the model is the empty path."""
+        return shown.by_module(self.ledger)
+
+    def by_kind(self) -> dict[str, int]:
+        """Multiply-accumulates by kind of product."""
+        return self.ledger.group(lambda entry: entry.kind, of="size")
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each product: path, kind, sizes, times, macs, flops, and its share in percent."""
+        import pandas
+
+        return pandas.DataFrame(shown.records(self.ledger), columns=shown.COLUMNS)
+
+    def _notes(self) -> list[str]:
+        apart = self.with_elementwise - self.dispatched
+        named = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
+        unknown = [f"Not counted: {line.text()}." for line in self.uncounted]
+        return [f"{self.macs:,} MACs = {self.flops:,} FLOPs, {self.headline}", *named, *unknown]
+
+    def __str__(self) -> str:
+        return shown.text(self.ledger, self._notes())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return shown.html(self.ledger, self._notes())
 
     @property
     def elementwise_ledger(self) -> Ledger:

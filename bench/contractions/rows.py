@@ -19,7 +19,8 @@ def cut(path: str, depth: int | None) -> str:
 
 def sizes(entry: Entry) -> str:
     """The named sizes of an entry: ``6 x T=10 i=512 j=512``."""
-    text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
+    # a factor that is a number, as the two of a scaling and an addition, has no letter
+    text = " ".join(str(size) if letter.isdigit() else f"{letter}={size}" for letter, size in entry.dims.items())
     return f"{entry.times} x {text}" if entry.times != 1 else text
 
 

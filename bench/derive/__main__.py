@@ -52,7 +52,16 @@ def plan(args: argparse.Namespace) -> Work:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
-    return Work(_of_module(args, names) if args.module else _of_preset(args, names))
+    return Work(_of_module(args, names) if args.module else _of_preset(args, names), result=_result)
+
+
+def _result(printed: Sequence[Section]) -> str:
+    """The total, and whether it is the closed form."""
+    last = printed[0].rows[-1].values
+    if "text" not in last:
+        return f"No polynomial: {last['witness']}."
+    equal = {None: "", True: "; equal to the closed form", False: "; not the closed form"}
+    return f"MACs: {last['text']}{equal[printed[0].facts['equals_closed_form']]}."
 
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -104,8 +113,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
-        more = "1 further comparison is" if len(found.layout) == 1 else f"{len(found.layout)} further comparisons are"
-        notes.append(f"{more} torch's own, for how tensors lie in memory; --format json has them.")
+        notes.append("How torch lays tensors in memory adds conditions of its own; --format json has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
@@ -116,13 +124,14 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     facts["equals_closed_form"] = None if closed is None else not failures
     return [
         Section(
-            Table(
+            detail=key == "latex",
+            table=Table(
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
                 [Column("kind", "kind", width=13, priority=0), Column(key, "polynomial", priority=0, wraps=24)],
                 notes if key == "text" else (),
             ),
-            rows if key == "text" else [Row(row.values) for row in rows],
+            rows=rows if key == "text" else [Row(row.values) for row in rows],
             facts=facts if key == "text" else {},
         )
         for name, suffix, key in tables

@@ -23,9 +23,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.cli import Parser, Work, add_output, run, serve
+from headcount.bench.errors import UsageError, needs
+
+PROG = "python -m bench.latency"
+if __name__ == "__main__" and (code := run(PROG, lambda: needs("torch"))):
+    # what is imported below would end with a traceback
+    sys.exit(code)
+
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work, add_output, serve
-from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import arms, workload
 from headcount.bench.latency.table import Columns
@@ -33,7 +39,6 @@ from headcount.bench.measure import check_device
 from headcount.bench.table import Section
 from headcount.models.configs import layers
 
-PROG = "python -m bench.latency"
 PASSES = ("forward", "backward", "both", "decode")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
@@ -105,7 +110,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     fill(args)
-    check_device(args.device)
+    check_device(args.device, ["cpu"])
     if args.threads:
         import torch
 
@@ -131,7 +136,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.within is not None:
         session.announce(cells)
     section = Section(columns.table(environ, args.blocks), session.rows(cells), columns.below())
-    return Work([section], remark=lambda: (f", records in {path}" if path else "") + session.remark())
+    said = f", records in {path}" if path else ""
+    return Work([section], remark=lambda: said + session.remark(), result=columns.result)
 
 
 def _estimated(args: argparse.Namespace) -> Work:
@@ -142,7 +148,8 @@ def _estimated(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     fill(args)
-    return Work([estimate.section(_cells(args, installed=False), hardware)])
+    section = estimate.section(_cells(args, installed=False), hardware)
+    return Work([section], result=lambda printed: f"{len(printed[0].rows)} rows estimated; nothing was measured.")
 
 
 def fill(args: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace) -> Work:
     """Everything in order; each part begins when the one before it has been printed."""
-    check_device(args.device)
+    check_device(args.device, ["cpu"])
     from headcount.bench.env import environment
     from headcount.bench.latency import order
     from headcount.bench.latency.session import Session, write_json
@@ -59,7 +59,11 @@ def plan(args: argparse.Namespace) -> Work:
     cells = order.campaign_cells(args.device, args.dtype, args.tokens)
     session.announce(cells)
     sections = _sections(args, session, cells, out_dir)
-    return Work(sections, remark=lambda: f", records in {store.path}" + _missing(session, cells, out_dir))
+    return Work(
+        sections,
+        remark=lambda: f", records in {store.path}" + _missing(session, cells, out_dir),
+        result=session.columns.result,
+    )
 
 
 def _sections(args, session, cells, out_dir: Path) -> Iterator[Section]:

@@ -56,7 +56,13 @@ def plan(args: argparse.Namespace) -> Work:
         notes_above=["Medians of separate runs: drift between them is not seen, arms of one run compare better."],
     )
     below = [f"only in A: {only_a} rows; only in B: {only_b} rows."]
-    return Work([Section(table, map(_row, rows), below)])
+    return Work([Section(table, list(map(_row, rows)), below)], result=_result)
+
+
+def _result(printed: Sequence[Section]) -> str:
+    found = [row.values["verdict"] for row in printed[0].rows]
+    each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
+    return f"B against A, {len(found)} rows: {each}."
 
 
 def _row(row: Compared) -> Row:

@@ -58,11 +58,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace) -> Work:
     """A row for each arm of each cell."""
-    check_device(args.device)
+    check_device(args.device, ["cpu"])
     cells = gate_cells(args.layer, args.device, args.dtype)
     for cell in cells:
         cell.arms()
-    return Work([section(cells, Path(args.json) if args.json else None)])
+    return Work([section(cells, Path(args.json) if args.json else None)], result=result)
+
+
+def result(printed: Sequence[Section]) -> str:
+    """How many arms are right."""
+    found = [row.values["status"] for section in printed for row in section.rows]
+    return f"{found.count('right')} of {len(found)} arms are right."
 
 
 def gate_cells(names: Sequence[str], device: str, dtypes: Sequence[str] | None = None) -> list[Any]:

@@ -1,11 +1,14 @@
 """Latency records as a table; the same for a run and for a report."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency import estimate, like
 from headcount.bench.latency.statistics import quantile
-from headcount.bench.table import TONES, Column, Table
+from headcount.bench.table import TONES, Column, Section, Table
+
+NAME = "latency"
 
 
 class Columns:
@@ -20,7 +23,7 @@ class Columns:
         where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
         smoke = "" if blocks >= 20 else f"; {blocks} blocks: a smoke test, not a measurement"
         return Table(
-            "latency",
+            NAME,
             f"{where} on {environment['device']}, {environment['threads']} threads{smoke}",
             self.columns(),
             notes_above=[
@@ -103,6 +106,17 @@ class Columns:
             "memory": record["peak_memory_bytes"],
             "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
         }
+
+    def result(self, printed: Sequence[Section]) -> str:
+        """How many rows were timed, and how they compare with dense layers."""
+        rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
+        timed = [row for row in rows if row["wall_ms"] is not None]
+        said = f"{len(timed)} of {len(rows)} rows timed"
+        for key, dense in (("to_mha_verdict", "MHA"), ("to_dense_verdict", "the same layer with every head")):
+            found = [row[key] for row in timed if row[key]]
+            each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
+            said += f"; against {dense}: {each}" if each else ""
+        return f"{said}."
 
     def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
         """Peak MACs per second, and the floor in milliseconds; None where its bytes were not written down."""

@@ -26,12 +26,14 @@ from functools import partial
 from headcount.bench import accounts
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
-from headcount.bench.env import peak_memory_bytes
-from headcount.bench.errors import UsageError
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError, needs
 from headcount.bench.macs import columns, options, results
 from headcount.bench.macs.options import LENGTHS
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
+from headcount.bench.saved.sections import COMPARED
+from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import having
 from headcount.formulas.published import tables
@@ -58,7 +60,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     return Work(
         _sections(args),
         strict=checked,
-        remark=lambda: f", peak memory {peak_memory_bytes() / 2**30:.2f} GiB",
+        remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
         result=partial(_result(args), in_flops=args.flops),
     )
@@ -85,7 +87,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     if args.convert:
         return _conversions(args, lengths)
     counters = parse_counters(args.counter)
-    if counters:
+    if counters or args.module or args.published:
+        needs("torch")
         check_device(args.device)
     if args.module:
         return _module(args, counters)
@@ -156,7 +159,9 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     def sections():
         for case in cases:
             measured = measure(case, counters, device=args.device, causes=True)
-            yield from entries.sections(case.name, measured, f"{case.name}{changed}: ledger")
+            for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
+                # beside columns that are asked for, all of it is detail
+                yield replace(section, detail=section.detail or bool(args.columns))
         if args.columns:
             heading = f"{', '.join(case.name for case in cases)}{changed}"
             yield columns.section_of(cases, heading, args.columns, given)
@@ -179,10 +184,16 @@ def _conversions(args, lengths) -> Iterator[Section]:
 
 
 def _comparison(args, lengths) -> Iterator[Section]:
-    from headcount.bench.macs import cases, compare
+    from headcount.bench.macs import cases
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
+    if kept := [text for text in args.compare if cases.is_saved(text)]:
+        if args.set or args.counter or any(size is not None for size in lengths.values()):
+            raise UsageError(f"{kept[0]} is a count that was made: --set, --counter and lengths change nothing in it")
+        return iter(saved_sections(*(cases.parse_saved(text, kept[0]) for text in args.compare), COMPARED))
+    from headcount.bench.macs import compare
+
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
     # One counter confirms a turning point, unless others are asked for.
     counters = parse_counters(args.counter or ["torch"])

@@ -27,7 +27,7 @@ def counted(printed: Sequence[Section], in_flops: bool = False) -> str:
         if section.detail and rows and rows[0].records and rows[0].case is None:
             parts += [_preset(record, in_flops) for record in rows[0].records[:1] if record.get("preset")]
         if section.table.name.startswith("grid"):
-            parts.append(f"{len(rows)} points")
+            parts.append(section.below[-1].rstrip("."))
     return "; ".join([*parts, *_counts(records)]) + "." if parts else ""
 
 

@@ -33,7 +33,7 @@ def fit(
     gap: float,
     measure: Callable[[Column], float],
     largest: Callable[[Column], int],
-    word: Callable[[Column], float] = lambda column: SQUEEZED,
+    word: Callable[[Column], float],
 ) -> Layout:
     """The layout of ``columns`` in ``room``, None where that has no end.
 

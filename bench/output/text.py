@@ -61,7 +61,7 @@ class Text(Collected):
     def _head(self, measure, largest) -> None:
         # footnotes are marked in a column that stays
         columns = [replace(c, priority=0) if c.key == self.table.note_column else c for c in self.table.columns]
-        self.layout = fit(columns, self.style, self.style.room, len(GAP), measure, largest)
+        self.layout = fit(columns, self.style, self.style.room, len(GAP), measure, largest, _word)
         heads = [column.head_lines for column in self.layout.columns]
         height = max(map(len, heads))
         for line in zip(*([""] * (height - len(lines)) + lines for lines in heads), strict=True):
@@ -111,6 +111,10 @@ class Text(Collected):
 def wrapped(note: str, width: int, whole: bool = True) -> str:
     """A note in lines of ``width``, words longer than that ``whole`` or broken."""
     return textwrap.fill(note, width, subsequent_indent="    ", break_long_words=not whole, break_on_hyphens=False)
+
+
+def _word(column: Column) -> int:
+    return max(SQUEEZED, *map(len, column.head_lines))
 
 
 def _reserved(column: Column) -> int:

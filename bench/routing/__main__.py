@@ -73,7 +73,15 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
 
         routing_plot.save(layers, args.plot)
     path = _store(args.example, sections, argv) if args.record else None
-    return Work(sections, remark=lambda: f", record in {path}" if path else "")
+    return Work(sections, remark=lambda: f", record in {path}" if path else "", result=_result)
+
+
+def _result(printed: Sequence[Section]) -> str:
+    """The shares of all rows that have them."""
+    first = printed[0]
+    shares = [share for row in first.rows for share in (row.values.get("largest"), row.values.get("smallest")) if share]
+    where = f"{len(first.rows)} {'layers' if first.table.name == 'routing' else 'runs'}"
+    return f"{where}: shares from {float(min(shares)):.2f} % to {float(max(shares)):.2f} %." if shares else f"{where}."
 
 
 def _store(example: str, sections: Sequence[Section], argv: Sequence[str]) -> Path:

@@ -8,11 +8,17 @@ SHORT = 100
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """At most three of ``names`` that look like ``word``, whatever the case of its letters, the nearest first; else three
-    that hold it."""
+    """At most three of ``names`` that look like ``word``, whatever the case of its letters, the nearest first; else
+    three that hold it."""
     by_lower = {name.lower(): name for name in names}
     near = get_close_matches(word.lower(), by_lower, n=3) or [name for name in by_lower if word.lower() in name][:3]
     return [by_lower[name] for name in near]
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """A question that ends a line of an error; empty where no name is like ``word``."""
+    near = nearest(word, names)
+    return f"; did you mean {_or(near)}?" if near else ""
 
 
 def choices(word: str, names: Iterable[str], listed_by: str = "") -> str:
@@ -20,7 +26,11 @@ def choices(word: str, names: Iterable[str], listed_by: str = "") -> str:
     they are many."""
     names = list(names)
     near, whole = nearest(word, names), ", ".join(names)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    question = f"did you mean {_or(near)}? " if near else ""
     if not listed_by or len(whole) <= SHORT:
-        return f"{meant}choose from {whole}"
-    return f"{meant}{listed_by} names all {len(names)}"
+        return f"{question}choose from {whole}"
+    return f"{question}{listed_by} names all {len(names)}"
+
+
+def _or(names: list[str]) -> str:
+    return " or ".join(", ".join(names).rsplit(", ", 1))

@@ -50,7 +50,7 @@ def test_closed_forms_run_on_bare_python():
 
 def test_the_public_names():
     assert sorted(hc.__all__) == [
-        "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "preset",
+        "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
     ]  # fmt: skip
     assert dir(hc) == sorted({*hc.__all__, *VARIANTS})
     for name in dir(hc):
@@ -74,9 +74,9 @@ def test_type_checkers_see_what_is_imported():
 def test_a_module_is_counted_and_checked():
     module, x = torch.nn.Linear(5, 7, bias=False), torch.zeros(3, 5)
     assert hc.count(module, x).macs == hc.count_macs(module, x).macs == 3 * 5 * 7
-    hc.assert_macs(module, (x,), "n*a*b", n=3, a=5, b=7)
+    hc.assert_macs(module, x, expected="n*a*b", n=3, a=5, b=7)
     with pytest.raises(AssertionError, match="expected 104"):
-        hc.assert_macs(module, (x,), 104)
+        hc.assert_macs(module, x, expected=104)
 
 
 def test_a_preset_is_built_and_costs_what_its_form_says():

@@ -26,14 +26,14 @@ FORM = "3*B*T*d^2 + 2*B*T**2*d"
 def test_a_module_costs_what_its_closed_form_says(device):
     model = Attention(5).to(device)
     assert count_macs(model, X.to(device)).macs == 3 * 2 * 7 * 5 * 5 + 2 * 2 * 7 * 7 * 5
-    assert_macs(model, (X.to(device),), FORM, B=2, T=7, d=5)
-    assert_macs(model, {"x": X.to(device), "scale": 2.0}, 2030)
-    assert_macs(model, (X.to(device),), f"3 * ({FORM})", B=2, T=7, d=5, backward=True)
+    assert_macs(model, X.to(device), expected=FORM, B=2, T=7, d=5)
+    assert_macs(model, kwargs={"x": X.to(device), "scale": 2.0}, expected=2030)
+    assert_macs(model, X.to(device), expected=f"3 * ({FORM})", B=2, T=7, d=5, backward=True)
 
 
 def test_a_wrong_form_fails_with_every_product():
     with pytest.raises(AssertionError) as raised:
-        assert_macs(Attention(5), (X,), "3*B*T*d**2 + B*T**2*d", B=2, T=7, d=5)
+        assert_macs(Attention(5), X, expected="3*B*T*d**2 + B*T**2*d", B=2, T=7, d=5)
     assert str(raised.value).splitlines() == [
         "2,030 multiply-accumulates, expected 1,540 = 3*B*T*d**2 + B*T**2*d (+490)",
         "            1,050  qkv  linear  1 x m=14 i=5 j=15",
@@ -50,9 +50,9 @@ def test_unknown_operations_fail_unless_allowed():
     with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in the model\)"):
         count_macs(Spectrum(), X)
     assert count_macs(Spectrum(), X, allow_uncounted=True).uncounted
-    assert_macs(Spectrum(), (X,), "B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
+    assert_macs(Spectrum(), X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
 
 
 def test_an_expectation_that_cannot_be_evaluated_says_why():
     with pytest.raises(ValueError, match="^'T\\*d' needs a size for d; it has T$"):
-        assert_macs(Attention(5), (X,), "T*d", T=7)
+        assert_macs(Attention(5), X, expected="T*d", T=7)

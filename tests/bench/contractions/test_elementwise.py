@@ -237,7 +237,7 @@ class Combine(nn.Module):
 @pytest.mark.parametrize("by_einsum", [False, True])
 def test_one_function_is_one_number(by_einsum):
     model, inputs = Combine(by_einsum), (torch.ones(7, 3, 11), torch.ones(7, 3))
-    assert_macs(model, inputs, "N*K*d", elementwise="include", N=7, K=3, d=11)
+    assert_macs(model, *inputs, expected="N*K*d", elementwise="include", N=7, K=3, d=11)
     found = count_macs(model, *inputs, elementwise="include")
     assert found.macs == found.ledger.group(lambda entry: entry.path, of="size")[""] == 231
     assert found.headline == "with elementwise contractions"
@@ -249,7 +249,7 @@ def test_the_three_policies():
     assert (reported.macs, reported.with_elementwise, reported.headline) == (0, 231, "dispatched contractions")
     assert [part.text() for part in reported.elementwise] == ["mul, summed by sum on 7x3x11 7x3x1 (231 in the model)"]
     with pytest.raises(AssertionError) as raised:
-        assert_macs(model, inputs, 231)
+        assert_macs(model, *inputs, expected=231)
     assert str(raised.value).splitlines() == [
         "0 multiply-accumulates (dispatched contractions), expected 231 = 231 (-231)",
         "  not in it: mul, summed by sum on 7x3x11 7x3x1 (231 in the model)",

@@ -1,0 +1,118 @@
+"""A count as a tree of modules with subtotals and shares: as text of 80 columns, as HTML, as a data frame."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+from headcount.bench.contractions.rows import merged, sizes
+from headcount.formulas.ledger import Entry, Ledger, flops
+
+WIDTH = 80
+INDENT = "  "
+MODEL = "(model)"
+COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share"]
+"""Of a data frame, where there are no rows too."""
+
+
+@dataclass
+class Node:
+    """A module: its own products by kind, and the modules in it, with what all of them take."""
+
+    name: str
+    own: dict[str, int] = field(default_factory=dict)
+    inside: dict[str, "Node"] = field(default_factory=dict)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the module and of those in it."""
+        return sum(self.own.values()) + sum(node.macs for node in self.inside.values())
+
+    def lines(self, depth: int = 0) -> Iterator[tuple[int, str, int]]:
+        """Depth, label and MACs of each line of the tree; a module of nothing but one other stands in its line."""
+        node, name = self, self.name
+        while len(node.inside) == 1 and not node.own and depth:
+            (node,) = node.inside.values()
+            name = f"{name}.{node.name}"
+        alone = len(node.own) == 1 and not node.inside
+        yield depth, f"{name}  {next(iter(node.own))}" if alone else name, node.macs
+        for kind, macs in () if alone else node.own.items():
+            yield depth + 1, f"({kind})", macs
+        for child in node.inside.values():
+            yield from child.lines(depth + 1)
+
+
+def tree(ledger: Ledger) -> Node:
+    """The modules of a ledger, repeated layers as one."""
+    root = Node(MODEL)
+    for entry in merged(ledger, None):
+        node = root
+        for name in entry.path.split(".") if entry.path else ():
+            node = node.inside.setdefault(name, Node(name))
+        node.own[entry.kind] = node.own.get(entry.kind, 0) + entry.size
+    return root
+
+
+def text(ledger: Ledger, notes: Iterable[str]) -> str:
+    """The tree in lines of at most 80 characters, below ``notes``."""
+    lines = list(tree(ledger).lines())
+    total = lines[0][2]
+    numbers = max(len("MACs"), len(f"{total:,}"))
+    room = WIDTH - numbers - len("  100.00 %") - 2
+    labels = [_cut(INDENT * depth + label, room) for depth, label, _ in lines]
+    width = max(map(len, [*labels, "module"]))
+    said = [line for note in notes for line in wrap(note, WIDTH, subsequent_indent=INDENT)]
+    out = [*said, "", f"{'module':<{width}}  {'MACs':>{numbers}}  {'share':>8}"]
+    for label, (_, _, macs) in zip(labels, lines, strict=True):
+        out.append(f"{label:<{width}}  {macs:>{numbers},}  {_share(macs, total):>8}")
+    return "\n".join(out)
+
+
+def html(ledger: Ledger, notes: Iterable[str]) -> str:
+    """The tree as a table, every name escaped."""
+    lines = list(tree(ledger).lines())
+    rows = "".join(
+        f'<tr><td style="text-align:left;padding-left:{depth + 0.5}em">{escape(label)}</td>'
+        f"<td>{macs:,}</td><td>{_share(macs, lines[0][2])}</td></tr>"
+        for depth, label, macs in lines
+    )
+    said = "<br>".join(map(escape, notes))
+    return f"<p>{said}</p><table><tr><th>module</th><th>MACs</th><th>share</th></tr>{rows}</table>"
+
+
+def by_module(ledger: Ledger) -> dict[str, int]:
+    """Multiply-accumulates of each module with all that is in it, by path as it is; the model is the empty path."""
+    found: dict[str, int] = {"": 0}
+    for entry in ledger:
+        names = entry.path.split(".") if entry.path else []
+        for depth in range(len(names) + 1):
+            path = ".".join(names[:depth])
+            found[path] = found.get(path, 0) + entry.size
+    return found
+
+
+def records(ledger: Ledger) -> list[dict[str, Any]]:
+    """A row for each entry: module path, kind, sizes, repetitions, MACs, FLOPs and the share of all in percent."""
+    total = sum(entry.size for entry in ledger)
+    return [_record(entry, total) for entry in ledger]
+
+
+def _record(entry: Entry, total: int) -> dict[str, Any]:
+    return {
+        "path": entry.path,
+        "kind": entry.kind,
+        "sizes": sizes(entry),
+        "times": entry.times,
+        "macs": entry.size,
+        "flops": flops(entry.size),
+        "share": 100 * entry.size / total if total else None,
+    }
+
+
+def _share(macs: int, total: int) -> str:
+    return f"{100 * macs / total:.2f} %" if total else "–"
+
+
+def _cut(label: str, room: int) -> str:
+    return label if len(label) <= room else f"{label[: room - 3]}..."

@@ -1,0 +1,202 @@
+"""Text tables fit the terminal that they are printed to, and their columns stand in line."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from headcount.bench.output.base import Style, in_flops, scaled
+from headcount.bench.output.layout import fit
+from headcount.bench.output.text import Text
+from headcount.bench.table import GOOD, Column
+from tests.bench.output.printed import COMMANDS, STREAMED, sections
+
+ROOT = Path(__file__).parents[3]
+
+
+def shown(command, streamed=False, **style):
+    """What ``command`` prints, its rows known together or one by one."""
+    stream, (printed, _) = io.StringIO(), sections(command)
+    out = Text(stream, Style(**style))
+    for section in printed:
+        rows = list(section.rows)
+        out.print(replace(section, rows=iter(rows) if streamed else rows), rows)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_wider_than_the_terminal(command, width):
+    lines = shown(command, width=width).splitlines()
+    assert [line for line in lines if len(line) > width] == []
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("command", STREAMED)
+def test_no_line_that_comes_by_itself_is_wider_than_the_terminal(command, width):
+    lines = shown(command, streamed=True, width=width).splitlines()
+    assert [line for line in lines if len(line) > width] == []
+
+
+@pytest.mark.parametrize("width", [80, None])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_columns_stand_in_line(command, width):
+    """Between two columns of the rule every row has blanks: no cell is wider than its column."""
+    gaps = None
+    for line in shown(command, width=width).splitlines():
+        if re.fullmatch(r"-+(  -+)*", line):
+            gaps = None if gaps is not None else [place for place, character in enumerate(line) if character == " "]
+        elif gaps is not None:
+            assert all(line[place : place + 1] in ("", " ") for place in gaps), line
+
+
+def test_the_ledger_of_a_router_is_as_wide_as_its_longest_path():
+    lines = shown("macs --preset moa-8K8E128D --seq-len 512").splitlines()
+    (rule, *_) = (line for line in lines if line.startswith("---"))
+    router = next(line for line in lines if line.startswith("decoder.layers.*.cross_attn.router.proj "))
+    assert rule.index(" ") == len("decoder.layers.*.cross_attn.router.proj")
+    assert router[rule.index(" ") :].startswith("  linear ")
+
+
+def test_what_is_left_out_and_rounded_is_said():
+    text = shown("macs --counter closed-form --params", width=80)
+    said = " ".join(text.split())
+    assert "Left out for want of room: params printed En-De, params printed En-Fr, params exact, params active" in said
+    assert "M and G are rounded: --unit raw for integers." in said
+    assert "reproduced" in text and "2,092.97" in text
+    wide = shown("macs --counter closed-form --params", width=80, wide=True)
+    assert "Left out" not in wide and "M and G" not in wide and "2,092,974,080" in wide
+
+
+def test_notes_that_tables_share_are_printed_once():
+    text = shown("macs --counter closed-form --params")
+    assert text.count("Exact: every multiply-accumulate") == 1
+
+
+COLUMNS = [
+    Column("name", "name", priority=0),
+    Column("macs", "MACs", kind="int", of="MACs"),
+    Column("params", "params", kind="int", of="params", priority=2),
+    Column("why", "why", wraps=6, priority=0),
+]
+ROW = {"name": "layer", "macs": 1_234_567_890_123, "params": 7, "why": "one two three"}
+
+
+def table_at(width, columns=COLUMNS, rows=(ROW,), **style):
+    stream = io.StringIO()
+    rows = [Row(row) for row in rows]
+    Text(stream, Style(width=width, **style)).print(Section(Table("t", "T", columns), rows), rows)
+    return stream.getvalue().splitlines()[2:]
+
+
+def test_first_texts_are_broken_then_integers_are_rounded_then_columns_go():
+    assert table_at(None)[2] == "layer  1,234,567,890,123       7  one two three"
+    assert table_at(44)[2:4] == ["layer  1,234,567,890,123       7  one two", "                                  three"]
+    assert table_at(36)[:4] == [
+        "           MACs",
+        "name          G  params  why",
+        "-----  --------  ------  ----------",
+        "layer  1,234.57       7  one two",
+    ]
+    assert table_at(28)[1] == "name          G  why" and "(--wide)." in " ".join(table_at(28))
+    assert table_at(36, unit="raw")[0] == "name                MACs  why"
+
+
+@pytest.mark.parametrize("width", range(26, 60))
+def test_texts_share_the_room_that_is_left(width):
+    assert max(map(len, table_at(width))) <= width
+
+
+def test_a_number_that_is_there_is_never_printed_as_0():
+    column = scaled(Column("n", "n", kind="int", of="MACs", sign=True), "M")
+    assert [column.text(n) for n in (4_999, -4_999, 0, None, 5_001)] == ["<0.01", ">-0.01", "0", "–", "+0.01"]
+    assert scaled(Column("b", "b", "bytes, 2 each", kind="int", of="bytes"), "G").unit == "GB, 2 each"
+    assert scaled(Column("n", "n", kind="int"), "M") == Column("n", "n", kind="int")
+
+
+def test_flops_are_two_for_each_mac():
+    columns = [
+        Column("macs", "MACs\nexact", kind="int", of="MACs"),
+        Column("params", "params", kind="int", of="params"),
+    ]
+    shown_columns = [Style(flops=True).dressed(column) for column in columns]
+    assert [c.text(21) for c in shown_columns] == ["42", "21"] and shown_columns[0].head == "FLOPs\nexact"
+    reading = in_flops(Column("torch", "torch", kind="int", of="MACs"))
+    assert reading.unit == "FLOPs" and in_flops(reading) is reading
+    assert scaled(reading, "M").text(3_000_000) == "6.00"
+
+
+def test_an_interval_is_a_number_between_two():
+    column = Column("tax", "tax", kind="interval", digits=2)
+    assert column.text({"value": 1.004, "low": Fraction(1, 3), "high": 2}) == "1.00 [0.33, 2.00]"
+
+
+def test_verdicts_have_colours_where_they_are_wanted():
+    columns = [Column("verdict", "verdict", tones={"reproduced": GOOD})]
+    lines = table_at(80, columns, [{"verdict": "reproduced"}, {"verdict": "other"}], colour=True)
+    assert lines[2:4] == ["\033[32mreproduced\033[0m", "other"]
+    assert "\033" not in "".join(table_at(80, columns, [{"verdict": "reproduced"}]))
+
+
+def test_columns_of_priority_0_stay_and_are_broken_where_nothing_else_helps():
+    columns = [Column(name, name, priority=0) for name in "ab"]
+    found = fit(columns, Style(), 23, 2, lambda column: 30, lambda column: 0, lambda column: 10)
+    assert list(found.columns) == columns and 20 <= sum(found.widths) + 2 <= 23
+
+
+def in_terminal(columns, *argv, **environment):
+    """What a command prints to a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    with subprocess.Popen(
+        [sys.executable, "-m", *argv], stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=kept | environment
+    ):
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            text += part
+    os.close(ours)
+    return text.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_s_own_width_holds_and_it_has_colours(width):
+    argv = ["bench.macs", "--counter", "closed-form"]
+    text = in_terminal(width, *argv)
+    plain = re.sub(r"\033\[\d+m", "", text)
+    assert max(map(len, plain.splitlines())) <= width and "\033[32mreproduced\033[0m" in text
+    assert text.splitlines()[-1] == "24 printed MACs: 15 reproduced, 4 explained, 5 no rule."
+    assert in_terminal(width, *argv, NO_COLOR="1") == plain
+
+
+def test_a_pipe_has_no_width_but_that_of_columns():
+    def lines(**environment):
+        argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]
+        kept = {**os.environ, **environment}
+        return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, env=kept, check=True).stdout.splitlines()
+
+    assert max(map(len, lines())) > 120 and max(map(len, lines(COLUMNS="80"))) <= 80
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"}])
+def test_any_locale_will_do(locale):
+    argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]
+    done = subprocess.run(argv, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONCOERCECLOCALE": "0", **locale})
+    assert done.returncode == 0 and b"MAE-7 (Peng 2020)                    63M        -  " in done.stdout
