@@ -167,6 +167,11 @@ def _method() -> Page:
             Section("Any module", [method.modules], ["python -m bench.macs --module model.py:make"]),
             Section("How times are taken", [method.clock], ["python -m bench.latency --quick"]),
             Section("Formats", [method.formats], ["python -m bench.macs --counter closed-form --format json"]),
+            Section(
+                "A lock for the cost",
+                [method.lock],
+                ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
+            ),
             Section("Exit codes", [method.exit_codes], []),
         ],
     )
