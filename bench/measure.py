@@ -14,6 +14,7 @@ from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
 from headcount.bench.counters.bills import known
 from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
@@ -87,8 +88,11 @@ def measure(
         return Measurement(case, None, tuple(counts))
     check_device(device)
 
-    from headcount.bench.counters.undisturbed import one_thread
+    with importing():
+        from headcount.bench.counters.undisturbed import one_thread
 
+        for name in counters:
+            registry.counter(name)
     with one_thread():
         return _counted(case, counters, device, causes, taken or {})
 

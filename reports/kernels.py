@@ -25,10 +25,11 @@ def page(facts: Facts) -> str:
         Column("tensor", "without tensor cores", kind="int"),
         Column("blocks", "blocks on a multiprocessor, least", kind="int"),
     ]
+    made_by, made_for = ", ".join(_values(found, "triton")), ", ".join(f"sm_{arch}" for arch in _values(found, "arch"))
     about = (
-        "Every configuration that the layers launch in bfloat16, compiled ahead of time for compute capabilities 8.0, "
-        "9.0 and 10.0: nothing ran, and no time is known. Kernels that multiply no matrices need no tensor cores. "
-        f"Each configuration: `reports/records/{RECORD}`."
+        f"Every configuration that the layers launch in bfloat16, compiled ahead of time by triton {made_by} for "
+        f"{made_for}: nothing ran, and no time is known. Kernels that multiply no matrices need no tensor cores. Each "
+        f"configuration: `reports/records/{RECORD}`."
     )
     return f"{about}\n\n{markdown.table(columns, [_row(name, rows) for name, rows in found.items()])}"
 
@@ -39,6 +40,10 @@ def _stored() -> dict[str, list[Mapping[str, str]]]:
         for row in csv.DictReader(file):
             kernels.setdefault(row["kernel"], []).append(row)
     return kernels
+
+
+def _values(kernels: Mapping[str, Sequence[Mapping[str, str]]], column: str) -> list[str]:
+    return list(dict.fromkeys(row[column] for rows in kernels.values() for row in rows))
 
 
 def _row(name: str, rows: Sequence[Mapping[str, str]]) -> dict[str, str | int]:

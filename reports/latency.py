@@ -20,10 +20,11 @@ NOT_MEASURED = {
 
 
 def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    """Stored latency records that may enter a document, the newest of each row, by device name."""
+    """Stored latency records that may enter a document, the newest of each row, by device name; those of a second
+    measurement of the same cell are for the agreement of the two alone (:mod:`headcount.reports.estimate`)."""
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
-        if not record["smoke"]:
+        if not record["smoke"] and not record.get("again"):
             key = (record["environment"]["device"], record["cell"], record["arm"], record["implementation"])
             newest[key] = record
     devices: dict[str, list[dict[str, Any]]] = {}
