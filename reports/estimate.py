@@ -14,7 +14,6 @@ _ROW = (
     Column("arm", "arm"),
     Column("seq_len", "T", kind="int"),
     Column("batch_size", "B", kind="int"),
-    Column("pass", "pass"),
 )
 _ESTIMATE = (
     *_ROW,
@@ -50,8 +49,8 @@ def beside_measured(facts: Facts) -> str:
 
 
 def _named(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("seq_len", "batch_size", "pass")} | {
-        "layer": record["arm"],
+    return {key: record[key] for key in ("seq_len", "batch_size")} | {
+        "layer": f"{record['arm']}, {record['pass']}",
         "arm": record["implementation"],
     }
 
