@@ -47,25 +47,6 @@ def how(facts: Facts) -> str:
     )
 
 
-def totals(facts: Facts) -> str:
-    """How many sentences of each paper hold at their own sizes, for all sizes, and as released."""
-    found, rows = facts.claims, []
-    for key, paper in found.papers.items():
-        own = [own_sizes.verdicts(s, facts) for s in (*found.claims, *found.sentences) if s.paper == key]
-        row = {"paper": paper.name, "sentences": len(own)}
-        for head, verdicts in (
-            ("own sizes", [three.own for three in own]),
-            ("all sizes", [three.everywhere for three in own]),
-            ("as released", [three.released for three in own]),
-        ):
-            judged = [verdict for verdict in verdicts if verdict and not verdict.startswith("no layer")]
-            holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
-            row[head] = f"{holding} of {len(judged)}"
-        rows.append(row)
-    columns = [Column("paper", "paper"), Column("sentences", "sentences", kind="int")]
-    return markdown.table(columns + [Column(key, f"hold, {key}", align="right") for key in list(rows[0])[2:]], rows)
-
-
 def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
     three = own_sizes.verdicts(sentence, facts)
     return {

@@ -13,6 +13,7 @@ from headcount.reports import (
     consistency,
     counting,
     equations,
+    estimate,
     index,
     kernels,
     latency,
@@ -74,7 +75,7 @@ def _index(facts: Facts) -> Page:
         index.about,
         [
             Section("Printed numbers", [tables.verdicts, index.numbers], [every]),
-            Section("Printed sentences", [claims.totals, index.sentences], []),
+            Section("Printed sentences", [index.sentences], []),
             Section("Counters", [heat.PLOT.shown, index.counters], [audit.COMMAND]),
             Section("The clock", [index.clock], ["python -m bench.latency --quick"]),
         ],
@@ -114,6 +115,7 @@ def _time(facts: Facts) -> Page:
                 every,
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], models),
+            Section("CUDA: measured beside estimated", [estimate.beside_measured], [latency.ON_CUDA]),
             Section("The authors' wall-clock sentence", [latency.sentence], taxed),
             Section("MoH: where skipping heads pays", [clock.SKIPPING.shown, break_even.tables], skipping),
             Section("Triton's kernels as compiled", [kernels.page], [kernels.COMMAND]),
@@ -167,6 +169,11 @@ def _method() -> Page:
             Section("Any module", [method.modules], ["python -m bench.macs --module model.py:make"]),
             Section("How times are taken", [method.clock], ["python -m bench.latency --quick"]),
             Section("Formats", [method.formats], ["python -m bench.macs --counter closed-form --format json"]),
+            Section(
+                "A lock for the cost",
+                [method.lock],
+                ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
+            ),
             Section("Exit codes", [method.exit_codes], []),
         ],
     )

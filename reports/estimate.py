@@ -13,7 +13,7 @@ _ROW = (
     Column("layer", "layer or model"),
     Column("arm", "arm"),
     Column("seq_len", "T", kind="int"),
-    Column("pass", "pass"),
+    Column("batch_size", "B", kind="int"),
 )
 _ESTIMATE = (
     *_ROW,
@@ -49,8 +49,8 @@ def beside_measured(facts: Facts) -> str:
 
 
 def _named(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("seq_len", "pass")} | {
-        "layer": record["arm"],
+    return {key: record[key] for key in ("seq_len", "batch_size")} | {
+        "layer": f"{record['arm']}, {record['pass']}",
         "arm": record["implementation"],
     }
 

@@ -1,6 +1,9 @@
 """The first page: what stands of what is printed and what does not, each in a sentence with its place."""
 
-from headcount.reports import audit, latency, own_sizes, printed, printed_moh
+from collections.abc import Iterable
+
+from headcount.bench.table import Column
+from headcount.reports import audit, latency, markdown, own_sizes, printed, printed_moh
 from headcount.reports.facts import Facts
 from headcount.reports.markdown import link
 
@@ -43,19 +46,34 @@ def numbers(facts: Facts) -> str:
 
 
 def sentences(facts: Facts) -> str:
-    """The sentences that their own papers' tables contradict, by paper."""
-    lines = []
-    for key, paper in facts.claims.papers.items():
-        own = [s for s in (*facts.claims.claims, *facts.claims.sentences) if s.paper == key]
-        failing = [s.name for s in own if (own_sizes.verdicts(s, facts).own or "").startswith("fails")]
-        partly = [s.name for s in own if (own_sizes.verdicts(s, facts).own or "").startswith("holds in")]
+    """How many sentences of each paper hold, and which its own tables contradict."""
+    found, rows, lines = facts.claims, [], []
+    for key, paper in found.papers.items():
+        judged = {s.name: own_sizes.verdicts(s, facts) for s in (*found.claims, *found.sentences) if s.paper == key}
+        rows.append(
+            {
+                "paper": paper.name,
+                "sentences": len(judged),
+                "own sizes": _holding(three.own for three in judged.values()),
+                "all sizes": _holding(three.everywhere for three in judged.values()),
+                "as released": _holding(three.released for three in judged.values()),
+            }
+        )
         said = [
             f"{what} at its own sizes: {', '.join(names)}"
-            for what, names in (("does not hold", failing), ("holds in part", partly))
-            if names
+            for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
+            if (names := [name for name, three in judged.items() if (three.own or "").startswith(start)])
         ]
         lines.append(f"- {paper.name}, {'; '.join(said)}. {link('Each with its numbers', 'claims', paper.name)}.")
-    return "\n".join(lines)
+    columns = [Column("paper", "paper"), Column("sentences", "sentences", kind="int")]
+    columns += [Column(key, f"hold, {key}", align="right") for key in list(rows[0])[2:]]
+    return markdown.table(columns, rows) + "\n\n" + "\n".join(lines)
+
+
+def _holding(verdicts: Iterable[str | None]) -> str:
+    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith("no layer")]
+    holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
+    return f"{holding} of {len(judged)}"
 
 
 def counters(facts: Facts) -> str:

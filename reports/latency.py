@@ -12,9 +12,9 @@ from headcount.reports import claims, markdown
 from headcount.reports.data_files import table_as_csv
 from headcount.reports.facts import Facts
 
+ON_CUDA = "python -m bench.latency --device cuda --record"
 NOT_MEASURED = {
-    "cuda": "not measured: no record of a CUDA device is stored. `python -m bench.latency --device cuda --record` "
-    "makes one.",
+    "cuda": f"not measured: no record of a CUDA device is stored. `{ON_CUDA}` makes one.",
     "cpu": "not measured: no record of a CPU is stored. `python -m bench.latency --record` makes one.",
 }
 

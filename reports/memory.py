@@ -26,12 +26,8 @@ GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
 
 
-COMMAND = (
-    f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' --columns {' '.join((*DECODING, *TRAINING))}"
-)
-COMMAND_OF_MODELS = (
-    f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 --columns {' '.join((*DECODING, *GENERATION))}"
-)
+COMMAND = f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' --counter closed-form --columns {' '.join((*DECODING, *TRAINING))}"
+COMMAND_OF_MODELS = f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 --counter closed-form --columns {' '.join((*DECODING, *GENERATION))}"
 
 
 def layers(facts: Facts) -> str:

@@ -1,5 +1,7 @@
 """How the numbers come about, in words: conventions, modules of others, the clock, formats and exit codes."""
 
+from importlib.resources import files
+
 from headcount.bench.render import SCHEMA_VERSION
 from headcount.bench.table import Column
 from headcount.reports import markdown
@@ -69,6 +71,12 @@ A row of `--table`, `--preset` or `--grid` has `preset`, `counter`, `device`, `i
 A ledger entry has `path` (the module), `kind` (what is done), `dims` (letters and their sizes), `times`, `weight`
 (the letters of its parameters), and the `size`, `macs`, `params` and `active_params` that follow from them."""
 
+LOCK = """\
+`headcount lock --module model.py:make -o macs.lock` counts a module and writes every contraction and the parameters by
+name. `headcount lock --check macs.lock` counts again and exits 1 with what changed. Integers are equal or they are
+not: there is no threshold to choose. The fixture `macs_lock` does the same in pytest. `headcount lock --workflow`
+prints this workflow for GitHub Actions, which comments on a pull request what it does to the cost:"""
+
 EXIT_CODES = {
     0: "fine",
     1: "a count, a verdict or a generated file disagrees",
@@ -96,6 +104,12 @@ def clock(facts: Facts) -> str:
 def formats(facts: Facts) -> str:
     """JSON and the other formats."""
     return FORMATS.format(version=SCHEMA_VERSION)
+
+
+def lock(facts: Facts) -> str:
+    """How a module's cost is held, with the workflow."""
+    workflow = files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
+    return f"{LOCK}\n\n```yaml\n{workflow}```"
 
 
 def exit_codes(facts: Facts) -> str:

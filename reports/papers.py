@@ -53,7 +53,11 @@ def moa(facts: Facts) -> Page:
                 [waterfall.PLOT.shown, choosing.comparison, printed.savings],
                 [compared],
             ),
-            Section("JetMoE", [partial(tables.of_paper, paper="jetmoe")], ["python -m bench.macs --table jetmoe"]),
+            Section(
+                "JetMoE",
+                [partial(tables.of_paper, paper="jetmoe")],
+                ["python -m bench.macs --counter closed-form --table jetmoe"],
+            ),
             Section(
                 "Where this departs from the authors' code",
                 [departures.about, partial(departures.page, paper="moa")],
@@ -69,7 +73,7 @@ def moa(facts: Facts) -> Page:
 
 def moh(facts: Facts) -> Page:
     """The MoH paper."""
-    every = [f"python -m bench.macs --table {' '.join(facts.of_paper('moh'))}"]
+    every = [f"python -m bench.macs --counter closed-form --table {' '.join(facts.of_paper('moh'))}"]
     return Page(
         "moh",
         "Mixture-of-head attention",
@@ -78,7 +82,9 @@ def moh(facts: Facts) -> Page:
             Section("The published tables", [partial(tables.of_paper, paper="moh")], every),
             Section("Released code against ideal", [share.PLOT.shown, printed_moh.released_against_ideal], every),
             Section(
-                "The frozen position table", [printed_moh.frozen_positions], ["python -m bench.macs --table moh-dit"]
+                "The frozen position table",
+                [printed_moh.frozen_positions],
+                ["python -m bench.macs --counter closed-form --table moh-dit"],
             ),
             Section(
                 "Where this departs from the authors' code",

@@ -12,7 +12,7 @@ ROOFS = dict(zip(HARDWARE, (BLUE, ORANGE, GREEN), strict=False))
 ON = "h200"
 COMMAND = (
     f"python -m bench.macs --preset {' '.join(memory.LANGUAGE)} --seq-len {TOKENS} "
-    "--columns decode_intensity forward_intensity"
+    "--counter closed-form --columns decode_intensity forward_intensity"
 )
 
 

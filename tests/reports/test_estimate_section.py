@@ -50,7 +50,12 @@ def test_a_row_has_its_estimate_and_what_it_took(page):
     )
     grouped, dense_all = rows_of(text, "measured over estimate")
     assert f"**{DEVICE}**" in text
-    assert (grouped["layer or model"], grouped["arm"], grouped["T"]) == ("moa-8K8E128D", "grouped", "7")
+    assert (grouped["layer or model"], grouped["arm"], grouped["T"], grouped["B"]) == (
+        "moa-8K8E128D, forward",
+        "grouped",
+        "7",
+        "2",
+    )
     assert [grouped[k] for k in ("estimate, no measure: at least ms", "measured ms", "timed by")] == [
         "2.0000",
         "5.0000",

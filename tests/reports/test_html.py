@@ -1,10 +1,12 @@
 """Pages as HTML: nothing from elsewhere, links that stay inside, formulas as MathML."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from headcount.bench.errors import EnvironmentMissing
 from headcount.reports import html
 from headcount.reports.mathml import mathml
 
@@ -32,6 +34,13 @@ def test_formulas_are_marked_up_and_no_dollar_is_left(page):
     outside = re.sub(r"<(pre|code)[ >].*?</\1>", "", page, flags=re.DOTALL)
     assert "$" not in outside and "\x02" not in page
     assert page.count("<math>") == page.count("</math>")
+
+
+@pytest.mark.parametrize("package", ["jinja2", "markdown_it"])
+def test_without_the_extra_html_says_what_brings_it(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(EnvironmentMissing, match=r"pip install 'headcount\[report\]'"):
+        html.page("# a", [])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import shlex
+from concurrent.futures import Executor
 from html import unescape
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.table import Column
-from headcount.reports import contents, document, markdown
+from headcount.reports import contents, document, index, markdown
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 from headcount.reports.shell import parts
@@ -93,6 +94,25 @@ def test_every_link_leads_somewhere(name):
 def test_data_has_a_field_for_each_column_in_each_row(path):
     head, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
     assert rows and len(set(head)) == len(head) and {len(row) for row in rows} == {len(head)}
+
+
+def test_the_first_page_links_to_every_other():
+    assert index.PAGES.keys() | {"index"} == PAGES.keys()
+    assert all(f"]({name}.md)" in text_of("index") for name in index.PAGES)
+
+
+class Refusing(Executor):
+    """Counts nothing."""
+
+    def submit(self, call, /, *args):
+        raise AssertionError(f"{call.__name__} is asked for")
+
+
+@pytest.mark.parametrize("name", ["choose", "commands", "method", "moh", "notation", "time"])
+def test_a_page_of_closed_forms_and_records_counts_nothing(name):
+    facts = Facts(Refusing())
+    PAGES[name].begin(facts)
+    assert all(make(facts) for make in PAGES[name].outputs().values())
 
 
 def test_no_number_of_the_counters_stands_on_a_page_twice_where_the_data_has_it():
