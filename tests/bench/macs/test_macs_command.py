@@ -176,7 +176,7 @@ WRONG = {
     "heads": (["--preset", "transformer-base", "--set", "num_heads=7"], "7 does not divide 512"),
     "preset": (
         ["--preset", "moa-8k8e128d"],
-        "did you mean moa-8K8E128D, moa-8K32E128D or mlm-moa-8K8E128D? headcount macs --list",
+        "did you mean moa-8K8E128D, moa-8K32E128D or mlm-moa-8K8E128D? headcount",
     ),
     "field": (["--preset", "moa-8K8E128D", "--set", "num_heads=4"], "unknown field 'num_heads'"),
     "field value": (["--preset", "moa-8K8E128D", "--set", "top_k=two"], "top_k takes a whole number, not 'two'"),
