@@ -45,9 +45,11 @@ reports: $(VENV)/.stamp
 	$(PY) -m reports
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
-	@echo "Installing headcount with torch, ptflops, fvcore and its tests' tools into $(VENV): once, some minutes" >&2
+	@echo "Once, some minutes: torch, ptflops, fvcore, pandas and the tests' tools are downloaded and installed into" \
+	"$(VENV), 1.3 GB with torch's CPU build, more with CUDA's" >&2
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -e '.[test]' >&2
+	@du -sh $(VENV) >&2
 	@touch $@
 
 clean:

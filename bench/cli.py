@@ -84,7 +84,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """The options that every command has: what is printed where, in which format and unit."""
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=FORMATS, help="text, or what the ending of --out says; csv is one table")
-    group.add_argument("--out", metavar="PATH", help="write there instead of stdout; DIR/ for a file for each table")
+    group.add_argument(
+        "-o", "--out", metavar="PATH", help="write there instead of stdout; DIR/ for a file for each table"
+    )
     group.add_argument("--wide", action="store_true", help="every column, however wide the terminal is")
     group.add_argument(
         "--unit", choices=(AUTO, RAW, *UNITS), default=AUTO,

@@ -151,14 +151,26 @@ def _driver() -> str | None:
     return found.decode() if isinstance(found, bytes) else found
 
 
-def peak_memory_bytes() -> int:
-    """The most memory that this process held at once, or one that it started and that has ended."""
+def peak_memory_bytes() -> int | None:
+    """The most memory that this process held at once, or one that it started and that has ended; None where neither
+    the system's own module nor psutil says it."""
     try:
         import resource
     except ImportError:
-        # where there is no such module psutil knows this process' own
-        import psutil
-
-        return psutil.Process().memory_info().peak_wset
+        return _peak_of_windows()
     most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return most * (1 if sys.platform == "darwin" else 1024)
+
+
+def _peak_of_windows() -> int | None:
+    try:
+        import psutil
+    except ImportError:
+        return None
+    return getattr(psutil.Process().memory_info(), "peak_wset", None)
+
+
+def peak_memory() -> str:
+    """The same in words, behind a comma; nothing where it is not known."""
+    found = peak_memory_bytes()
+    return "" if found is None else f", peak memory {found / 2**30:.2f} GiB"

@@ -12,7 +12,9 @@ from typing import Any
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
+from headcount.bench.counters.bills import known
 from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
@@ -49,6 +51,7 @@ class Measurement:
         """One line for each number that is not what it must be."""
         lines = [
             f"{label}: {count.counter} on {count.device} {count.disagreement}"
+            f"{known(registry.counter(count.counter).VERIFIED)}"
             for count in self.counts
             if not count.agrees
         ]
@@ -59,12 +62,20 @@ class Measurement:
         return lines
 
 
-def measure(case: Case, counters: Sequence[str], *, device: str | None = None, causes: bool = False) -> Measurement:
+def measure(
+    case: Case,
+    counters: Sequence[str],
+    *,
+    device: str | None = None,
+    causes: bool = False,
+    taken: Mapping[str, Any] | None = None,
+) -> Measurement:
     """Run ``case`` once under each of ``counters``, each on ``device`` or else where that counter is right.
 
     ``causes`` records the calls too, and what each counter makes of them. Counting needs no values: weights are
-    zeros. A reading that was taken before is not taken again (see :func:`forget`). Raises CounterError where a tool
-    fails on the model, and EnvironmentMissing for a device that is not there.
+    zeros. A reading that was taken before is not taken again, in this process (see :func:`forget`) or in another one
+    (``taken``, see bench.taken). Raises CounterError where a tool fails on the model, and EnvironmentMissing for a
+    device that is not there.
     """
     ledger = case.ledger
     if not counters:
@@ -77,10 +88,13 @@ def measure(case: Case, counters: Sequence[str], *, device: str | None = None, c
         return Measurement(case, None, tuple(counts))
     check_device(device)
 
-    from headcount.bench.counters.undisturbed import one_thread
+    with importing():
+        from headcount.bench.counters.undisturbed import one_thread
 
+        for name in counters:
+            registry.counter(name)
     with one_thread():
-        return _counted(case, counters, device, causes)
+        return _counted(case, counters, device, causes, taken or {})
 
 
 _TAKEN: dict[tuple, Any] = {}
@@ -91,20 +105,22 @@ def forget() -> None:
     _TAKEN.clear()
 
 
-def _counted(case: Case, counters: Sequence[str], device: str | None, causes: bool) -> Measurement:
+def _counted(
+    case: Case, counters: Sequence[str], device: str | None, causes: bool, taken: Mapping[str, Any]
+) -> Measurement:
     ledger = case.ledger
     tools = {name: registry.counter(name) for name in counters}
     devices = {name: place(tool, ledger, device) for name, tool in tools.items()}
     counts: dict[str, Count] = {}
     for where in dict.fromkeys(devices.values()):
         call = _Call(case.config, case.lengths, where)
-        params = call.once("params", lambda call: sum(parameter.numel() for parameter in call.model.parameters()))
+        params = call.once("params", lambda call: taken.get("params") or call.params)
         there = [tool for name, tool in tools.items() if devices[name] == where]
         for tool in there:
             counts[tool.NAME] = Count(
                 tool.NAME,
                 ledger.macs,
-                call.once(tool.NAME, lambda call, tool=tool: tool.read(call.model, call.inputs, label=case.name)),
+                call.once(tool.NAME, lambda call, tool=tool: _taken(taken, tool, call) or call.read(tool, case.name)),
                 device=where,
                 predicted_macs=base.predict(tool, ledger, where),
                 additions=base.additions(tool, ledger, where),
@@ -114,19 +130,33 @@ def _counted(case: Case, counters: Sequence[str], device: str | None, causes: bo
     return Measurement(case, params, tuple(counts[name] for name in counters))
 
 
+def _taken(taken: Mapping[str, Any], tool: ModuleType, call: "_Call") -> Any:
+    reading = taken.get(tool.NAME)
+    return reading if reading and reading.device == call.where else None
+
+
 class _Call:
     """A configuration's module and inputs on a device, made when a reading is not there yet."""
 
     def __init__(self, config: AttentionConfig | ModelConfig, lengths: Mapping[str, int], where: str) -> None:
-        self._config, self._lengths, self._where = config, lengths, where
+        self._config, self._lengths, self.where = config, lengths, where
         self._trace: Any = None
 
     def once(self, what: Any, take: "Callable[[_Call], Any]") -> Any:
         """What ``take`` gives, taken once in this process for equal configurations, lengths and devices."""
-        key = (self._config, tuple(sorted(self._lengths.items())), self._where, what)
+        key = (self._config, tuple(sorted(self._lengths.items())), self.where, what)
         if key not in _TAKEN:
             _TAKEN[key] = take(self)
         return _TAKEN[key]
+
+    @property
+    def params(self) -> int:
+        """The module's parameters."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def read(self, tool: ModuleType, label: str) -> Any:
+        """The reading of ``tool``."""
+        return tool.read(self.model, self.inputs, label=label)
 
     def explained(self, tool: ModuleType, tools: Sequence[ModuleType]) -> Any:
         """What ``tool`` makes of the recorded calls, which one trace for all ``tools`` holds."""
@@ -137,14 +167,14 @@ class _Call:
         """The module, its weights without values where the device has none."""
         from headcount.models.build import build
 
-        return build(self._config, device=self._where, dtype=self._dtype, initialise=False)
+        return build(self._config, device=self.where, dtype=self._dtype, initialise=False)
 
     @cached_property
     def inputs(self) -> Any:
         """The inputs of its forward by name."""
         from headcount.models.build import example_inputs
 
-        return example_inputs(self._config, self._lengths, device=self._where, dtype=self._dtype)
+        return example_inputs(self._config, self._lengths, device=self.where, dtype=self._dtype)
 
     @property
     def _dtype(self) -> Any:

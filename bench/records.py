@@ -18,6 +18,9 @@ SCHEMA_VERSION = 1
 NOT_COMPARED = ("bias", "form")
 """No recorded layer has biases, and which heads are computed is a matter of how a layer is run."""
 
+GRAPH, EVENTS, WALL = "graph", "events", "wall"
+"""How a call is timed."""
+
 ROLES = ("subject", "dense")
 """Arms that are the layer of their name: itself, and MoH with every head computed."""
 
@@ -105,6 +108,8 @@ def layer_times(
 ) -> Mapping[tuple[int, ...], float]:
     """Milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest arm's median.
 
+    All are of one kind: of replayed graphs, by the arms that have one, where every layer has such an arm; else wall
+    time. A replay holds no launches, so a call that does would win or lose by them.
     The layers are ``like`` in everything else, biases apart; where that computes every head, runs that skip some
     are left out. Of a layer recorded with several batch sizes, types or routings the newest run's first is taken.
     Lines that are no records are named on stderr.
@@ -112,7 +117,7 @@ def layer_times(
     fields = like.fields_by_letter
     same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
     newest: dict[tuple[int, ...], dict] = {}
-    fastest: dict[tuple[int, ...], float] = {}
+    arms: dict[tuple[int, ...], list[dict]] = {}
     for record in _timed(root / slug(device) for root in roots):
         config = layer(record["name"])
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
@@ -126,8 +131,20 @@ def layer_times(
         key = tuple(getattr(config, fields[letter]) for letter in letters)
         first = newest.setdefault(key, record)
         if (first["cell"], first["environment"]["time"]) == (record["cell"], record["environment"]["time"]):
-            fastest[key] = min(fastest.get(key, float("inf")), _median(record["gpu_ms"] or record["wall_ms"]))
-    return fastest
+            arms.setdefault(key, []).append(record)
+    replayed = {key: [record["gpu_ms"] for record in rows if timed_by(record) == GRAPH] for key, rows in arms.items()}
+    alike = replayed if all(replayed.values()) else {key: [r["wall_ms"] for r in rows] for key, rows in arms.items()}
+    return {key: min(map(_median, samples)) for key, samples in alike.items()}
+
+
+def timed_by(record: Mapping[str, Any]) -> str:
+    """How the main time of a timed record came about: ``graph`` replays and eager calls between ``events`` on a GPU,
+    else ``wall``; of records from before it was written down too."""
+    if record.get("timed_by"):
+        return record["timed_by"]
+    if not record["gpu_ms"]:
+        return WALL
+    return EVENTS if record.get("no_graph_because") else GRAPH
 
 
 def _timed(folders: Iterable[Path]) -> list[dict]:

@@ -35,6 +35,7 @@ class Column:
     ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays. ``wraps``: the
     least width at which a text may be broken into lines, 0 where it may not. ``of``: what an integer counts, which
     may then be printed in M or G: MACs, params, bytes, elements. ``tones``: GOOD, FAIR or BAD by the words of verdicts.
+    ``code``: a text of somebody's program, which markdown sets as code: no markup, link or mention there.
     """
 
     key: str
@@ -51,6 +52,7 @@ class Column:
     wraps: int = 0
     of: str = ""
     tones: Mapping[str, str] = field(default_factory=dict)
+    code: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("fixed", "interval") and (self.scale != 1 or self.digits != 0):

@@ -69,23 +69,25 @@ def model(
     decoder_kernels: Sequence[Size],
     dynamic: bool,
     band: bool = False,
+    E_ff: Size = 0,
+    K_ff: Size = 0,
 ) -> Ledger:
     """One layer per kernel size; ``attention`` is the decoder's cross-attention.
 
     Without target tokens, T = 0, it is what comes before the first step: the encoder, and its output's keys and values.
     """
     _, cross = in_both(attention)
-    own = {"h_w": h_w, "dynamic": dynamic, "band": band}
+    own, inner = {"h_w": h_w, "dynamic": dynamic, "band": band}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     source, target = {"B": B, "T": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
     parts = [translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V)]
     for i, w in enumerate(encoder_kernels):
         path = f"encoder.layers.{i}"
         parts += [
             residual_norm(path, "conv", block(at(path, "conv"), w=w, **own, **source), **source),
-            residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **source), **source),
+            residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **source), **source),
         ]
     for i, w in enumerate(decoder_kernels):
-        parts.append(_decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S}, F, target))
+        parts.append(_decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S}, inner, target))
     return ledger(*parts, tied_output(B=B, T=T, d_m=d_m, V=V))
 
 
@@ -102,13 +104,16 @@ def step(
     h_w: Size,
     decoder_kernels: Sequence[Size],
     dynamic: bool,
+    E_ff: Size = 0,
+    K_ff: Size = 0,
     **_,
 ) -> Ledger:
     """The decoder on ``new`` target tokens, ``stored`` after them, reading S source tokens projected before."""
     _, cross = in_both(attention)
     own, rows = {"h_w": h_w, "dynamic": dynamic, "n": stored - new}, {"B": B, "T": new, "d_m": d_m}
+    inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     layers = [
-        _decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S, "n": S}, F, rows)
+        _decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S, "n": S}, inner, rows)
         for i, w in enumerate(decoder_kernels)
     ]
     return ledger(
@@ -124,11 +129,11 @@ def turns(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:
     return tuple(sorted({length for w in decoder_kernels for length in (w - 1, w)}))
 
 
-def _decoder_layer(path, conv, cross, source, F, rows) -> Ledger:
+def _decoder_layer(path, conv, cross, source, inner, rows) -> Ledger:
     """Convolution, cross-attention to ``source`` and feed-forward on ``rows``."""
     lengths = {letter: rows[letter] for letter in ("B", "T")}
     return ledger(
         residual_norm(path, "conv", block(at(path, "conv"), **conv, **rows), **rows),
         residual_norm(path, "cross_attn", cross(at(path, "cross_attn"), **lengths, **source), **rows),
-        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), F=F, **rows), **rows),
+        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **rows), **rows),
     )

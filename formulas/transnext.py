@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from headcount.formulas import mixture
 from headcount.formulas.aggregated import WINDOW
 from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
@@ -23,8 +24,13 @@ def patch_embedding(path: str, *, B: Size, T: Size, C_in: Size, d_m: Size, p: Si
     )
 
 
-def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
-    """(GELU(depth-wise convolution of x W_a) * x W_b) W_2: B T F (3 d_m + w) MACs."""
+def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0) -> Ledger:
+    """(GELU(depth-wise convolution of x W_a) * x W_b) W_2: B T F (3 d_m + w) MACs.
+
+    With ``E_ff`` experts, plain blocks of width F without a gate or a convolution: ``K_ff`` of them for each token.
+    """
+    if E_ff != 0:
+        return mixture.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
     rows, width, inner, window = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"w": WINDOW}
     return ledger(
         linear(at(path, "fc1"), rows, width, {"2": 2, **inner}, True),
@@ -37,15 +43,15 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
     )
 
 
-def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, F: Size) -> Ledger:
-    """x + Attention(Norm(x)), then x + FeedForward(Norm(x))."""
+def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
+    """x + Attention(Norm(x)), then x + FeedForward(Norm(x)) of the sizes ``inner``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         layer_norm(at(path, "self_attn_norm"), **rows),
         attention(at(path, "self_attn"), B=B),
         residual(path, **rows),
         layer_norm(at(path, "feed_forward_norm"), **rows),
-        feed_forward(at(path, "feed_forward"), F=F, **rows),
+        feed_forward(at(path, "feed_forward"), **inner, **rows),
         residual(path, **rows),
     )
 
@@ -60,6 +66,8 @@ def model(
     tokens: Sequence[Size],
     widths: Sequence[Size],
     inner_widths: Sequence[Size],
+    E_ff: Size = 0,
+    K_ff: Size = 0,
 ) -> Ledger:
     """One block for each of ``attention``, ``depths`` of them in each stage; C classes from the mean of the tokens."""
     parts = []
@@ -73,7 +81,7 @@ def model(
             stack(
                 at(stage, "blocks"),
                 attention[first:last],
-                lambda path, mixer, rows=rows, F=F: block(path, mixer, F=F, **rows),
+                lambda path, mixer, rows=rows, F=F: block(path, mixer, F=F, E_ff=E_ff, K_ff=K_ff, **rows),
             ),
             layer_norm(at(stage, "norm"), **rows),
         ]

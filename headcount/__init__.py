@@ -3,6 +3,7 @@
     import headcount as hc
 
     hc.count(model, x).macs                                       # every contraction of one run, whatever its spelling
+    hc.lock(model, x).check("macs.lock")                          # that count against a file's, entry by entry
     hc.moa.layer("attn", B=1, T=7, S=7, d_m=13, E=11, K=3, D=5)   # a closed form: integers in, a ledger of them out
     hc.build(hc.preset("moa-8K8E128D"), device="cuda")            # a model of the papers that trains
     hc.convert(model, shared=16, routed=8)                        # a dense model whose tokens choose among its heads
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcount.bench.count import assert_macs, count_macs
     from headcount.bench.count import count_macs as count
+    from headcount.bench.lock.library import lock
     from headcount.models.build import build
     from headcount.models.configs.presets import preset
     from headcount.models.convert import convert
     from headcount.models.hugging_face import load_hugging_face
 
 __version__ = "0.2.0"
-__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "preset"]
+__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset"]
 
 CHECKOUT = None if Path(__file__).with_name("bench").is_dir() else Path(__file__).resolve().parents[1]
 """The root of the repository where this runs from one: the rooms stand beside this folder. A wheel has them in it."""
@@ -39,6 +41,7 @@ _HOMES = {
     "count": "bench.count:count_macs",
     "count_macs": "bench.count:count_macs",
     "load_hugging_face": "models.hugging_face:load_hugging_face",
+    "lock": "bench.lock.library:lock",
     "preset": "models.configs.presets:preset",
 }
 """Where each name of ``__all__`` is defined."""

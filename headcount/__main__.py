@@ -9,6 +9,7 @@ from importlib import import_module
 import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
+from headcount.completion import SHELLS, script
 
 PROG = "headcount"
 COMMANDS = {
@@ -17,6 +18,7 @@ COMMANDS = {
     "derive": ("bench.derive", "the closed form of a layer, found by running it"),
     "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
     "routing": ("bench.routing", "where a trained model's tokens go"),
+    "lock": ("bench.lock", "what a module of yours costs, held by a file: what changed, by name"),
     "report": ("reports", "the report, and in a checkout the other generated files"),
 }
 """Command -> the package whose ``__main__`` it is, and what it does."""
@@ -28,6 +30,9 @@ def parser() -> argparse.ArgumentParser:
     epilog = "\n".join(["commands:", *lines, "", "headcount COMMAND --help tells more"])
     layout = argparse.RawDescriptionHelpFormatter
     out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=__doc__, epilog=epilog, formatter_class=layout)
+    out.add_argument(
+        "--print-completion", choices=SHELLS, help="the script that completes this command, for your shell to read"
+    )
     out.add_argument("--version", action="version", version=f"{PROG} {headcount.__version__}")
     return out
 
@@ -40,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     if not words or words[0] not in COMMANDS:
         if words and words[0].startswith("-"):
-            parser().parse_args(words[:1])
+            asked = parser().parse_args(words)
+            if asked.print_completion:
+                print(script(asked.print_completion, parser(), COMMANDS))
+                return 0
         raise UsageError(_unknown(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
     package, _ = COMMANDS[words[0]]
     return import_module(f"headcount.{package}.__main__").main(words[1:], prog=f"{PROG} {words[0]}")

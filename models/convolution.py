@@ -21,7 +21,7 @@ from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
 from headcount.models.resolve import make_module
-from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, FeedForward
+from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, make_feed_forward
 
 
 class WindowCache:
@@ -123,7 +123,7 @@ class ConvolutionalEncoderLayer(nn.Module):
         super().__init__()
         self.conv = ConvolutionBlock(config, kernel_size, causal=False)
         self.conv_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, relu, config.ffn_dropout)
+        self.feed_forward = make_feed_forward(config, relu, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.dropout, self.input_dropout = config.dropout, config.input_dropout
 
@@ -133,7 +133,7 @@ class ConvolutionalEncoderLayer(nn.Module):
         """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
         mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask)
         x = self.conv_norm(x + drop(mixed, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x), self.dropout, self.training))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
 
 
 class ConvolutionCaches(NamedTuple):
@@ -164,7 +164,7 @@ class ConvolutionalDecoderLayer(AfterCrossAttention):
         self.conv_norm = nn.LayerNorm(config.d_model)
         self.cross_attn = make_module(config.decoder_attention)
         self.cross_attn_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, relu, config.ffn_dropout)
+        self.feed_forward = make_feed_forward(config, relu, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.dropout, self.input_dropout = config.dropout, config.input_dropout
 
@@ -179,7 +179,7 @@ class ConvolutionalDecoderLayer(AfterCrossAttention):
         x = self._mix(x, tgt_padding_mask)
         of_memory = self.cross_attn.of_memory(memory, src_padding_mask)
         masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
-        return self._finish(x, self.cross_attn(x, memory, **masks, **of_memory))
+        return self._finish(x, self.cross_attn(x, memory, **masks, **of_memory), tgt_padding_mask)
 
     def make_caches(
         self,

@@ -6,9 +6,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models import losses
+from headcount.models.activations import gelu
 from headcount.models.aggregated import Grid, grid_of
 from headcount.models.configs.base import AttentionConfig
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.configs.transnext import CHANNELS, STRIDES, TransNeXtConfig
+from headcount.models.mixture import MixtureFeedForward
 from headcount.models.resolve import make_module
 
 
@@ -62,14 +65,20 @@ class ConvolutionalGatedUnit(nn.Module):
 
 
 class TransNeXtBlock(nn.Module):
-    """x = x + Attention(Norm(x)); x = x + FeedForward(Norm(x))."""
+    """x = x + Attention(Norm(x)); x = x + FeedForward(Norm(x)).
 
-    def __init__(self, attention: AttentionConfig, width: int) -> None:
+    The feed-forward block is a convolutional gated unit, or the ``mixture`` of plain experts in its place.
+    """
+
+    def __init__(self, attention: AttentionConfig, width: int, mixture: MixtureFeedForwardConfig | None) -> None:
         super().__init__()
         self.self_attn_norm = nn.LayerNorm(attention.d_model, eps=1e-6)
         self.self_attn = make_module(attention)
         self.feed_forward_norm = nn.LayerNorm(attention.d_model, eps=1e-6)
-        self.feed_forward = ConvolutionalGatedUnit(attention.d_model, width, attention.side)
+        if mixture is None:
+            self.feed_forward = ConvolutionalGatedUnit(attention.d_model, width, attention.side)
+        else:
+            self.feed_forward = MixtureFeedForward(mixture, gelu)
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"], grid: Grid) -> Float[Tensor, "batch tokens d_model"]:
         """(B, T, d_m) to (B, T, d_m)."""
@@ -80,11 +89,19 @@ class TransNeXtBlock(nn.Module):
 class Stage(nn.Module):
     """Patches of what comes in, blocks, a norm; tokens on their grid go out."""
 
-    def __init__(self, attention: AttentionConfig, depth: int, channels: int, width: int, stride: int) -> None:
+    def __init__(
+        self,
+        attention: AttentionConfig,
+        depth: int,
+        channels: int,
+        width: int,
+        stride: int,
+        mixture: MixtureFeedForwardConfig | None,
+    ) -> None:
         super().__init__()
         self.attention = attention
         self.patch_embedding = PatchEmbedding(channels, attention.d_model, stride)
-        self.blocks = nn.ModuleList(TransNeXtBlock(attention, width) for _ in range(depth))
+        self.blocks = nn.ModuleList(TransNeXtBlock(attention, width, mixture) for _ in range(depth))
         self.norm = nn.LayerNorm(attention.d_model, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model side side"]:
@@ -105,7 +122,7 @@ class TransNeXt(nn.Module):
         self.config = config
         channels = (CHANNELS, *config.widths)
         strides = STRIDES[:1] + STRIDES[1:] * (len(config.depths) - 1)
-        parts = zip(config.stages, config.depths, channels, config.inner_widths, strides, strict=False)
+        parts = zip(config.stages, config.depths, channels, config.inner_widths, strides, config.mixtures, strict=False)
         self.stages = nn.ModuleList(Stage(*part) for part in parts)
         self.head = nn.Linear(config.widths[-1], config.num_classes)
 
@@ -122,9 +139,9 @@ class TransNeXt(nn.Module):
         return self.head(x.flatten(2).mean(dim=-1))
 
     def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """The balance loss of all routed layers; see models/losses.py."""
+        """The balance losses of all routed layers and blocks; see models/losses.py."""
         return losses.auxiliary_loss(self)
 
     def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Tokens that selected each routed head, by layer; see models/losses.py."""
+        """Tokens that selected each routed head, by layer, and each expert, by block; see models/losses.py."""
         return losses.tokens_per_expert(self)

@@ -1,7 +1,7 @@
-"""``headcount report``, or ``python -m reports``: write every generated file of a checkout.
+"""``headcount report``, or ``python -m reports``: write the pages, and in a checkout every other generated file.
 
 ``--check`` writes nothing and exits 1 with the list of those that are stale. An installed copy has no files of its
-own to fill: it writes the report to --out DIR.
+own to fill: it writes the pages to --out DIR.
 """
 
 import argparse
@@ -15,13 +15,18 @@ from headcount.bench.errors import UsageError
 
 PROG = "python -m reports"
 OUT = Path("headcount-report")
+README = "readme"
+"""What --only calls the hand-written files that have generated blocks."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
     out = Parser(prog=prog, description=__doc__)
+    out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
+    out.add_argument("--html", action="store_true", help="each page as static HTML too, beside it")
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
-    out.add_argument("--out", metavar="DIR", type=Path, help=f"write the report there; installed, {OUT} without it")
+    out.add_argument("--recount", action="store_true", help="run every counter again, stored readings or not")
+    out.add_argument("--out", metavar="DIR", type=Path, help=f"write the pages there; installed, {OUT} without it")
     return out
 
 
@@ -31,47 +36,67 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def _main(args: argparse.Namespace, checkout: Path | None) -> int:
-    if args.check and (args.out or not checkout):
-        raise UsageError("--check compares the files of a checkout; it goes without --out, and not where installed")
+    if args.check and not (args.out or checkout):
+        raise UsageError("--check compares the files of a checkout, or of --out DIR; installed, name the latter")
+    if args.html and not args.out and checkout:
+        raise UsageError("--html goes with --out DIR: a checkout holds the pages as markdown alone")
     # workers that import this file again need none of the pages
     from headcount.reports.facts import Facts
     from headcount.reports.workers import Workers
 
     folder = args.out or (None if checkout else OUT)
     with Workers() as workers:
-        facts = Facts(workers)
-        files = pages(facts, folder) if folder else everything(facts, checkout)
+        files = made(Facts(workers, recount=args.recount), args, folder, checkout)
     return finish(files, args.check, folder or checkout)
 
 
-def pages(facts, folder: Path) -> dict[Path, str]:
-    """The generated pages with the text that they must have."""
-    from headcount.reports import document, quality
+def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
+    """The files that are asked for, with the text that they must have. UsageError for a page that there is not."""
+    from headcount.reports import contents
+    from headcount.reports.facts import READINGS
 
-    document.begin(facts)
-    return {folder / "report.md": document.text(facts), folder / quality.PLOT: quality.plot(facts)}
+    pages = contents.pages(facts)
+    blocks = {} if folder else {README: None}
+    wanted = args.only or [*pages, *blocks]
+    for name in wanted:
+        if name not in (*pages, *blocks):
+            raise UsageError(f"unknown page {name!r}; choose from {', '.join((*pages, *blocks))}")
+    if args.only:
+        for name in wanted:
+            (pages[name].begin if name in pages else contents.begin_blocks)(facts)
+    else:
+        contents.begin(facts)
+    into = folder or checkout / "reports" / "generated"
+    makers = {name: make for one in wanted if one in pages for name, make in pages[one].outputs().items()}
+    makers |= {} if args.only else contents.others()
+    out = {into / name: make(facts) for name, make in makers.items()}
+    if args.html:
+        from headcount.reports import html
+
+        out |= {path.with_suffix(".html"): html.page(text, pages) for path, text in out.items() if path.suffix == ".md"}
+    if not (args.only or folder):
+        out[checkout / "reports" / "records" / READINGS] = facts.readings()
+    return out | (filled(facts, checkout) if README in wanted else {})
 
 
-def everything(facts, root: Path) -> dict[Path, str]:
-    """Every generated file of a checkout: the pages, and the files that have generated blocks."""
+def filled(facts, root: Path) -> dict[Path, str]:
+    """The hand-written files that have generated blocks."""
     from headcount.reports import blocks, readme
 
-    out = pages(facts, root / "reports" / "generated")
-    for path in (root / "README.md", root / "CONTRIBUTING.md"):
-        out[path] = blocks.fill(path.read_text("utf-8"), readme.blocks(facts))
-    return out
+    paths = (root / "README.md", root / "CONTRIBUTING.md")
+    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts)) for path in paths}
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
     """Write the files that are stale, or only name them; the exit code. UsageError where one cannot be written."""
-    stale = {path: text for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text}
+    stale = {path: text for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()}
     for path, text in stale.items():
         if check:
             print(f"{PROG}: stale: {path.relative_to(root)}", file=sys.stderr)
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
+            path.write_bytes(text.encode())
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
         print(f"wrote {path if path.is_relative_to(OUT) else path.relative_to(root)}", file=sys.stderr)

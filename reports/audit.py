@@ -1,22 +1,142 @@
 """How each counter reads each spelling of a layer, and the calls behind every difference, on cpu and on meta."""
 
+from collections import Counter
+from collections.abc import Sequence
+
+from headcount.bench.table import Column
 from headcount.reports import markdown
+from headcount.reports.data_files import table_as_csv
 from headcount.reports.facts import Facts
+from headcount.reports.heat_map import Cell, cells
 
-ABOUT = (
-    "Each row is one way of writing MHA, MoA or a vocabulary projection, at small sizes. Cells are a counter's "
-    "reading less the exact count, in multiply-accumulates; our own count is the column `right`. "
-    "`python -m bench.macs --audit` prints it, and exits 1 if a difference is not explained to the last unit."
-)
+COMMAND = "python -m bench.macs --audit"
+READINGS, CALLS = "readings.csv", "calls.csv"
+OURS = "right"
 
 
-def matrix(facts: Facts) -> str:
-    """Reading less exact for every spelling, device and counter."""
+def found(facts: Facts) -> list[Cell]:
+    """Every reading of the audit."""
     readings, _ = facts.audit()
-    return f"{ABOUT}\n\n{markdown.rows_of(readings)}"
+    return cells(readings.rows)
+
+
+def summary(facts: Facts) -> str:
+    """For each counter and device, how many spellings it reads exactly and how far off the others are."""
+    rows = []
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in found(facts):
+        groups.setdefault((cell.counter, cell.device), []).append(cell)
+    for (counter, device), own in groups.items():
+        read = [cell for cell in own if cell.error is not None]
+        rows.append(
+            {
+                "counter": counter,
+                "device": device,
+                "exact": sum(cell.difference == 0 for cell in read),
+                "more": sum(cell.difference > 0 for cell in read),
+                "less": sum(cell.difference < 0 for cell in read),
+                "none": len(own) - len(read),
+                "most": max(cell.error for cell in read),
+                "least": min(cell.error for cell in read),
+            }
+        )
+    columns = [
+        Column("counter", "counter"),
+        Column("device", "device"),
+        *(
+            Column(key, head, kind="int")
+            for key, head in (("exact", "exact"), ("more", "too many"), ("less", "too few"), ("none", "no reading"))
+        ),
+        *(
+            Column(key, head, unit="%", kind="fixed", digits=1, sign=True)
+            for key, head in (("most", "highest error"), ("least", "lowest error"))
+        ),
+    ]
+    spellings = len({cell.spelling for cell in found(facts)})
+    about = (
+        f"{spellings} ways of writing MHA, MoA or a vocabulary projection, at small sizes, each run on cpu and on "
+        f"meta. A reading is compared with the exact count of the layer; our own count is `{OURS}`. The command exits "
+        f"1 if a difference is not explained to the last unit. All readings: [{READINGS}]({READINGS})."
+    )
+    return f"{about}\n\n{markdown.table(columns, rows)}"
+
+
+def in_words(facts: Facts) -> str:
+    """How many readings of the tools are exact, and how far the others are off."""
+    tools = [cell for cell in found(facts) if cell.counter != OURS]
+    read = [cell for cell in tools if cell.error is not None]
+    exact, errors = sum(cell.difference == 0 for cell in read), [cell.error for cell in read]
+    return (
+        f"Of {len(tools)} readings by {len({cell.counter for cell in tools})} counters {exact} are exact, and "
+        f"{len(tools) - len(read)} calls end with an error; the others are off by {float(min(errors)):.0f} to "
+        f"+{float(max(errors)):.0f} %."
+    )
+
+
+def without_reading(facts: Facts) -> str:
+    """Why there is no reading, with the spellings and counters."""
+    counters = list(dict.fromkeys(cell.counter for cell in found(facts)))
+    failed: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
+    for cell in found(facts):
+        if cell.error is None:
+            own = failed.setdefault((cell.reason, cell.device), {})
+            own.setdefault(cell.spelling, []).append(cell.counter)
+    lines = []
+    for (reason, device), spellings in failed.items():
+        for names in dict.fromkeys(tuple(names) for names in spellings.values()):
+            where = [spelling for spelling, own in spellings.items() if tuple(own) == names]
+            who = "every counter" if list(names) == counters else ", ".join(names)
+            lines.append(f"- {' and '.join(where)} on {device}, {who}: {_first_sentence(reason)}")
+    return "\n".join(["No reading, since the call ends with an error:", "", *lines])
+
+
+def _first_sentence(reason: str) -> str:
+    return reason.partition(".Hint")[0].partition(": []")[0].partition(". ")[0].rstrip(".") + "."
+
+
+def readings(facts: Facts) -> str:
+    """Every reading as CSV, with its error in percent."""
+    keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_reading")
+    rows = [
+        {
+            **vars(cell),
+            "macs": None if cell.difference is None else cell.exact + cell.difference,
+            "error_percent": cell.error,
+            "no_reading": cell.reason,
+        }
+        for cell in found(facts)
+    ]
+    return table_as_csv(keys, rows)
+
+
+def calls(facts: Facts) -> str:
+    """The calls that sum to each difference, with their places in the tools' sources, as CSV."""
+    keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
+    rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
+    return table_as_csv(keys, rows)
 
 
 def causes(facts: Facts) -> str:
-    """The calls that sum to each difference, with their places in the tools' sources."""
-    _, calls = facts.audit()
-    return markdown.rows_of(calls)
+    """What makes differences, by tool, with the place in its source and the readings that it is in."""
+    groups = Counter(
+        (cell.counter, cause["what"], cause["name"], cause["place"]) for cell in found(facts) for cause in _once(cell)
+    )
+    keys = ("counter", "what", "name", "place")
+    rows = [{**dict(zip(keys, key, strict=True)), "readings": count} for key, count in groups.items()]
+    rows.sort(key=lambda row: (row["counter"], -row["readings"]))
+    columns = [
+        Column("counter", "counter"),
+        Column("what", "what"),
+        Column("name", "call"),
+        Column("place", "place in the tool's source"),
+        Column("readings", "readings", kind="int"),
+    ]
+    about = (
+        "Each difference is the sum of these calls, to the last unit. Which calls make which reading, with their "
+        f"multiply-accumulates: [{CALLS}]({CALLS})."
+    )
+    return f"{about}\n\n{markdown.table(columns, rows)}"
+
+
+def _once(cell: Cell) -> Sequence[dict]:
+    return list({(cause["what"], cause["name"], cause["place"]): cause for cause in cell.causes}.values())

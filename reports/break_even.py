@@ -33,21 +33,26 @@ def tables(facts: Facts) -> str:
     return "\n\n".join(parts)
 
 
-def _rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
+    """By shape, length and pass, the ratio at each share of heads in percent, with its interval."""
     cells: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
     for record in records:
         if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
             shape, _, share = record["name"].rpartition("-")
             cells.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
+    return cells
+
+
+def _rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "shape": shape,
             "T": seq_len,
             "pass": which,
-            **{f"{share}%": _text(ratio) for share, ratio in sorted(ratios.items(), reverse=True)},
-            "break_even": crossing({share: ratio["value"] for share, ratio in ratios.items()}),
+            **{f"{share}%": _text(ratio) for share, ratio in sorted(own.items(), reverse=True)},
+            "break_even": crossing({share: ratio["value"] for share, ratio in own.items()}),
         }
-        for (shape, seq_len, which), ratios in cells.items()
+        for (shape, seq_len, which), own in ratios(records).items()
     ]
 
 

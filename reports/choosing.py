@@ -1,6 +1,6 @@
 """Derived polynomials, the comparison of Table 1's big models, and searches under a budget, each run now."""
 
-from headcount.bench.table import Column
+from headcount.bench.table import Column, Section
 from headcount.reports import markdown
 from headcount.reports.facts import Facts
 
@@ -38,7 +38,7 @@ def derived(facts: Facts) -> str:
         kinds = ", ".join(f"{kind} {polynomial}" for kind, polynomial in latex.items())
         equal = "yes" if section.facts["equals_closed_form"] else "no"
         rows.append({"what": what, "printed": equation, "total": total, "kinds": kinds, "equal": equal})
-        notes.append([f"`python -m bench.derive {argv}`: {section.facts['method']}"])
+        notes.append([section.facts["method"]])
     columns = [
         Column("what", "derived by running"),
         Column("printed", "printed as"),
@@ -58,12 +58,30 @@ def comparison(facts: Facts) -> str:
         "length at once; K and E of a model are changed alone. Each change of the ranking is solved from the closed "
         "forms and, where the models can be built, counted at both integers."
     )
-    return "\n\n".join([about, *(markdown.rows_of(sections[f"compare-{what}"]) for what in ("block", "turns"))])
+    block = sections["compare-block"]
+    forms = ("rule", "exact")
+    return "\n\n".join([about, *(_blocks(block, form) for form in forms), markdown.rows_of(sections["compare-turns"])])
+
+
+def _blocks(section: Section, form: str) -> str:
+    """The columns of one form, what each model has of a block and how one model becomes the other."""
+    keys = [column.key for column in section.table.columns if column.key.endswith(f"_{form}")]
+    return markdown.rows_of(section, "block", *keys, below=form == "exact")
 
 
 def budget(facts: Facts) -> str:
     """A search for MoA and one for MoH, each around a dense model."""
     parts = []
     for argv, about in BUDGETS:
-        parts += [f"`python -m bench.budget {argv}`: {about}", markdown.rows_of(facts.budget(argv), code="preset")]
+        found = facts.budget(argv)
+        shown, same = _telling(found)
+        parts += [f"{about}{same}", markdown.rows_of(found, *shown, code="preset")]
     return "\n\n".join(parts)
+
+
+def _telling(section: Section) -> tuple[list[str], str]:
+    """The keys of columns in which rows differ, and the other columns in words."""
+    columns, first = section.table.columns, section.rows[0].values
+    differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
+    same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]
+    return [key for key, does in differ.items() if does], f" In all rows {', '.join(same)}." if same else ""

@@ -16,37 +16,60 @@ from headcount.reports.facts import Facts
 from headcount.reports.own_sizes import point
 
 
-def page(facts: Facts) -> str:
-    """A summary and a paragraph for each sentence."""
+def page(facts: Facts, paper: str) -> str:
+    """A summary of a paper's sentences, and a paragraph for each."""
     found, searches = facts.claims, facts.searches
     begin_counts(facts)
-    rows = [_row(sentence, facts) for sentence in (*found.claims, *found.sentences)]
-    about = (
-        f"Sources: {'; '.join(paper.source for paper in found.papers.values())}. A sentence is *verbatim* where the "
-        "paper has these words, and *read as* where it says this in others. Three verdicts each. *Own sizes*: what the "
-        "paper prints, or its equations need, in the rows and layers of its own tables. *All sizes*: *holds* where no "
-        "point of positive integers contradicts it, *holds only as printed* where the printed equations bear it out "
-        "and the exact costs do not, *fails* where its own equations contradict it; of sentences about rows, at which "
-        "lengths T = S of the input. *As released*: what the authors' code executes at the own sizes; of MoA that is "
-        f"the exact form. Searched: every point whose free letters add up to at most {facts.largest_sum}, smallest "
-        "sums first. Counts are of built layers, by PyTorch's own counter. "
-        f"{' '.join(paper.about for paper in found.papers.values() if paper.about)}"
-    )
+    claims, others = ([s for s in kind if s.paper == paper] for kind in (found.claims, found.sentences))
+    rows = [_row(sentence, facts) for sentence in (*claims, *others)]
+    about = f"Source: {found.papers[paper].source}. {found.papers[paper].about}"
     return "\n\n".join(
         [
-            about,
+            about.strip(),
             markdown.table([Column(key, key) for key in rows[0]], rows),
-            *(paragraph(claim, *searches[claim.name], facts) for claim in found.claims),
-            *(of_rows(sentence, facts) for sentence in found.sentences),
+            *(paragraph(claim, *searches[claim.name], facts) for claim in claims),
+            *(of_rows(sentence, facts) for sentence in others),
         ]
     )
+
+
+def how(facts: Facts) -> str:
+    """What the three verdicts mean."""
+    return (
+        "Three verdicts each. A sentence is *verbatim* where the paper has these words, and *read as* where it says "
+        "this in others. *Own sizes*: what the paper prints, or its equations need, in the rows and layers of its "
+        "own tables. *All sizes*: *holds* where no point of positive integers contradicts it, *holds only as "
+        "printed* where the printed equations bear it out and the exact costs do not, *fails* where its own "
+        "equations contradict it; of sentences about rows, at which lengths T = S of the input. *As released*: what "
+        "the authors' code executes at the own sizes; of MoA that is the exact form.\n\n"
+        "Searched: every point whose free letters add up to at most "
+        f"{facts.largest_sum}, smallest sums first. Counts are of built layers, by PyTorch's own counter."
+    )
+
+
+def totals(facts: Facts) -> str:
+    """How many sentences of each paper hold at their own sizes, for all sizes, and as released."""
+    found, rows = facts.claims, []
+    for key, paper in found.papers.items():
+        own = [own_sizes.verdicts(s, facts) for s in (*found.claims, *found.sentences) if s.paper == key]
+        row = {"paper": paper.name, "sentences": len(own)}
+        for head, verdicts in (
+            ("own sizes", [three.own for three in own]),
+            ("all sizes", [three.everywhere for three in own]),
+            ("as released", [three.released for three in own]),
+        ):
+            judged = [verdict for verdict in verdicts if verdict and not verdict.startswith("no layer")]
+            holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
+            row[head] = f"{holding} of {len(judged)}"
+        rows.append(row)
+    columns = [Column("paper", "paper"), Column("sentences", "sentences", kind="int")]
+    return markdown.table(columns + [Column(key, f"hold, {key}", align="right") for key in list(rows[0])[2:]], rows)
 
 
 def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
     three = own_sizes.verdicts(sentence, facts)
     return {
         "claim": sentence.name,
-        "paper": facts.claims.papers[sentence.paper].name,
         "place": sentence.place,
         "words": sentence.quoted,
         "own sizes": three.own,

@@ -3,11 +3,13 @@
 Each raises Disagreement where a count is not what it must be: no document is written from it.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from headcount.bench import taken
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.table import Row, Section
@@ -36,11 +38,14 @@ def _agreeing(rows: Iterable[Row]) -> list[Row]:
     return made
 
 
-def rows(places: tuple[tuple[str, str], ...]) -> list[Row]:
-    """Rows of published tables, each by its table's and its own name, that are all of one model: counted once."""
+def rows(places: tuple[tuple[str, str], ...], kept: str | None = None) -> tuple[list[Row], dict[str, Any]]:
+    """Rows of published tables, each by its table's and its own name, that are all of one model: counted once.
+
+    ``kept``: the JSON of what the counters read in an earlier run. Second comes what they read, to be kept.
+    """
     name, row = places[0]
-    measured = _regenerated(name).measured(row, parse_counters(None), None)
-    return _agreeing(_regenerated(name).row(row, measured) for name, row in places)
+    measured = _regenerated(name).measured(row, parse_counters(None), None, json.loads(kept or "null"))
+    return _agreeing(_regenerated(name).row(row, measured) for name, row in places), taken.to_keep(measured)
 
 
 @cache

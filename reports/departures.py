@@ -16,13 +16,15 @@ ABOUT = (
 )
 
 
-def page(facts: Facts) -> str:
-    """A table for each paper."""
-    parts = [ABOUT]
-    for paper in facts.claims.papers:
-        rows = [_row(one, facts) for one in load() if one.paper == paper]
-        parts += [f"**{facts.claims.papers[paper].name}**", markdown.table([Column(k, k) for k in rows[0]], rows)]
-    return "\n\n".join(parts)
+def about(facts: Facts) -> str:
+    """What the columns hold."""
+    return ABOUT
+
+
+def page(facts: Facts, paper: str) -> str:
+    """A table of one paper's."""
+    rows = [_row(one, facts) for one in load() if one.paper == paper]
+    return markdown.table([Column(k, k) for k in rows[0]], rows)
 
 
 def _row(one: Departure, facts: Facts) -> dict[str, str | None]:

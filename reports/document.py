@@ -1,150 +1,57 @@
-"""The report: one markdown file whose every number is computed when it is written."""
+"""What a page is: sections with the commands that print them, and the files that stand beside it."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from headcount.bench.table import Column
-from headcount.reports import (
-    audit,
-    break_even,
-    choosing,
-    claims,
-    counting,
-    departures,
-    equations,
-    latency,
-    markdown,
-    memory,
-    printed,
-    printed_moh,
-    quality,
-    routing,
-    tables,
-    torchvision,
-)
-from headcount.reports.facts import COUNTED, Facts
+from headcount.reports import markdown
+from headcount.reports.facts import Facts
 
-CLOSED = {"moh": "MoH: where its MACs come from", "jetmoe": "JetMoE-8B"}
-"""Papers whose tables are shown in closed form, with the title of their section."""
+Maker = Callable[[Facts], str]
+"""Makes a text from facts."""
 
-GLOSSARY = {
-    "MACs": "multiply-accumulates; FLOPs are twice as many",
-    "exact": "every multiply-accumulate of one forward pass once: projections, router, both T*S products",
-    "rule": "what a table's MAC column bills and how it rounds, one for all its rows",
-    "reproduced": "the rule prints the paper's number",
-    "explained": "it does not, but named ledger entries close the gap, and the sum is shown",
-    "no rule": "no rule that bills each contraction a whole number of times prints these rows; the argument is shown",
-    "unexplained": "neither; a defect of this software",
-    "active parameters": "all but the weights and biases of the E - K experts that a token does not use",
-    "routing tax": "a MoA layer's time over that of dense multi-query attention of the same K and D",
-    "floor": "the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth",
-    "loop": "the released MoA algorithm: copies of rows, a loop of products over experts, materialised scores",
-}
-GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
+LARGEST = 40_000
+"""Bytes that a page may have."""
 
 
-def text(facts: Facts) -> str:
-    """The whole report."""
-    parts = [
-        "# headcount: what the closed forms, the counters and the clock say",
-        "Written by `python -m reports`; `python -m reports --check` tells whether it is stale.",
-        *(
-            markdown.section(title, *(page(facts) for page in pages), level=level)
-            for title, level, pages in _sections(facts)
-        ),
-    ]
-    return "\n\n".join(parts) + "\n"
+@dataclass(frozen=True)
+class Section:
+    """A heading, what stands below it, and the commands that give it; none where only this one does."""
+
+    title: str
+    parts: Sequence[Maker]
+    commands: Sequence[str]
 
 
-def begin(facts: Facts) -> None:
-    """Begin everything that takes long, the longest first, before the pages wait for it one by one."""
-    rows = facts.same_models
-    for places in rows[:6]:
-        facts.begin(counting.rows, places)
-    facts.begin(counting.audit)
-    for _, _, argv in choosing.DERIVED:
-        facts.begin(counting.derivation, argv)
-    facts.begin(counting.comparison, *choosing.COMPARED)
-    for places in rows[6:]:
-        facts.begin(counting.rows, places)
-    for spec in GRIDS:
-        facts.begin(counting.grid_section, spec)
-    claims.begin_counts(facts)
+@dataclass(frozen=True)
+class Page:
+    """A page ``name``.md, and its ``files`` beside it: plots and data by name. ``begin`` starts what takes long."""
 
+    name: str
+    title: str
+    about: Maker
+    sections: Sequence[Section]
+    files: Mapping[str, Maker] = field(default_factory=dict)
+    begin: Callable[[Facts], object] = lambda facts: None
 
-def _sections(facts: Facts) -> list[tuple[str, int, list[Callable[[Facts], str]]]]:
-    """Every section's title, its level and its pages."""
-    counted = [facts.tables[name] for name in facts.of_paper(COUNTED)]
-    pages = (tables.counted, tables.parameters)
-    return [
-        ("Glossary", 2, [_glossary, equations.legend]),
-        ("Where the stored times were measured", 2, [latency.environments]),
-        ("Eq. 18-20 as printed and as executed", 2, [equations.comparison, choosing.derived]),
-        ("The published tables", 2, [tables.verdicts]),
-        *(
-            (f"{table.place}: {table.title}", 3, [partial(page, name=table.name) for page in pages])
-            for table in counted
-        ),
-        ("Cost against quality", 2, [quality.page]),
-        ("Sizes and training", 3, [quality.sizes, quality.training]),
-        *(
-            (CLOSED.get(paper, f"Tables of {paper}"), 2, [partial(tables.closed, paper=paper)])
-            for paper in dict.fromkeys(table.paper for table in facts.tables.values())
-            if paper != COUNTED
-        ),
-        ("The big models of Table 1, side by side", 2, [choosing.comparison]),
-        ("Choosing sizes under a budget", 2, [choosing.budget]),
-        ("Formula consistency", 2, [_consistency]),
-        ("What each counter misses and adds", 2, [audit.matrix]),
-        ("The calls that make each difference", 3, [audit.causes]),
-        ("torchvision's own operation counts", 3, [torchvision.page]),
-        ("The papers' claims about cost", 2, [claims.page]),
-        ("Which rows meet the premise k d_h = d_m", 3, [printed.premises]),
-        ("Rows that their table's rule does not print", 3, [printed.rows_without_rule]),
-        ("The convolutions of the footnote", 3, [printed.convolutions]),
-        ("Vocabularies that the printed parameters imply", 3, [printed.vocabularies]),
-        ("Models outside the tables", 3, [printed.unlisted]),
-        ("Where MoA Big saves", 3, [printed.savings]),
-        ("MoH's released code against its ideal", 3, [printed_moh.released_against_ideal]),
-        ("MoH's frozen position table", 3, [printed_moh.frozen_positions]),
-        ("Where the load goes, and what experts are for", 2, [routing.page]),
-        ("Where this departs from the authors' code", 2, [departures.page]),
-        ("Memory and decoding", 2, [memory.layers, memory.models]),
-        ("Time per layer", 2, [partial(latency.tables, subject="layer")]),
-        ("Time per model", 2, [partial(latency.tables, subject="model")]),
-        ("The authors' wall-clock sentence", 2, [latency.sentence]),
-        ("MoH: where skipping heads pays", 2, [break_even.tables]),
-    ]
+    def outputs(self) -> dict[str, Maker]:
+        """The makers of the page and of its files, by the file's name."""
+        return {f"{self.name}.md": self.text, **self.files}
 
-
-def _glossary(facts: Facts) -> str:
-    rows = [{"term": term, "meaning": meaning} for term, meaning in GLOSSARY.items()]
-    return markdown.table([Column("term", "term"), Column("meaning", "meaning")], rows)
-
-
-def _consistency(facts: Facts) -> str:
-    rows = []
-    for grid in GRIDS:
-        records = [record for row in facts.grid(grid).rows for record in row.records]
-        counted = [r for r in records if r["counter"] != "closed-form"]
-        points = [r for r in records if r["counter"] == "closed-form"]
-        rows.append(
-            {
-                "grid": f"`{grid}`",
-                "points": len(points),
-                "readings": len(counted),
-                "as predicted": sum(r["macs"] == r["predicted_macs"] for r in counted),
-                "printed + left out = exact": sum(
-                    r["printed_equation_macs"] is not None
-                    and r["printed_equation_macs"] + sum(r["omitted_macs"].values()) == r["macs"]
-                    for r in points
-                ),
-                "with a printed equation": sum(r["printed_equation_macs"] is not None for r in points),
-            }
+    def text(self, facts: Facts) -> str:
+        """The page. ValueError where it is larger than LARGEST, or where its table of contents would lie."""
+        titles = [section.title for section in self.sections]
+        if len(set(titles)) != len(titles):
+            raise ValueError(f"page {self.name} has a title twice")
+        contents = " · ".join(f"[{title}](#{markdown.anchor(title)})" for title in titles)
+        made = "\n\n".join(
+            [f"# {self.title}", self.about(facts), *([contents] if len(titles) > 1 else [])]
+            + [markdown.section(s.title, *(part(facts) for part in s.parts), self._commands(s)) for s in self.sections]
         )
-    columns = [Column("grid", "grid"), *(Column(key, key, kind="int") for key in rows[0] if key != "grid")]
-    about = (
-        "Each point is one layer at prime sizes, built and counted by every counter on the device where it is right. "
-        "Points that cannot be built (K > E) are left out. Each row can be had with `python -m bench.macs --grid`."
-    )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
+        made += "\n"
+        if len(made.encode()) > LARGEST:
+            raise ValueError(f"page {self.name} has {len(made.encode()):,} bytes, more than {LARGEST:,}")
+        return made
+
+    def _commands(self, section: Section) -> str:
+        commands = section.commands or [f"python -m reports --only {self.name}"]
+        return "\n".join(["```sh", *commands, "```"])

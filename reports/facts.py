@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.bench import accounts, records
+from headcount.bench import accounts, records, taken
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
 from headcount.bench.macs import columns, grid, published
@@ -30,6 +30,9 @@ from headcount.reports.workers import Here
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
 
+READINGS = "readings.json"
+"""Beside the records: what the counters read of those tables' models."""
+
 ASSUMED = accounts.Assumptions()
 
 
@@ -43,14 +46,19 @@ def _kinds(case: Case, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
 class Facts:
     """Facts as numbers and as sections whose rows are made. What needs torch runs in ``executor``, each call once.
 
-    ``stored``: the folder of stored measurements; ``largest_sum``: how far the claims are searched. Whatever is asked
-    for raises Disagreement where a count or a verdict is not as stated.
+    ``stored``: the folder of stored measurements; ``largest_sum``: how far the claims are searched; ``recount``: run
+    every counter again, whatever is stored of its readings. Whatever is asked for raises Disagreement where a count or
+    a verdict is not as stated.
     """
 
     def __init__(
-        self, executor: Executor | None = None, stored: Path | None = None, largest_sum: int = proofs.LARGEST_SUM
+        self,
+        executor: Executor | None = None,
+        stored: Path | None = None,
+        largest_sum: int = proofs.LARGEST_SUM,
+        recount: bool = False,
     ) -> None:
-        self.largest_sum = largest_sum
+        self.largest_sum, self._recount = largest_sum, recount
         self._executor, self._folder = executor or Here(), stored or records.shipped()
         self._begun: dict[tuple, Future] = {}
 
@@ -84,12 +92,27 @@ class Facts:
                 work[case.config] = case.ledger.macs
         return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
 
+    @cached_property
+    def _kept(self) -> Mapping[str, Any]:
+        return {} if self._recount else taken.usable(self.stored_json(READINGS))
+
+    def begin_rows(self, places: tuple[tuple[str, str], ...]) -> Future:
+        """Begin to make the rows of one model, counted unless its readings are stored."""
+        kept = self._kept.get(": ".join(places[0]))
+        return self.begin(counting.rows, places, json.dumps(kept) if kept else None)
+
+    def readings(self) -> str:
+        """The readings of the counted rows as JSON, to be stored for the next run."""
+        found = {": ".join(places[0]): self.begin_rows(places).result()[1] for places in self.same_models}
+        return json.dumps({**taken.header(), "models": found}, indent=1) + "\n"
+
     def counted(self, name: str) -> Section:
-        """A table of that paper, each row counted now by every counter."""
+        """A table of that paper, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
         for places in self.same_models:
             if name in (table for table, _ in places):
-                found |= zip(places, self.begin(counting.rows, places).result(), strict=True)
+                rows, _ = self.begin_rows(places).result()
+                found |= zip(places, rows, strict=True)
         again = self._regenerated[name]
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
 

@@ -9,6 +9,7 @@ from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
 from headcount.reports import claims, markdown
+from headcount.reports.data_files import table_as_csv
 from headcount.reports.facts import Facts
 
 NOT_MEASURED = {
@@ -19,10 +20,11 @@ NOT_MEASURED = {
 
 
 def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    """Stored latency records that may enter a document, the newest of each row, by device name."""
+    """Stored latency records that may enter a document, the newest of each row, by device name; those of a second
+    measurement of the same cell are for the agreement of the two alone (:mod:`headcount.reports.estimate`)."""
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
-        if not record["smoke"]:
+        if not record["smoke"] and not record.get("again"):
             key = (record["environment"]["device"], record["cell"], record["arm"], record["implementation"])
             newest[key] = record
     devices: dict[str, list[dict[str, Any]]] = {}
@@ -60,7 +62,8 @@ def environments(facts: Facts) -> str:
 
 
 def tables(facts: Facts, subject: str) -> str:
-    """Every stored row of layers or of models, a table per device; both kinds of device are named."""
+    """The times of layers or of models, a table per device; both kinds of device are named. All that was measured
+    stands in :func:`data`."""
     parts = []
     for kind in ("cuda", "cpu"):
         found = {d: [r for r in rows if r["subject"] == subject] for d, rows in of_type(facts, kind).items()}
@@ -72,19 +75,66 @@ def tables(facts: Facts, subject: str) -> str:
     return "\n\n".join(parts)
 
 
+SHOWN = ("layer", "arm", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
+"""What a page shows of a row: of a GPU its own time, else wall time."""
+
+
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    columns = Columns(kind)
+    columns, rows = Columns(kind), headline(rows)
     values = [columns.values(row) for row in rows]
-    # A column in which nothing was measured says nothing.
-    shown = [column for column in columns.columns() if any(value[column.key] is not None for value in values)]
-    notes = [columns.notes(row) for row in rows]
-    if any(notes):
-        shown.append(Column("status", "status"))
-        values = [
-            {**value, "status": "" if row["status"] == "timed" else "not timed"}
-            for value, row in zip(values, rows, strict=True)
-        ]
-    return markdown.table(shown, values, notes)
+    shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
+    # a column in which nothing was measured says nothing
+    shown = [column for column in shown if any(value[column.key] is not None for value in values)]
+    texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
+    for text, value in zip(texts, values, strict=True):
+        if value["routing"] not in (None, "balanced"):
+            text["arm"] += f", {value['routing']}"
+        if value["to_mha"]:
+            text["to_mha"] += f" {value['to_mha_verdict']}"
+    # what is text already keeps its side
+    heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
+    return markdown.table(heads, texts, [columns.notes(row) for row in rows])
+
+
+def data(facts: Facts) -> str:
+    """Every stored row of every device as CSV: layers and models, with all that was measured."""
+    rows, keys = [], {}
+    for device, records in by_device(facts).items():
+        columns = Columns(records[0]["environment"]["device_type"])
+        for record in records:
+            first = {"device": device, "subject": record["subject"], "name": record["name"], "status": record["status"]}
+            measured = {**columns.values(record), **{key: None for key in RATIOS}}
+            ratios = {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in PARTS}
+            row = {k: v for k, v in {**first, **measured, **ratios}.items() if k not in RATIOS}
+            rows.append(row)
+            keys |= dict.fromkeys(row)
+    return table_as_csv(list(keys), rows)
+
+
+def about(facts: Facts) -> str:
+    """How to read the ratios."""
+    return (
+        "vs MHA and tax are ratios of times of the same blocks, with 95 % bootstrap intervals: vs MHA of the same "
+        "model width; the tax over dense multi-query attention of the same K and D. Slower or faster is said where the "
+        "interval excludes 1 and the ratio exceeds the noise of the same code timed twice. All that was measured, "
+        f"shares of the peak and errors too: [{DATA}]({DATA})."
+    )
+
+
+def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
+    """The commands that stored the records of a subject, those that have a ratio; one that would, for none."""
+    found = {
+        f"python -m {' '.join(row['environment']['command'])}": None
+        for rows in by_device(facts).values()
+        for row in rows
+        if row["subject"] == subject and (not ratio or row[ratio])
+    }
+    return list(found) or ["python -m bench.latency --record"]
+
+
+DATA = "times.csv"
+RATIOS = ("to_mha", "tax", "to_dense")
+PARTS = ("value", "low", "high")
 
 
 def sentence(facts: Facts) -> str:
@@ -98,7 +148,7 @@ def sentence(facts: Facts) -> str:
             parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
         for device, rows in verdicts.items():
             if rows:
-                parts += [f"**{kind.upper()}**: {device}", markdown.table(_SENTENCE_COLUMNS, rows), _summary(rows)]
+                parts += [f"**{kind.upper()}**: {device}", _sentence(rows), _summary(rows)]
     return "\n\n".join(parts)
 
 
@@ -110,18 +160,22 @@ _SENTENCE_COLUMNS = [
     Column("seq_len", "T", kind="int"),
     Column("pass", "pass"),
     Column("fastest", "fastest"),
-    Column("loop", "time over loop", align="right"),
-    Column("half", "at most half"),
-    *(
-        column
-        for role, name in DENSE.items()
-        for column in (
-            Column(f"{role}_macs", f"MACs over {name}", kind="fixed", digits=2),
-            Column(role, "time over it", align="right"),
-            Column(f"{role}_verdict", "as fast"),
-        )
-    ),
+    Column("loop", "time over loop: at most half"),
+    *(Column(role, f"MACs, and time, over {name}: as fast") for role, name in DENSE.items()),
 ]
+
+
+def _sentence(rows: Sequence[dict[str, Any]]) -> str:
+    return markdown.table(_SENTENCE_COLUMNS, [_sentence_row(row) for row in rows])
+
+
+def _sentence_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it is printed: each ratio with its verdict."""
+    shown = {"loop": f"{row['loop']} {row['half']}"}
+    for role in DENSE:
+        macs, time, verdict = row[f"{role}_macs"], row[role], row[f"{role}_verdict"]
+        shown[role] = time and f"{float(macs):.2f}, {time} {verdict}"
+    return row | shown
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,19 +226,28 @@ def median_ms(record: dict[str, Any]) -> float:
     return quantile(like.samples(record), 0.5)
 
 
+def least_taxes(rows: Sequence[dict[str, Any]]) -> list[float]:
+    """The routing tax of the fastest arm of each cell that has one."""
+    cells: dict[str, list[float]] = {}
+    for row in rows:
+        if row["subject"] == "layer" and row["tax"]:
+            cells.setdefault(row["cell"], []).append(row["tax"]["value"])
+    return [min(values) for values in cells.values()]
+
+
 HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The timed rows that a short table shows: all of a CPU; of a GPU, at three lengths, dense layers, the loop, and
-    the fastest of the other arms, those with a graph first."""
-    timed = [r for r in rows if r["wall_ms"]]
-    if not any(r["environment"]["device_type"] == "cuda" for r in timed):
-        return timed
-    shown = []
-    for cell in dict.fromkeys(r["cell"] for r in timed if r["seq_len"] in HEADLINE_LENGTHS):
-        own = [r for r in timed if r["cell"] == cell]
-        arms = [r for r in own if r["role"] == "subject" and r["implementation"] != "loop"]
+    """The rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured, dense
+    layers, the loop, the fastest of the other arms, those with a graph first, and what could not be timed."""
+    if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
+        return list(rows)
+    measured = {r["seq_len"] for r in rows}
+    lengths, shown = measured & set(HEADLINE_LENGTHS) or measured, []
+    for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
+        own = [r for r in rows if r["cell"] == cell]
+        arms = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
         fastest = min(arms, key=lambda r: (like.timed_by(r) != like.GRAPH, median_ms(r)), default=None)
         shown += [r for r in own if r is fastest or r not in arms]
     return shown

@@ -18,12 +18,20 @@ LAYERS = {
     "MoH 75 %": "h=8 s=2 r=4",
     "MoH 75 %, 2 key/value": "h=8 s=2 r=4 g=2",
 }
-CONTEXTS = "T=128,1024"
+CONTEXTS = "d_m=512 T=128,1024"
 TRANSLATION = ("transformer-base", "transformer-big", "moa-8K8E128D", "moa-16K32E256D")
 LANGUAGE = ("llm-s", "moh-llm-s-75", "llama3-8b", "moh-llama3-8b")
 DECODING = ("kv_token_bytes", "kv_bytes", "decode_macs", "decode_bytes", "decode_intensity")
-OF_MODELS = (*DECODING, "generate_macs", "generate_bytes", "training_macs")
+GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
+
+
+COMMAND = (
+    f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' --columns {' '.join((*DECODING, *TRAINING))}"
+)
+COMMAND_OF_MODELS = (
+    f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 --columns {' '.join((*DECODING, *GENERATION))}"
+)
 
 
 def layers(facts: Facts) -> str:
@@ -32,11 +40,12 @@ def layers(facts: Facts) -> str:
     rows = [
         {**row, "layer": name + row["form"]}
         for name, sizes in LAYERS.items()
-        for row in facts.layer_accounts(f"{sizes} d_m=512 {CONTEXTS}", names)
+        for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", names)
     ]
     rows.sort(key=lambda row: row["T"])
     accounts = facts.account_columns(names)
-    columns = [Column("layer", "layer"), Column("T", "T", kind="int"), *accounts]
+    first = [Column("layer", "layer"), Column("T", "T", kind="int")]
+    shown = [markdown.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
     about = (
         f"One layer, d_m = 512, one sequence, {facts.element_bytes} bytes per element; T tokens are stored after the "
         "decode step; T is the input of forward and training step. Bytes of a step: every used weight, every stored "
@@ -44,10 +53,9 @@ def layers(facts: Facts) -> str:
         "optimiser. Peak bytes: what the reference implementation allocates beside inputs and parameters, without "
         "masks. MoH uses 6 of 8 heads: as released every head is computed; ideal, nothing is computed or read of a "
         "head for a token that does not select it, and keys and values of all heads are stored all the same; its peak "
-        "is that of the reference, which gathers weights, keys and values for each row, as MoA's gathers weights. "
-        "Others: `python -m bench.macs --grid … --columns …`."
+        "is that of the reference, which gathers weights, keys and values for each row, as MoA's gathers weights."
     )
-    return "\n\n".join([about, markdown.table(columns, rows), *_dashes(rows, accounts), _reading(rows)])
+    return "\n\n".join([about, *shown, *_dashes(rows, accounts), _reading(rows)])
 
 
 def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
@@ -86,6 +94,6 @@ def models(facts: Facts) -> str:
             "vocabulary than llama3-8b",
         ),
     ):
-        table = markdown.rows_of(facts.model_accounts(names, length, OF_MODELS))
-        parts.append(f"Whole models, one sequence, {about}.\n\n{table}")
+        parts.append(f"Whole models, one sequence, {about}.")
+        parts += [markdown.rows_of(facts.model_accounts(names, length, shown)) for shown in (DECODING, GENERATION)]
     return "\n\n".join(parts)

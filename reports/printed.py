@@ -12,11 +12,6 @@ from headcount.reports import markdown
 from headcount.reports.facts import COUNTED, Facts
 
 BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
-PARTS = {
-    "attention": conventions.attention,
-    "feed-forward": conventions.feed_forward,
-    "vocabulary projection": conventions.vocabulary_projection,
-}
 
 
 def premises(facts: Facts) -> str:
@@ -52,24 +47,6 @@ def unlisted(facts: Facts) -> str:
     return "\n\n".join(parts)
 
 
-def rows_without_rule(facts: Facts) -> str:
-    """Every row that its table's rule does not print, with the arithmetic of its verdict."""
-    lines = []
-    for name in facts.of_paper(COUNTED):
-        for row, verdict in facts.verdicts(name).items():
-            if verdict.status not in ("reproduced", "nothing printed"):
-                lines.append(f"- {facts.tables[name].place}, {row}, *{verdict.status}*: {verdict.because}.")
-    return "\n".join(line.replace("..", ".") for line in lines)
-
-
-def vocabularies(facts: Facts) -> str:
-    """Whether one vocabulary gives a table's parameter figures."""
-    lines = []
-    for name in facts.of_paper(COUNTED):
-        lines += [f"- {facts.tables[name].place}, {line}" for line in facts.vocabularies(name).below]
-    return "\n".join(lines)
-
-
 def convolutions(facts: Facts) -> str:
     """The footnote that blames uncounted convolutions, against what the convolutions cost."""
     table = facts.tables["moa-table1"]
@@ -90,20 +67,13 @@ def convolutions(facts: Facts) -> str:
 
 
 def savings(facts: Facts) -> str:
-    """Where MoA Big's smaller figure comes from, part by part, and the length at which it stops saving."""
+    """Why MoA Big's figure is smaller, and the length at which it stops saving."""
     forms = {name: facts.ledger(name) for name in (BIG, TRANSFORMER_BIG)}
     rule = facts.tables["moa-table1"].column("macs").bills
-    rows = [
-        {"part": name, **{preset: form.select(part).billed(rule) for preset, form in forms.items()}}
-        for name, part in PARTS.items()
-    ]
-    rows.append({"part": "total", **{preset: form.billed(rule) for preset, form in forms.items()}})
-    columns = [Column("part", "part"), *(Column(preset, preset, kind="int") for preset in forms)]
-    attention = rows[0]
+    attention = {name: form.select(conventions.attention).billed(rule) for name, form in forms.items()}
     dearer = "dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper"
     length = dearer_from(facts, BIG, TRANSFORMER_BIG)
     return (
-        f"{conventions.statement(rule)} By part, at the paper's lengths:\n\n{markdown.table(columns, rows)}\n\n"
         f"MoA's attention is {dearer} than the Transformer's; the rest is a narrower model: d_m "
         f"{_size(forms[BIG], 'd_m')} and feed-forward {_size(forms[BIG], 'F')} against "
         f"{_size(forms[TRANSFORMER_BIG], 'd_m')} and {_size(forms[TRANSFORMER_BIG], 'F')}. Executed, with S = T, MoA "

@@ -14,14 +14,13 @@ PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 
 def released_against_ideal(facts: Facts) -> str:
     """Each printed MoH model beside its dense baseline: every head computed, and only those that a token uses."""
-    rows = [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
+    rows = models(facts)
     columns = [
         Column("row", "model"),
-        Column("activated", "heads used", **PERCENT),
         Column("router_params", "router parameters", kind="int"),
         Column("baseline_macs", "MACs, dense baseline", kind="int"),
-        Column("added", "as released: added", kind="int"),
-        Column("saved", "ideal: saved", kind="int"),
+        Column("released_macs", "MACs, as released", kind="int"),
+        Column("ideal_macs", "MACs, ideal", kind="int"),
         Column("attention", "ideal attention / dense", **PERCENT),
         Column("whole", "ideal model / dense", **PERCENT),
     ]
@@ -44,6 +43,11 @@ def released_against_ideal(facts: Facts) -> str:
     return f"{about}\n\n{markdown.table(columns, rows)}"
 
 
+def models(facts: Facts) -> list[dict[str, Any]]:
+    """Each printed MoH model beside its dense baseline; ``whole`` and ``attention`` in percent of it."""
+    return [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
+
+
 def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
     form = facts.ledger(row["preset"])
     dense, released, ideal = row["baseline_macs"], row["released_macs"], row["ideal_macs"]
@@ -54,6 +58,8 @@ def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
         "activated": row["activated"],
         "router_params": form.select(conventions.router).params,
         "baseline_macs": dense,
+        "released_macs": released,
+        "ideal_macs": ideal,
         "added": released - dense,
         "router_macs": form.select(conventions.router).macs,
         "saved": dense - ideal,

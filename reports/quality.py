@@ -1,18 +1,15 @@
 """Cost against quality, the paper's own argument: its BLEU and perplexity beside what the models cost; and its
 training settings with what an update costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 from headcount.bench.table import Column
 from headcount.formulas.backward import backward
 from headcount.formulas.published.data import DataTable
-from headcount.reports import markdown, svg
+from headcount.reports import markdown
 from headcount.reports.facts import COUNTED, Facts
-
-PLOT = "cost_against_quality.svg"
-SCALES = {"macs": ("MACs, exact", 10**6, "M"), "params": ("parameters", 10**6, "M")}
 
 
 @dataclass(frozen=True)
@@ -40,42 +37,21 @@ def rated(facts: Facts) -> list[Rated]:
 
 
 def page(facts: Facts) -> str:
-    """The table and the plot."""
+    """What the paper prints of quality; costs stand with their tables."""
     found = rated(facts)
     measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
     columns = [
         Column("table", "table"),
         Column("row", "row"),
         *(Column(measure, measure, align="right") for measure in measures),
-        Column("macs", "MACs, exact", kind="int"),
-        Column("params", "parameters, exact", kind="int"),
     ]
     rows = [{**dict.fromkeys(measures), **one.quality, **vars(one)} for one in found]
     about = (
-        "BLEU and perplexity (PPL) are the paper's; MACs and parameters are this software's, at the vocabulary and the "
-        "lengths of the presets. Cheaper and better is up and left for BLEU, down and left for PPL."
+        "BLEU and perplexity (PPL) are the paper's; MACs and parameters, in the tables above, are this software's, at "
+        "the vocabulary and the lengths of the presets. Cheaper and better is up and left for BLEU, down and left for "
+        "PPL."
     )
-    return f"{about}\n\n![cost against quality]({PLOT})\n\n{markdown.table(columns, rows)}"
-
-
-def plot(facts: Facts) -> str:
-    """BLEU En-De of Tables 1 and 3 and PPL of Table 2, against MACs and against parameters, as SVG."""
-    found = rated(facts)
-    panels = []
-    for measure in ("BLEU En-De", "PPL"):
-        for cost, (name, scale, unit) in SCALES.items():
-            points = [
-                svg.Point(getattr(one, cost) / scale, float(one.quality[measure]), _short(one.row), one.routed)
-                for one in found
-                if measure in one.quality
-            ]
-            panels.append(svg.Panel(f"{name} ({unit})", measure, points))
-    return svg.figure(panels, {True: "mixture of attention heads", False: "others"})
-
-
-def _short(row: str) -> str:
-    """A row without its reference, and without the word that its colour says."""
-    return row.partition(" (")[0].removeprefix("MoA ").replace(":", "")
+    return f"{about}\n\n{markdown.table(columns, rows)}"
 
 
 def sizes(facts: Facts) -> str:
@@ -90,30 +66,31 @@ def sizes(facts: Facts) -> str:
 
 
 def training(facts: Facts) -> str:
-    """Table 6, with the multiply-accumulates of an update."""
+    """Table 6, a column for each run, with the multiply-accumulates of an update."""
     table = facts.data["moa-table6"]
-    rows = []
+    runs = []
     for entry in table.entries:
         form, length = facts.ledger(entry["preset"]), facts.target_length(entry["preset"])
         tokens = entry["tokens"] * entry["accumulation"]
-        step = form.macs + backward(form).macs
-        rows.append({**entry, "per_update": tokens, "training_macs": step * tokens // length})
-    more = [
-        Column("per_update", "tokens an update", kind="int"),
-        Column("training_macs", "training MACs an update", unit="TMACs", kind="fixed", scale=10**12, digits=1),
-    ]
+        macs = (form.macs + backward(form).macs) * tokens // length
+        runs.append({**entry, "per_update": f"{tokens:,}", "training": f"{float(Fraction(macs, 10**12)):.1f}"})
+    settings = {column.key: column.head for column in table.columns}
+    settings |= {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
+    name, *others = settings
+    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
+    rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
     about = (
         " Appendix C names 32 V100 and prints no cost. Computed: forward and backward of the preset at the lengths "
         "that the paper counts MACs at, for each of the tokens; longer sequences cost more of the T^2 products."
     )
-    return f"{_head(table)}{about}\n\n{_table(table, rows, more)}"
+    return f"{_head(table)}{about}\n\n{markdown.table(columns, rows)}"
 
 
 def _head(table: DataTable) -> str:
     return f"{table.source}, {table.place}. {table.about}".strip()
 
 
-def _table(table: DataTable, rows: Sequence[Mapping[str, Any]] = (), more: Sequence[Column] = ()) -> str:
+def _table(table: DataTable) -> str:
     columns = [Column(column.key, column.head) for column in table.columns]
     empty = dict.fromkeys(column.key for column in columns)
-    return markdown.table([*columns, *more], [{**empty, **row} for row in rows or table.entries])
+    return markdown.table(columns, [{**empty, **entry} for entry in table.entries])

@@ -3,90 +3,112 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from headcount.bench.table import Column
-from headcount.reports import audit, latency, markdown, tables
+from headcount.bench import records
+from headcount.formulas.published.tables import VERDICTS
+from headcount.reports import audit, shell
 from headcount.reports.facts import Facts
+from headcount.reports.plots import heat
+
+TEN_SECONDS = "python3 -m bench.macs --table moa-table3 --counter closed-form"
+COLUMN = (
+    "headcount macs --preset moa-8K8E128D transformer-big --columns kv_bytes decode_macs training_macs "
+    "--counter closed-form --brief"
+)
+PRINTED = "headcount macs --table moa-table1 --counter closed-form"
+CHOICE = "headcount budget --like transformer-big --attention moa --params 250M --limit 2 --format csv"
+MODULE = "headcount macs --module model.py:make --brief"
+STORED, LEFT_OUT = "llama.txt", "…"
 
 
 def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
     """A maker for each block that these files may hold."""
     makers = {
-        "table3": partial(tables.counted, name="moa-table3"),
-        "verdicts": tables.verdicts,
-        "speed": speed,
-        "clock": clock,
-        "audit": audit.matrix,
+        "pain": pain,
+        "ten-seconds": ten_seconds,
+        "jobs": jobs,
+        "verdicts": verdicts,
         "mutants": mutants,
     }
     return {name: partial(make, facts) for name, make in makers.items()}
 
 
-def speed(facts: Facts) -> str:
-    """How long the commands took where they were last timed."""
-    timed = facts.stored_json("commands.json")
-    if timed is None:
-        return "Not measured: `make benchmark` has not been run."
-    machine = timed["machine_info"]
-    lines = [f"Timed by `make benchmark` on {machine['cpu']}, {machine['cores']} cores, start-up included:", ""]
-    for found in timed["benchmarks"]:
-        info = found["extra_info"]
-        if "command" not in info:
-            continue
-        first = f", first row after {info['first_row_s']:.1f} s"
-        peak = info["said"].partition("peak memory ")[2]
-        lines.append(
-            f"- `{info['command']}`: {found['stats']['median']:.1f} s (median of {found['stats']['rounds']} runs)"
-            f"{first}, peak memory {peak}"
-        )
-    return "\n".join(lines)
+def pain(facts: Facts) -> str:
+    """How many readings of counters are right, and the picture of all."""
+    picture = f"![{heat.PLOT.alternative}](reports/generated/{heat.PLOT.name})"
+    return f"{audit.in_words(facts)}\n{picture}"
 
 
-def clock(facts: Facts) -> str:
-    """Forward and training time of the paper's base and big layers on every measured device."""
-    devices = latency.by_device(facts)
+def ten_seconds(facts: Facts) -> str:
+    """A table in closed form, and its last line."""
+    lines = shell.printed(TEN_SECONDS)
+    return shell.block([f"$ {TEN_SECONDS}", *shell.table(lines), LEFT_OUT, *shell.ending(lines)])
+
+
+def jobs(facts: Facts) -> str:
+    """Four jobs, each a command with the lines of its output that matter."""
     parts = []
-    for device, rows in devices.items():
-        # a GPU takes microseconds
-        unit, per_ms, digits = ("us", 1000, 1) if rows[0]["environment"]["device_type"] == "cuda" else ("ms", 1, 2)
-        kept = [r for r in rows if r["name"] in ("moa-8K8E128D", "moa-16K32E256D") and r["subject"] == "layer"]
-        shown = [
-            {
-                "arm": r["arm"],
-                "run by": r["implementation_used"] or r["implementation"],
-                "T": r["seq_len"],
-                "pass": r["pass"],
-                "median": latency.median_ms(r) * per_ms,
-                "tax": r["tax"] and f"{r['tax']['value']:.2f} [{r['tax']['low']:.2f}, {r['tax']['high']:.2f}]",
-                "vs MHA": r["to_mha"]
-                and f"{r['to_mha']['value']:.2f} [{r['to_mha']['low']:.2f}, {r['to_mha']['high']:.2f}]",
-            }
-            for r in latency.headline(kept)
-        ]
-        columns = [
-            Column("arm", "arm"),
-            Column("run by", "run by"),
-            Column("T", "T", kind="int"),
-            Column("pass", "pass"),
-            Column("median", "median", unit=unit, kind="fixed", digits=digits),
-            Column("tax", "tax", align="right"),
-            Column("vs MHA", "vs MHA", align="right"),
-        ]
-        parts += [
-            f"On {device}, {rows[0]['environment']['threads']} threads, {rows[0]['dtype']}:",
-            markdown.table(columns, shown),
-        ]
-    if not any(rows[0]["environment"]["device_type"] == "cuda" for rows in devices.values()):
-        parts.append(f"CUDA: {latency.NOT_MEASURED['cuda']}")
-    return "\n\n".join(parts)
+    for what, command, shown in JOBS:
+        parts += [f"# {what}", f"$ {command}", *shown(), ""]
+    return shell.block(parts[:-1])
+
+
+def _column() -> list[str]:
+    lines = shell.printed(COLUMN)
+    return shell.table(lines, -1)
+
+
+def _printed() -> list[str]:
+    """A row that its table's rule does not print, with the arithmetic."""
+    lines = shell.printed(PRINTED)
+    (row,) = (line for line in lines if line.startswith("LightConv"))
+    mark = row[row.index("[") : row.index("]") + 1]
+    start = next(i for i, line in enumerate(lines) if line.startswith(mark))
+    end = next(i for i in range(start + 1, len(lines)) if not lines[i].startswith(" "))
+    return [row, *lines[start:end]]
+
+
+def _choice() -> list[str]:
+    return [",".join(line.split(",")[:7]) for line in shell.printed(CHOICE)]
+
+
+def _module() -> list[str]:
+    lines = (records.shipped() / STORED).read_text("utf-8").splitlines()
+    return [*shell.table(lines)[-4:], *shell.ending(lines)]
+
+
+JOBS = (
+    ("fill a cost column; --format latex, csv or json for a paper, pandas or a program", COLUMN, _column),
+    ("check a printed number: one rule for a table, a verdict for each row", PRINTED, _printed),
+    ("choose K, E and D: as many MACs, on the front of parameters and cache", f"{CHOICE} | cut -d, -f1-7", _choice),
+    (
+        "count a module of yours, here Hugging Face's without weights: the right count beside four tools",
+        MODULE,
+        _module,
+    ),
+)
+
+
+def verdicts(facts: Facts) -> str:
+    """The totals of each table, and of all."""
+    found = {name: [verdict.status for verdict in facts.verdicts(name).values()] for name in facts.tables}
+    every = [status for own in found.values() for status in own]
+    each = "; ".join(f"{name} {_counted(own)}" for name, own in found.items())
+    return f"**{len(every)} rows of {len(found)} tables: {_counted(every)}.** By table: {each}."
+
+
+def _counted(statuses: list[str]) -> str:
+    return ", ".join(
+        f"{statuses.count(status)} {status}" for status in dict.fromkeys(sorted(statuses, key=VERDICTS.index))
+    )
 
 
 def mutants(facts: Facts) -> str:
-    """What became of the mutants where they were last run."""
-    found = facts.stored_json("mutants.json")
-    if found is None:
+    """What became of the mutants of each room where they were last run."""
+    rooms = facts.stored_json("mutants.json")
+    if not rooms:
         return "Not run yet: `make mutate`."
-    machine = found["machine"]
-    return (
-        f"Last run: {found['mutants']:,} mutants, {found['alive']} alive, {found['unexplained']} without a reason; "
-        f"{found['seconds']:,} s on {machine['cpu']}, {machine['cores']} cores."
+    return "\n".join(
+        f"- {room}/: {found['mutants']:,} mutants, {found['alive']} alive, {found['unexplained']} without a reason; "
+        f"{found['seconds']:,} s on {found['machine']['cpu']}, {found['machine']['cores']} cores."
+        for room, found in rooms.items()
     )

@@ -106,17 +106,18 @@ def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
                 **run["auxiliary_losses"],
             }
         )
-    columns = [
-        Column("coefficients", "coefficients"),
-        *(Column(entry["model"], f"BLEU, {entry['model']}", align="right") for entry in printed.entries),
-        Column("loss", "example: task loss", kind="fixed", digits=3),
+    first = Column("coefficients", "coefficients")
+    bleu = [Column(entry["model"], f"BLEU, {entry['model']}", align="right") for entry in printed.entries]
+    own = [
+        Column("loss", "task loss", kind="fixed", digits=3),
         Column("largest", "largest share", **PERCENT),
         Column("smallest", "smallest share", **PERCENT),
         Column("L_a", "L_a", kind="fixed", digits=3),
         Column("L_z", "L_z", kind="fixed", digits=3),
     ]
     return (
-        f"**Ablation of L_a and L_z.** {printed.place}, and the example's task loss.\n\n{markdown.table(columns, rows)}"
+        f"**Ablation of L_a and L_z.** {printed.place}:\n\n{markdown.table([first, *bleu], rows)}\n\n"
+        f"The example's task loss, the shares of its experts and its losses:\n\n{markdown.table([first, *own], rows)}"
     )
 
 

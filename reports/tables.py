@@ -1,23 +1,28 @@
 """The published tables in documents: printed, under the rule, exact, counted, with verdicts."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
-from headcount.bench.table import Column
+from headcount.bench.table import Column, Section
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import markdown
+from headcount.reports.data_files import table_as_csv
 from headcount.reports.facts import COUNTED, Facts
+
+OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
+"""Columns of what models do in all their forms: they stand together, in a table of their own."""
+
+DATA = "tables.csv"
+SIZES = ("trainable_params", "params")
 
 
 def verdicts(facts: Facts) -> str:
     """How many rows of each table come out, and how, with the totals; those that are unexplained by name."""
     rows, unexplained = [], []
     for name in facts.tables:
-        counts = facts.counted(name) if name in facts.of_paper(COUNTED) else None
         found = facts.verdicts(name)
-        # a table that is counted fails where a count is not as it must be
-        statuses = [row.values["verdict"] for row in counts.rows] if counts else [v.status for v in found.values()]
-        rows.append(_counts(name, statuses))
+        rows.append(_counts(name, [verdict.status for verdict in found.values()]))
         unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
@@ -30,22 +35,70 @@ def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
 
 
 def counted(facts: Facts, name: str) -> str:
-    """One table's MAC columns, its rule above them and the arithmetic of its verdicts below."""
+    """One table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
     section = facts.counted(name)
+    shown = markdown.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
+    return f"Rule: {facts.tables[name].rule}\n\n{shown}"
+
+
+def readings(facts: Facts, name: str) -> str:
+    """How far each counter's readings of one table's rows are from exact."""
+    section = facts.counted(name)
+    said = []
+    for column in _counters(section):
+        off = [
+            Fraction(100 * (row.values[column.key] - row.values["macs"]), row.values["macs"]) for row in section.rows
+        ]
+        words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
+        said.append(f"{' '.join(column.head_lines)} {words}")
+    return f"Raw readings, with what the counters add: {', '.join(said)}. All of them: [{DATA}]({DATA})."
+
+
+def _counters(section: Section) -> Sequence[Column]:
     keys = [column.key for column in section.table.columns]
-    return f"Rule: {facts.tables[name].rule}\n\n" + markdown.rows_of(
-        section.only("row", *keys[keys.index("macs_printed") :])
-    )
+    return section.table.columns[keys.index("macs") + 1 : keys.index("verdict")]
+
+
+def data(facts: Facts) -> str:
+    """Every row of the counted tables with every reading, as CSV."""
+    rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
+    return table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
 
 
 def parameters(facts: Facts, name: str) -> str:
     """One table's parameter columns: counted, active, printed, and the vocabularies that the printed ones imply."""
     sizes, implied = facts.counted(name).only("row", "params", "active_params"), facts.vocabularies(name)
-    rows = [{**a.values, **b.values} for a, b in zip(sizes.rows, implied.rows, strict=True)]
-    columns = [*sizes.table.columns, *implied.table.columns[1:]]
+    printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
+    columns = list(sizes.table.columns)
+    for which in printed:
+        columns += [Column(f"printed_{which}", f"{_of(which)}, printed", align="right")]
+        columns += [Column(f"vocabulary_{which}", "implied vocabulary", align="right")]
+    rows = []
+    for size, row in zip(sizes.rows, implied.rows, strict=True):
+        spans = {f"vocabulary_{which}": _span(row.values, which) for which in printed}
+        rows.append({**size.values, **row.values, **spans})
     return markdown.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
 
 
-def closed(facts: Facts, paper: str) -> str:
-    """Every table of a paper in closed form."""
-    return markdown.whole([section for name in facts.of_paper(paper) for section in facts.closed(name)])
+def _of(which: str) -> str:
+    return "params" if which == "params" else f"params {which}"
+
+
+def _span(values: dict[str, Any], which: str) -> str | None:
+    low, high = values[f"low_{which}"], values[f"high_{which}"]
+    return None if low is None else f"{low:,} to {high:,}"
+
+
+def of_paper(facts: Facts, paper: str) -> str:
+    """Every table of a paper in closed form, without what its models do in all their forms."""
+    parts, said = [], {}
+    for name in facts.of_paper(paper):
+        section, table = facts.closed(name)[0], facts.tables[name]
+        *head, legend = section.table.notes_above
+        left_out = OF_MODELS + (() if table.column("params") else SIZES)
+        keys = [column.key for column in section.table.columns if column.key not in left_out]
+        # what the columns mean is said once
+        parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in said else [])]
+        parts.append(markdown.rows_of(section, *keys))
+        said[legend] = None
+    return "\n\n".join(parts)

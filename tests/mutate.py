@@ -1,15 +1,21 @@
-"""``python -m tests.mutate [PATTERN …]``: change formulas/ in one place at a time, and see whether its tests notice.
+"""``python -m tests.mutate [PATTERN …]``: change a room in one place at a time, and see whether its tests notice.
 
-mutmut finds what it changes by the name that it is imported by, so it runs in build/mutation/, which is laid out as a
-wheel is: headcount/ with the rooms in it, and the tests beside it. It exits 0 with survivors; this command exits 1 for
-each survivor that is not listed in tests/equivalent_mutants.toml, with the reason why it is no other program, and for
-each listed one that no longer survives. A mutant is known there by its function and the line it has instead, so that
-the list outlives renumbering. Every run starts from nothing, and the figures of a whole one are stored for
-CONTRIBUTING.md, which ``python -m reports`` fills. A PATTERN ('headcount.formulas.mha*') runs some mutants alone.
+mutmut finds what it changes by the name that it is imported by, so it runs in a folder below build/mutation/ that is
+laid out as a wheel is: headcount/ with the rooms in it, and the tests beside it. It exits 0 with survivors; this
+command exits 1 for each survivor that is not listed in tests/equivalent_mutants.toml, with the reason why it is no
+other program, and for each listed one that no longer survives. A mutant is known there by its function and the line it
+has instead, so that the list outlives renumbering.
+
+A run can be ended and begun again: what was judged is not judged again, as long as neither the room nor its tests
+have changed. ``--part 2/5`` runs one of five parts, file by file; when the last one is through, the figures of the
+room are stored for CONTRIBUTING.md, which ``python -m reports`` fills. ``--again`` tries once more, on the files as
+they are now, what no test had noticed: tests that grow need not notice everything anew. ``--changed COMMIT`` runs the
+files alone that are not as they were there, and a PATTERN ('headcount.formulas.mha*') some mutants alone; neither is
+stored.
 """
 
+import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -17,18 +23,15 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-from headcount.bench.cli import run
+from headcount.bench.cli import Parser, run
 from headcount.bench.env import commit, machine
-from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.errors import EnvironmentMissing, UsageError
+from tests.mutation_stage import ROOMS, ROOT, Stage, files_of
 
 PROG = "python -m tests.mutate"
-ROOT = Path(__file__).parents[1]
-STAGE = ROOT / "build" / "mutation"
-ROOMS = ("formulas", "models", "bench")
-TESTS = ("conftest.py", "tally.py", "formulas", "agreement")
 LISTED = ROOT / "tests" / "equivalent_mutants.toml"
 RECORD = ROOT / "reports" / "records" / "mutants.json"
 NOTICED = ("killed", "timeout", "segfault")
@@ -38,64 +41,126 @@ Listed = Mapping[str, Mapping[str, str]]
 """Function -> mutated line -> why that is no other program."""
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    out = Parser(prog=PROG, description=__doc__)
+    out.add_argument("patterns", metavar="PATTERN", nargs="*", help="mutants by name, with * and ?")
+    out.add_argument("--room", choices=ROOMS, default="formulas", help="whose files are changed (formulas)")
+    only = out.add_mutually_exclusive_group()
+    only.add_argument("--part", metavar="I/N", type=_part, default=(1, 1), help="one of N parts of the room")
+    out.add_argument("--again", action="store_true", help="once more what was not noticed, after tests were added")
+    only.add_argument("--changed", metavar="COMMIT", help="only files that are not as they were at COMMIT")
+    return out
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run mutmut on formulas/, or on the mutants that ``argv`` names, and judge its results."""
-    patterns = list(sys.argv[1:] if argv is None else argv)
-    return run(PROG, lambda: _main(patterns))
+    """Run mutmut on a room, a part of it, or the mutants that are named, and judge its results."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
 
 
-def _main(patterns: Sequence[str]) -> int:
+def _part(text: str) -> tuple[int, int]:
+    index, _, parts = text.partition("/")
+    if not (index.isdecimal() and parts.isdecimal() and 1 <= int(index) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"a part is I/N with 1 <= I <= N, not {text!r}")
+    return int(index), int(parts)
+
+
+def _main(args: argparse.Namespace) -> int:
+    if args.changed:
+        stage = Stage(args.room, f"{args.room}-changed", changed(args.room, args.changed))
+    else:
+        index, parts = args.part
+        stage = Stage(args.room, f"{args.room}-{index}-of-{parts}", divided(files_of(args.room), parts)[index - 1])
+    if not stage.files:
+        print("0 mutants: no file has changed")
+        return 0
+    seconds = stage.renew(noticed) if args.again else stage.lay_out()
     started = time.perf_counter()
-    stage(STAGE)
-    _mutmut("run", *patterns)
-    statuses = read_results(_mutmut("results", "--all", "true"))
-    listed = tomllib.loads(LISTED.read_text())
-    if patterns:
-        statuses = {name: status for name, status in statuses.items() if any(fnmatch(name, p) for p in patterns)}
-        functions = {function_of(name) for name in statuses}
-        listed = {function: lines for function, lines in listed.items() if function in functions}
-    seconds = time.perf_counter() - started
-    failures = judge(statuses, lambda name: mutated_line(_mutmut("show", name)), listed)
+    try:
+        _mutmut(stage.folder, "run", *args.patterns)
+    finally:
+        seconds = stage.worked(seconds + time.perf_counter() - started)
+    found, failures = judged(stage, args.patterns, seconds)
     for failure in failures:
         print(f"{PROG}: {failure}", file=sys.stderr)
-    alive = sum(status not in NOTICED for status in statuses.values())
-    found = {
-        "mutants": len(statuses),
-        "statuses": dict(Counter(statuses.values())),
-        "alive": alive,
-        "unexplained": len(failures),
-        "seconds": round(seconds),
-        "machine": machine(),
-        "commit": commit(),
-    }
-    if not patterns:
-        RECORD.write_text(json.dumps(found, indent=2) + "\n")
-    print(f"{len(statuses):,} mutants, {alive} alive, {len(failures)} unexplained, {seconds:.0f} s")
+    print(f"{found['mutants']:,} mutants, {found['alive']} alive, {len(failures)} unexplained, {seconds:.0f} s")
+    if not (args.patterns or args.changed):
+        stage.keep(found)
+        store(args.room, args.part[1], stage.inputs)
     return 1 if failures else 0
 
 
-def stage(folder: Path) -> None:
-    """Lay out ``folder`` as an installed copy, from nothing: mutmut keeps the results of functions that have not
-    changed, whatever became of their tests."""
-    shutil.rmtree(folder, ignore_errors=True)
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "headcount", folder / "headcount", ignore=ignored)
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, folder / "headcount" / room, ignore=ignored)
-    (folder / "tests").mkdir()
-    for name in TESTS:
-        copy = shutil.copy if (ROOT / "tests" / name).is_file() else partial(shutil.copytree, ignore=ignored)
-        copy(ROOT / "tests" / name, folder / "tests" / name)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+def noticed(code: int | None) -> bool:
+    """Whether a test failed with a mutant, from the exit code that mutmut keeps of it."""
+    return code in (1, 3)
 
 
-def _mutmut(*argv: str) -> str:
+def judged(stage: Stage, patterns: Sequence[str], seconds: float) -> tuple[dict[str, Any], list[str]]:
+    """The figures of what mutmut found in a stage, and what is wrong with it."""
+    statuses = read_results(_mutmut(stage.folder, "results", "--all", "true"))
+    listed = tomllib.loads(LISTED.read_text())
+    if patterns:
+        statuses = {name: status for name, status in statuses.items() if any(fnmatch(name, p) for p in patterns)}
+        asked = {function_of(name) for name in statuses}
+    else:
+        asked = {function for function in listed if function.startswith(stage.modules)}
+    failures = judge(
+        statuses,
+        lambda name: mutated_line(_mutmut(stage.folder, "show", name)),
+        {function: lines for function, lines in listed.items() if function in asked},
+    )
+    found = {
+        "mutants": len(statuses),
+        "statuses": dict(Counter(statuses.values())),
+        "alive": sum(status not in NOTICED for status in statuses.values()),
+        "unexplained": len(failures),
+        "seconds": round(seconds),
+    }
+    return found, failures
+
+
+def divided(files: Sequence[Path], parts: int) -> list[list[Path]]:
+    """``files`` in as many parts of about as many bytes; the same ones on every machine."""
+    out: list[list[Path]] = [[] for _ in range(parts)]
+    sizes = [0] * parts
+    for path in sorted(files, key=lambda path: (-path.stat().st_size, path)):
+        least = sizes.index(min(sizes))
+        out[least].append(path)
+        sizes[least] += path.stat().st_size
+    return out
+
+
+def changed(room: str, base: str) -> list[Path]:
+    """The files of a room that are not as they were at a commit. UsageError where there is no such commit."""
+    git = ["git", "diff", "--name-only", base, "--", room]
+    done = subprocess.run(git, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise UsageError(f"--changed takes a commit, not {base!r}")
+    names = set(done.stdout.split())
+    return [path for path in files_of(room) if path.relative_to(ROOT).as_posix() in names]
+
+
+def store(room: str, parts: int, inputs: str) -> None:
+    """Store the figures of a room whose last part is through: sums over parts that were run on the same files."""
+    found = [Stage(room, f"{room}-{index}-of-{parts}", ()).kept(inputs) for index in range(1, parts + 1)]
+    if None in found:
+        return
+    statuses: Counter[str] = Counter()
+    for part in found:
+        statuses.update(part["statuses"])
+    sums = {name: sum(part[name] for part in found) for name in ("mutants", "alive", "unexplained", "seconds")}
+    rooms = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    rooms[room] = {**sums, "statuses": dict(statuses), "machine": machine(), "commit": commit()}
+    RECORD.write_text(json.dumps(rooms, indent=2) + "\n")
+
+
+def _mutmut(folder: Path, *argv: str) -> str:
     # a run takes many minutes: whoever sits before it sees how far it is
     shown = argv[0] == "run" and sys.stderr.isatty()
     try:
         command = [str(Path(sys.executable).parent / "mutmut"), *argv]
         pipe = sys.stderr if shown else subprocess.PIPE
-        done = subprocess.run(command, stdout=pipe, stderr=pipe, text=True, cwd=STAGE)
+        done = subprocess.run(command, stdout=pipe, stderr=pipe, text=True, cwd=folder)
     except FileNotFoundError:
         raise EnvironmentMissing("mutmut is not installed; pip install -e '.[mutate]'") from None
     if done.returncode:

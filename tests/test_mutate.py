@@ -1,5 +1,6 @@
 """python -m tests.mutate: what counts as a survivor, and what a list of equivalent mutants may hold."""
 
+import configparser
 import importlib.util
 import json
 import os
@@ -9,7 +10,8 @@ import tomllib
 
 import pytest
 
-from tests import mutate
+from headcount.bench.errors import UsageError
+from tests import mutate, mutation_stage
 
 RESULTS = """
     headcount.formulas.a.x_f__mutmut_1: killed
@@ -73,63 +75,162 @@ def test_what_no_test_notices_needs_a_reason_and_a_reason_needs_a_survivor():
     assert len(mutate.judge(statuses, line_of, {})) == 3
 
 
-@pytest.mark.parametrize("listed, code", [("", 1), ('["headcount.formulas.a.f"]\n"return g( a, 2)" = "why"\n', 0)])
-def test_the_exit_code_tells_survivors(listed, code, tmp_path, monkeypatch, capsys):
-    (tmp_path / "listed.toml").write_text(listed)
-    staged = []
-    monkeypatch.setattr(mutate, "stage", staged.append)
-    monkeypatch.setattr(mutate, "LISTED", tmp_path / "listed.toml")
+def answering(monkeypatch, tmp_path, results, listed=""):
+    """Lets mutmut give ``results`` on one file of formulas/, and keeps what is written below ``tmp_path``."""
+    asked = []
+    answers = {"run": "", "results": results, "show": DIFF}
+    monkeypatch.setattr(mutate, "_mutmut", lambda folder, command, *argv: asked.append(argv) or answers[command])
+    monkeypatch.setattr(mutate, "files_of", lambda room: [mutate.ROOT / room / "mha.py"])
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path / "build")
     monkeypatch.setattr(mutate, "RECORD", tmp_path / "mutants.json")
-    answers = {"run": "", "results": "a: killed\nheadcount.formulas.a.x_f__mutmut_2: survived\n", "show": DIFF}
-    monkeypatch.setattr(mutate, "_mutmut", lambda command, *argv: answers[command])
+    monkeypatch.setattr(mutate, "LISTED", tmp_path / "listed.toml")
+    (tmp_path / "listed.toml").write_text(listed)
+    return asked
+
+
+MHA = "headcount.formulas.mha"
+SURVIVES = f"{MHA}.x_g__mutmut_1: killed\n{MHA}.x_f__mutmut_2: survived\n"
+REASON = f'["{MHA}.f"]\n"return g( a, 2)" = "why"\n'
+
+
+@pytest.mark.parametrize("listed, code", [("", 1), (REASON, 0)])
+def test_the_exit_code_tells_survivors(listed, code, tmp_path, monkeypatch, capsys):
+    answering(monkeypatch, tmp_path, SURVIVES, listed)
     assert mutate.main([]) == code
     out, err = capsys.readouterr()
     assert out.startswith(f"2 mutants, 1 alive, {code} unexplained, ")
-    assert ("headcount.formulas.a.x_f__mutmut_2: survived: return g( a, 2)" in err) == bool(code)
-    stored = json.loads((tmp_path / "mutants.json").read_text())
+    assert (f"{MHA}.x_f__mutmut_2: survived: return g( a, 2)" in err) == bool(code)
+    stored = json.loads((tmp_path / "mutants.json").read_text())["formulas"]
     assert (stored["mutants"], stored["unexplained"]) == (2, code)
     assert stored["statuses"] == {"killed": 1, "survived": 1}
-    assert staged == [mutate.STAGE]
 
 
-def test_a_part_is_judged_alone_and_not_stored(tmp_path, monkeypatch, capsys):
+def test_mutants_that_are_named_are_judged_alone_and_not_stored(tmp_path, monkeypatch, capsys):
     """What was not asked for was not checked: neither its mutants nor its reasons say anything."""
-    (tmp_path / "listed.toml").write_text('["headcount.formulas.b.f"]\n"return 2" = "why"\n')
-    monkeypatch.setattr(mutate, "stage", lambda folder: None)
-    monkeypatch.setattr(mutate, "LISTED", tmp_path / "listed.toml")
-    monkeypatch.setattr(mutate, "RECORD", tmp_path / "mutants.json")
-    results = "headcount.formulas.a.x_f__mutmut_1: survived\nheadcount.formulas.b.x_f__mutmut_1: not checked\n"
-    asked = []
-    answers = {"run": "", "results": results, "show": DIFF}
-    monkeypatch.setattr(mutate, "_mutmut", lambda command, *argv: asked.append((command, *argv)) or answers[command])
-    assert mutate.main(["headcount.formulas.a*"]) == 1
+    results = f"{MHA}.x_f__mutmut_1: survived\nheadcount.formulas.b.x_f__mutmut_1: not checked\n"
+    listed = '["headcount.formulas.b.f"]\n"return 2" = "why"\n'
+    asked = answering(monkeypatch, tmp_path, results, listed)
+    assert mutate.main([f"{MHA}*"]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("1 mutants, 1 alive, 1 unexplained, ") and "listed" not in err
-    assert asked[0] == ("run", "headcount.formulas.a*")
+    assert asked[0] == (f"{MHA}*",)
     assert not (tmp_path / "mutants.json").exists()
 
 
-def test_it_runs_where_formulas_are_called_as_in_a_wheel(tmp_path):
-    stage = tmp_path / "stage"
-    (stage / "left").mkdir(parents=True)
-    mutate.stage(stage)
-    assert not (stage / "left").exists()
+def test_a_room_is_stored_when_its_last_part_is_through(tmp_path, monkeypatch, capsys):
+    answering(monkeypatch, tmp_path, SURVIVES, REASON)
+    monkeypatch.setattr(mutate, "files_of", lambda room: [mutate.ROOT / room / name for name in ("mha.py", "moa.py")])
+    parts = [paths[0].name for paths in mutate.divided(mutate.files_of("formulas"), 2)]
+    with_reason = 1 + parts.index("mha.py")
+    assert mutate.main(["--part", f"{with_reason}/2"]) == 0
+    assert not (tmp_path / "mutants.json").exists()
+    # the reason is of the other part, and the same survivor has none here
+    assert mutate.main(["--part", f"{3 - with_reason}/2"]) == 1
+    stored = json.loads((tmp_path / "mutants.json").read_text())["formulas"]
+    assert (stored["mutants"], stored["alive"], stored["unexplained"]) == (4, 2, 1)
+    assert stored["statuses"] == {"killed": 2, "survived": 2}
+
+
+def test_every_file_is_in_one_part_and_parts_are_about_as_large():
+    for room in mutation_stage.ROOMS:
+        files = mutation_stage.files_of(room)
+        for number in (1, 2, 5):
+            parts = mutate.divided(files, number)
+            assert sorted(path for part in parts for path in part) == files
+            sizes = [sum(path.stat().st_size for path in part) for part in parts]
+            assert max(sizes) - min(sizes) <= max(path.stat().st_size for path in files)
+
+
+def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_other_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])
+    assert stage.lay_out() == 0
+    (stage.folder / "mutants").mkdir()
+    stage.worked(7.5)
+    stage.keep({"mutants": 3})
+    assert stage.lay_out() == 7.5 and (stage.folder / "mutants").is_dir()
+    assert stage.kept(stage.inputs) == {"mutants": 3} and stage.kept("other files") is None
+    other = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "moa.py"])
+    assert other.lay_out() == 0 and not (other.folder / "mutants").exists()
+
+
+def test_what_no_test_noticed_is_tried_again_on_the_files_as_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    monkeypatch.setattr(mutation_stage, "ROOT", tmp_path)
+    stage = mutation_stage.Stage("formulas", "one", [])
+    with pytest.raises(UsageError, match="^--again is for what was run: there is no one$"):
+        stage.renew(mutate.noticed)
+    monkeypatch.setattr(mutation_stage, "ROOT", mutate.ROOT)
+    stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])
+    stage.lay_out()
+    stage.worked(7.5)
+    mutants = stage.folder / "mutants" / "headcount"
+    mutants.mkdir(parents=True)
+    (stage.folder / "mutants" / "mutmut-stats.json").write_text("{}")
+    (stage.folder / "headcount" / "formulas" / "mha.py").write_text("old")
+    codes = {"killed": 1, "survived": 0, "no tests": 33, "crashed in pytest": 3, "timeout": 36, "not yet": None}
+    (mutants / "mha.py.meta").write_text(json.dumps({"exit_code_by_key": codes, "other": 1}))
+    assert stage.renew(mutate.noticed) == 7.5
+    kept = json.loads((mutants / "mha.py.meta").read_text())
+    assert kept == {"exit_code_by_key": dict.fromkeys(codes) | {"killed": 1, "crashed in pytest": 3}, "other": 1}
+    assert not (stage.folder / "mutants" / "mutmut-stats.json").exists()
+    assert (stage.folder / "headcount" / "formulas" / "mha.py").read_text() != "old"
+    assert stage.lay_out() == 7.5
+
+
+def test_changed_files_are_those_that_git_names(monkeypatch, capsys):
+    commits = subprocess.run(["git", "rev-list", "HEAD"], cwd=mutate.ROOT, capture_output=True, text=True)
+    if commits.returncode:
+        pytest.skip("the files are no checkout of git")
+    assert mutate.changed("formulas", commits.stdout.split()[-1]) == mutation_stage.files_of("formulas")
+    monkeypatch.setattr(mutate, "changed", lambda room, base: [])
+    assert mutate.main(["--changed", "HEAD"]) == 0
+    assert capsys.readouterr().out == "0 mutants: no file has changed\n"
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["--part", "3/2"], "a part is I/N with 1 <= I <= N, not '3/2'"),
+        (["--part", "half"], "a part is I/N with 1 <= I <= N, not 'half'"),
+        (["--room", "tests"], "choose from"),
+        (["--changed", "no such commit"], "--changed takes a commit, not 'no such commit'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(argv, said, capsys):
+    assert mutate.main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_it_runs_where_a_room_is_called_as_in_a_wheel(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    stage = mutation_stage.Stage("formulas", "stage", [mutate.ROOT / "formulas" / "moa.py"])
+    (stage.folder / "left").mkdir(parents=True)
+    stage.lay_out()
+    assert not (stage.folder / "left").exists()
     command = [sys.executable, "-P", "-c", "from headcount.formulas import moa; print(moa.__file__)"]
-    env = {**os.environ, "PYTHONPATH": str(stage)}
+    env = {**os.environ, "PYTHONPATH": str(stage.folder)}
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(stage / "headcount" / "formulas" / "moa.py")
-    settings = tomllib.loads((stage / "pyproject.toml").read_text())["tool"]["mutmut"]
-    chosen = settings["source_paths"] + settings["also_copy"] + settings["pytest_add_cli_args_test_selection"]
-    assert all((stage / path).is_dir() for path in chosen)
+    assert done.stdout.strip() == str(stage.folder / "headcount" / "formulas" / "moa.py")
+    settings = configparser.ConfigParser()
+    settings.read(stage.folder / "setup.cfg")
+    chosen = dict(settings["mutmut"])
+    for name in ("source_paths", "also_copy", "only_mutate", "pytest_add_cli_args_test_selection"):
+        assert all((stage.folder / path).exists() for path in chosen[name].split())
+    assert chosen["only_mutate"].split() == ["headcount/formulas/moa.py"]
+
+
+def test_every_listed_function_is_there():
     listed = tomllib.loads(mutate.LISTED.read_text())
     assert all(importlib.util.find_spec(function.rpartition(".")[0]) for function in listed)
 
 
-def test_without_mutmut_or_with_a_broken_run_it_says_so(monkeypatch, capsys):
+def test_without_mutmut_or_with_a_broken_run_it_says_so(tmp_path, monkeypatch, capsys):
     def missing(*args, **options):
         raise FileNotFoundError
 
-    monkeypatch.setattr(mutate, "stage", lambda folder: None)
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
     monkeypatch.setattr(subprocess, "run", missing)
     assert mutate.main([]) == 3
     broken = subprocess.CompletedProcess([], 1, "", "no tests\nfailed\n")

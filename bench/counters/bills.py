@@ -64,6 +64,13 @@ def unverified(verified: Mapping[str, str], versions: Mapping[str, str]) -> list
     ]
 
 
+def known(verified: Mapping[str, str]) -> str:
+    """What is said behind a reading that rules do not predict, where what is installed is not what they are for."""
+    other = unverified(verified, versions(verified))
+    rules = ", ".join(f"{tool} {version}" for tool, version in verified.items())
+    return f" (its rules are known for {rules}, not for {', '.join(other)})" if other else ""
+
+
 def _is_version(installed: str, known: str) -> bool:
     public = installed.split("+")[0]
     return public == known or public.startswith(f"{known}.")

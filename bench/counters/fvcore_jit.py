@@ -26,6 +26,7 @@ from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.liveness import live_functions
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
+from headcount.bench.trace.shapes import remembered_shapes
 
 NAME = "fvcore"
 DEVICE = "meta"
@@ -50,13 +51,15 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         analysis = FlopCountAnalysis(model, arguments(model, inputs))
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        with remembered_shapes(model):
+            total = analysis.total()
         return Reading(
             counter=NAME,
             tool="fvcore",
             version=version("fvcore"),
             backend="jit",
             device=device_of(inputs),
-            macs=whole(analysis.total()),
+            macs=whole(total),
             params=whole(parameter_count(model)[""]),
             by_module={path: whole(macs) for path, macs in analysis.by_module().items()},
             by_operator={name: whole(macs) for name, macs in analysis.by_operator().items()},

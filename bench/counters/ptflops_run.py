@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib.metadata import version
 from io import StringIO
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.undisturbed import arguments, one_line, undisturbed
+from headcount.bench.trace.shapes import remembered_shapes
 
 VERSION = version("ptflops")
 
@@ -41,7 +43,9 @@ def run(
     Raises CounterError with the exception that ptflops printed, where it returns (None, None).
     """
     report = StringIO()
-    with undisturbed(model, counter=counter, label=label) as printed:
+    # The other backend bills what torch's own Python calls for a shape.
+    remembered = remembered_shapes(model) if backend == "aten" else nullcontext()
+    with undisturbed(model, counter=counter, label=label) as printed, remembered:
         named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
         root = _Whole(model)
         macs, params = get_model_complexity_info(

@@ -16,6 +16,7 @@ from headcount.bench.counters.base import Reading, macs_from_flops
 from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
+from headcount.bench.trace.shapes import remembered_shapes
 
 NAME = "torch"
 DEVICE = "meta"
@@ -32,7 +33,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
     warning. ``by_module`` holds only modules with FLOPs. Raises CounterError.
     """
     with undisturbed(model, counter=NAME, label=label):
-        with FlopCounterMode(display=False) as mode:
+        with remembered_shapes(model), FlopCounterMode(display=False) as mode:
             model(*arguments(model, inputs))
         counts = mode.get_flop_counts()
         by_operator = counts.pop("Global", {})

@@ -1,4 +1,4 @@
-"""The process that runs somebody's code: the request is its argument, the answer goes to an open file as JSON.
+"""The process that runs somebody's code: the request is its argument, the answer goes to its stdout as JSON.
 
 Everything of ours has one name, headcount, and the checkout leaves the path of imports before the user's code is
 imported: a project with packages called models, bench, tests or reports finds its own.
@@ -21,6 +21,7 @@ def main() -> int:
     request = json.loads(sys.argv.pop())
     _end_with_parent()
     # What user code prints must not get among the answer or the command's output.
+    out = os.dup(1)
     os.dup2(2, 1)
     try:
         task = import_module(request["task"])
@@ -29,8 +30,8 @@ def main() -> int:
             answer = task.answer(request)
         except UserCodeError as error:
             answer = {"error": error.reason, "traceback": error.trace}
-        with open(request["out"], "w") as out:
-            json.dump(answer, out)
+        with open(out, "w", encoding="utf-8") as file:
+            json.dump(answer, file)
     except Exception:
         traceback.print_exc()
         return BROKEN
@@ -46,6 +47,8 @@ def _end_with_parent() -> None:
 
     def watch() -> None:
         os.read(lifeline, 1)
-        os.killpg(0, signal.SIGKILL)
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(BROKEN)
 
     threading.Thread(target=watch, daemon=True).start()

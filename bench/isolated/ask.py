@@ -5,20 +5,22 @@ The one place that starts a process for somebody's code; what runs there is benc
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import EnvironmentMissing, UsageError
 
 TASKS = {
-    "count": "headcount.bench.macs.module_answer",
+    "count": "headcount.bench.isolated.module_answer",
     "derive": "headcount.bench.derive.derivation",
 }
 """Where a task's ``answer(request)`` stands, which the process imports."""
@@ -26,6 +28,8 @@ BROKEN = 70
 """The process' exit code for an error of ours."""
 _OURS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
 """What must be on the path of imports for ours to be found."""
+_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"process_group": 0}
+"""How a process gets a group of its own."""
 _START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.answer import main; sys.exit(main())"
 
 
@@ -47,11 +51,13 @@ def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
     """The answer to ``task`` (a name of TASKS) about what ``spec`` builds, FILE.py:FUNCTION or package.module:FUNCTION.
 
     ``details`` are the task's own. Raises UsageError where that code is at fault, with its traceback where it has
-    one, Ended where nothing is left to ask, and Broken for an error of ours.
+    one, EnvironmentMissing where there is no torch, Ended where nothing is left to ask, Broken for an error of ours.
     """
+    if find_spec("torch") is None:
+        raise EnvironmentMissing(f"{spec} has to run, which needs torch; pip install torch")
     request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(Path.cwd().resolve()), **details}
     # A file without a name: nothing is left of it, however this ends.
-    with tempfile.TemporaryFile("w+") as out:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
         code = _run(request, out.fileno())
         out.seek(0)
         text = out.read()
@@ -70,7 +76,7 @@ def settings(words: Sequence[str]) -> dict[str, int]:
     out = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier() or not value.removeprefix("-").isdigit():
+        if not equals or not name.isidentifier() or not re.fullmatch("-?[0-9]{1,4000}", value):
             raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER")
         out[name] = int(value)
     return out
@@ -79,15 +85,29 @@ def settings(words: Sequence[str]) -> dict[str, int]:
 def _run(request: dict[str, Any], out: int) -> int:
     """The exit code of the process that writes its answer to ``out``; afterwards nothing that it started runs."""
     # -P: nothing but what the process itself puts there comes first on the path of imports.
-    command = [sys.executable, "-P", "-c", _START.format(ours=_OURS), json.dumps({**request, "out": out})]
+    command = [sys.executable, "-P", "-c", _START.format(ours=_OURS), json.dumps(request)]
     # A group of its own, so that Ctrl-C in a terminal is ours alone. It ends when its stdin does: when we do.
-    options = {"stdin": subprocess.PIPE, "pass_fds": [out], "process_group": 0}
+    options = {"stdin": subprocess.PIPE, "stdout": out, **_GROUP}
     with subprocess.Popen(command, env=_environment(), **options) as process:
         try:
             return process.wait()
         finally:
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _end(process)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End it and all that it started, or what is found of that where processes have no groups to be killed by."""
+    if hasattr(os, "killpg"):
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return
+    import psutil
+
+    with suppress(psutil.Error):
+        started = psutil.Process(process.pid)
+        for one in (*started.children(recursive=True), started):
+            with suppress(psutil.Error):
+                one.kill()
 
 
 def _environment() -> dict[str, str]:

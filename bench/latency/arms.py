@@ -46,6 +46,19 @@ class ArmSpec:
         return known and known.form
 
     @property
+    def executed(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose closed form says what its arm does, which may be more than what it needs."""
+        known = arm_of(self.config, self.arm)
+        attention = getattr(self.config, "attention", self.config)
+        fields = {field: getattr(attention, other) for field, other in (known.executes if known else ())}
+        return with_attention(self.needed, **fields) if fields else self.needed
+
+    @property
+    def needed(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose closed form says what its arm needs: packed heads, what the ideal form counts."""
+        return with_attention(self.config, form=self.form) if self.form else self.config
+
+    @property
     def reference(self) -> AttentionConfig | ModelConfig:
         """The configuration whose reference has the outputs and the gradients of its arm."""
         known = arm_of(self.config, self.arm)

@@ -22,7 +22,8 @@ ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 class Cell:
     """A layer or model at one shape; ``subject`` is ``layer`` or ``model``; ``asked`` the arms that were asked for.
 
-    Decoding is one token behind ``seq_len`` - 1 stored ones.
+    Decoding is one token behind ``seq_len`` - 1 stored ones. ``blocks``: of a second measurement, in so many blocks and
+    stored beside the first, which takes as many as the run says.
     """
 
     subject: str
@@ -34,13 +35,15 @@ class Cell:
     device: str
     routing: str
     asked: tuple[str, ...] | None = None
+    blocks: int | None = None
 
     @property
     def key(self) -> str:
         """What tells this cell from every other one."""
         parts = (self.subject, self.name, f"T{self.seq_len}", f"B{self.batch_size}", self.dtype, self.which)
         how = ("+".join(self.asked),) if self.asked else ()
-        return " ".join((*parts, self.device, self.routing, *how))
+        again = (f"again in {self.blocks} blocks",) if self.blocks else ()
+        return " ".join((*parts, self.device, self.routing, *how, *again))
 
     @property
     def config(self) -> AttentionConfig | ModelConfig:

@@ -12,7 +12,7 @@ from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.capture import side_stream
 from headcount.bench.latency.cells import DTYPES, Cell
 from headcount.bench.latency.faults import OUT_OF_MEMORY, ArmFailed, DeviceLost, lost, status_of
-from headcount.bench.latency.roofline import Peaks, Work, floor_s, work
+from headcount.bench.latency.roofline import Peaks, executed_work, floor_s, work
 from headcount.bench.latency.runs import Run, make_run
 from headcount.bench.latency.shared import Shared
 from headcount.bench.latency.timing import Arm, interleave
@@ -77,6 +77,7 @@ def prepare(
         **ratios.NONE,
         "status": "timed",
         "work": work(cell, spec),
+        "executed": executed_work(cell, spec),
     }
     if label in known:
         return record | {"status": known[label]}, None
@@ -157,21 +158,24 @@ def _check_replay(arm: Timed) -> None:
 
 
 def _finished(record: dict[str, Any], arm: Timed | None, cell: Cell, peaks: Peaks, blocks: int) -> dict[str, Any]:
-    done: Work = record.pop("work")
+    done, executed = record.pop("work"), record.pop("executed")
     element = torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
     floor = floor_s(done.macs, done.elements * element, peaks)
-    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked")}
+    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked", "blocks")}
     found = {
         "kind": "latency",
         "cell": cell.key,
         **shape,
         "pass": cell.which,
+        "again": bool(cell.blocks),
         "tokens": cell.tokens,
         **record,
         "macs": done.macs,
         "params": done.params,
         "active_params": done.active_params,
         "least_bytes": done.elements * element,
+        "executed_macs": executed.macs,
+        "executed_bytes": executed.elements * element,
         "timed_by": None,
         "wall_ms": [1000 * s for s in arm.wall_s] if arm else None,
         "gpu_ms": [1000 * s for s in arm.gpu_s] if arm and arm.gpu_s else None,

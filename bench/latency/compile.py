@@ -2,18 +2,20 @@
 
     python -m bench.latency.compile --arch 80 90 100                   registers, shared memory, spills, instructions
     python -m bench.latency.compile --kernel expert --format md  one kernel, compute capability 9.0
-    python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md
+    python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/kernels.csv
 
 What is compiled is what the layers launch in bfloat16: their operators run on tensors without values, and a launch is
-recorded instead of started. Exit codes: 0 fine; 1 on compute capability 9.0 a configuration spills, does not fit, or
-multiplies matrices without tensor cores; 2 wrong usage; 3 triton is not installed.
+recorded instead of started. Triton keeps what it has compiled, by source, options and version: a run that was stopped
+goes on, and a changed kernel alone is compiled anew.
+Exit codes: 0 fine; 1 on compute capability 9.0 a configuration spills, does not fit, or multiplies matrices without
+tensor cores; 2 wrong usage; 3 triton is not installed.
 """
 
 import argparse
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.cuobjdump import read_binary
 from headcount.bench.render import open_output, renderer
 from headcount.bench.table import Column, Table
+from headcount.models.kernels import triton_configs
 from headcount.models.kernels.triton_configs import TABLE
 
 PROG = "python -m bench.latency.compile"
@@ -49,6 +52,8 @@ COLUMNS = (
     Column("wide", "16-byte", "loads", kind="int"),
     Column("blocks", "blocks", "per SM", kind="int"),
     Column("verdict", "verdict", width=7),
+    Column("source", "source", width=12),
+    Column("triton", "triton", width=7),
 )
 TITLE = Table(
     "kernels",
@@ -56,8 +61,9 @@ TITLE = Table(
     COLUMNS,
     (
         "Every configuration that the layers of bench/latency/launches.py launch in bfloat16, compiled ahead of time "
-        "by triton {version} without a GPU. Registers are of a thread, shared memory is of a block. Regenerate: "
-        "python -m bench.latency.compile --arch 80 90 100 --format md --out reports/generated/kernels.md",
+        "by triton without a GPU. Registers are of a thread, shared memory is of a block; the source is told by the "
+        "sha256 of kernels and configurations. Regenerate: "
+        "python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/kernels.csv",
     ),
 )
 
@@ -98,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = []
     with open_output(args.out) as stream:
         out = renderer(args.format, stream)
-        out.begin(titled())
+        out.begin(TITLE)
         for source in wanted:
             for arch in args.arch:
                 row = compiled(source, arch)
@@ -118,11 +124,11 @@ def triton_interprets() -> bool:
     return triton.knobs.runtime.interpret
 
 
-def titled() -> Table:
-    """The head of the table, with the version that compiles."""
-    import triton
-
-    return replace(TITLE, notes_above=[note.format(version=triton.__version__) for note in TITLE.notes_above])
+def digest() -> str:
+    """Of the kernels' source and their table of configurations, which a table is no longer of once they change."""
+    folder = Path(triton_configs.__file__).parent
+    texts = [(folder / f"{name}.py").read_bytes() for name in ("triton_attention", "triton_configs", "triton_rows")]
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
 def sources() -> list[Source]:
@@ -192,7 +198,7 @@ def compiled(source: Source, arch: int) -> dict[str, Any]:
         **binary.counts,
         "blocks": blocks_per_multiprocessor(arch, binary.registers, made.metadata.shared, source.num_warps),
     }
-    return {**row, "verdict": ", ".join(faults(row)) or "ok"}
+    return {**row, "verdict": ", ".join(faults(row)) or "ok", "source": digest(), "triton": triton.__version__}
 
 
 def blocks_per_multiprocessor(arch: int, registers: int, shared_bytes: int, num_warps: int) -> int:

@@ -1,7 +1,7 @@
 """What a call takes at least on named hardware, by arithmetic: an estimate, never a measurement.
 
-The bound is the longest of three: the ledger's MACs at the data sheet's rate, the bytes that must be moved at its
-bandwidth, and a ramp for each kernel that is launched. Nothing here is fast enough to reach it.
+The bound is the longest of three: the MACs that the arm does at the data sheet's rate, the bytes that must be moved at
+its bandwidth, and a ramp for each kernel that is launched. Nothing here is fast enough to reach it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,11 +40,13 @@ def bound_s(macs: int, moved: int, launches: int | None, hardware: Hardware, dty
 
 def of_record(record: Mapping[str, Any]) -> float | None:
     """Milliseconds that a measured row was to take at least on its own device; None where that is no named hardware,
-    or the row is from before its bytes were written down."""
+    or the row is from before its bytes were written down. Of all that the arm did, where that was known."""
     hardware = by_device(record.get("environment", {}).get("device", ""))
     if hardware is None or record.get("least_bytes") is None:
         return None
-    return 1000 * bound_s(record["macs"], record["least_bytes"], None, hardware, record["dtype"])[0]
+    macs = record.get("executed_macs", record["macs"])
+    moved = record.get("executed_bytes", record["least_bytes"])
+    return 1000 * bound_s(macs, moved, None, hardware, record["dtype"])[0]
 
 
 def section(cells: Sequence[Any], hardware: Hardware) -> Section:
@@ -56,7 +58,8 @@ def section(cells: Sequence[Any], hardware: Hardware) -> Section:
         (
             f"By arithmetic from the closed forms and a data sheet ({hardware.source}): the longest of MACs over the "
             f"type's rate, least bytes over {hardware.bytes_per_s / 1e12:g} TB/s, and {RAMP_S * 1e6:g} us for each "
-            "kernel, which is assumed. A bound from below.",
+            "kernel, which is assumed. A bound from below. MACs are those that the arm does: all E experts' where it "
+            "runs them all.",
         ),
         "layer",
     )
@@ -69,14 +72,14 @@ def _rows(cells: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
     from headcount.bench.latency.arms import layer_arms, model_arms
     from headcount.bench.latency.cells import DTYPES
     from headcount.bench.latency.kernels import launches
-    from headcount.bench.latency.roofline import work
+    from headcount.bench.latency.roofline import executed_work
 
     for cell in cells:
         how = layer_arms if cell.subject == "layer" else model_arms
         for spec in how(cell.name, cell.asked, None, cell.tokens):
             if cell.which == "decode" and not spec.masks:
                 continue
-            done = work(cell, spec)
+            done = executed_work(cell, spec)
             moved = done.elements * torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
             number = launches(cell, spec)
             estimate, limit = bound_s(done.macs, moved, number, hardware, cell.dtype)

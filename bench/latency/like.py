@@ -6,17 +6,7 @@ A replayed graph holds no launches, an eager call does: one over the other says 
 from collections.abc import Mapping
 from typing import Any
 
-GRAPH, EVENTS, WALL = "graph", "events", "wall"
-
-
-def timed_by(record: Mapping[str, Any]) -> str:
-    """How the main time of a timed record came about: ``graph`` replays and eager calls between ``events`` on a GPU,
-    else ``wall``; of records from before it was written down too."""
-    if record.get("timed_by"):
-        return record["timed_by"]
-    if not record["gpu_ms"]:
-        return WALL
-    return EVENTS if record.get("no_graph_because") else GRAPH
+from headcount.bench.records import GRAPH, WALL, timed_by
 
 
 def common(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:

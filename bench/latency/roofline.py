@@ -8,13 +8,14 @@ from statistics import median
 import torch
 
 from headcount.bench import accounts
-from headcount.bench.case import Case, with_attention
+from headcount.bench.case import Case
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.capture import elapsed_s
 from headcount.bench.latency.cells import Cell
 from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params, step_elements
 from headcount.formulas.ledger import Ledger
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 ROUNDS = {"cpu": 5, "cuda": 20}
 WARM_UP_S = 0.3
@@ -94,12 +95,20 @@ class Work:
 
 
 def work(cell: Cell, spec: ArmSpec) -> Work:
-    """The work of an arm in a cell, by the closed form of what it computes.
+    """The work that an arm needs in a cell, by the closed form of what it computes.
 
     Packed heads need what the ideal form counts, whatever they do beside. A decoded token is billed by the account of a
     step: its own keys and values are projected, the stored ones are read.
     """
-    config = with_attention(spec.config, form=spec.form) if spec.form else spec.config
+    return _work_of(cell, spec.needed)
+
+
+def executed_work(cell: Cell, spec: ArmSpec) -> Work:
+    """The work that an arm does, in vain or not: where every expert runs for every token, that of them all."""
+    return _work_of(cell, spec.executed)
+
+
+def _work_of(cell: Cell, config: AttentionConfig | ModelConfig) -> Work:
     case = cell.case(config)
     if cell.which == "decode":
         step = accounts.step(Case(case.name, config, case.lengths), cell.seq_len)

@@ -97,7 +97,8 @@ class Session:
         known = self.store.broken.get(cell.key, {})
         if self.store.given_up(cell.key):
             known = _all(cell, GIVEN_UP) | known
-        progress = _Progress(label, self.blocks)
+        blocks = cell.blocks or self.blocks
+        progress = _Progress(label, blocks)
         self._telemetry.begin()
 
         def on_block(block: int) -> None:
@@ -105,7 +106,7 @@ class Session:
             progress(block)
 
         self.store.begin(cell.key)
-        how = dict(blocks=self.blocks, on_block=on_block)
+        how = dict(blocks=blocks, on_block=on_block)
         try:
             found = list(clock.measure_cell(cell, self.peaks_of(cell.dtype, cell.device), **how, known=known))
         except (KeyboardInterrupt, GeneratorExit):

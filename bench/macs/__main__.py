@@ -26,12 +26,14 @@ from functools import partial
 from headcount.bench import accounts
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
-from headcount.bench.env import peak_memory_bytes
+from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, needs
 from headcount.bench.macs import columns, options, results
 from headcount.bench.macs.options import LENGTHS
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
+from headcount.bench.saved.sections import COMPARED
+from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import having
 from headcount.formulas.published import tables
@@ -58,7 +60,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     return Work(
         _sections(args),
         strict=checked,
-        remark=lambda: f", peak memory {peak_memory_bytes() / 2**30:.2f} GiB",
+        remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
         result=partial(_result(args), in_flops=args.flops),
     )
@@ -182,10 +184,16 @@ def _conversions(args, lengths) -> Iterator[Section]:
 
 
 def _comparison(args, lengths) -> Iterator[Section]:
-    from headcount.bench.macs import cases, compare
+    from headcount.bench.macs import cases
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
+    if kept := [text for text in args.compare if cases.is_saved(text)]:
+        if args.set or args.counter or any(size is not None for size in lengths.values()):
+            raise UsageError(f"{kept[0]} is a count that was made: --set, --counter and lengths change nothing in it")
+        return iter(saved_sections(*(cases.parse_saved(text, kept[0]) for text in args.compare), COMPARED))
+    from headcount.bench.macs import compare
+
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
     # One counter confirms a turning point, unless others are asked for.
     counters = parse_counters(args.counter or ["torch"])

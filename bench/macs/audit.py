@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from headcount.bench.counters import registry
+from headcount.bench.counters.bills import known
 from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_line, one_thread
 from headcount.bench.spellings import catalog
@@ -110,7 +112,8 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
         else:
             values[cell.counter] = cell.difference
         if not cell.agrees:
-            failures.append(f"{spelling.name} on {device}: {cell.counter} {cell.disagreement}")
+            rules = known(registry.counter(cell.counter).VERIFIED)
+            failures.append(f"{spelling.name} on {device}: {cell.counter} {cell.disagreement}{rules}")
     return Row(values, notes=notes, records=records, failures=failures)
 
 

@@ -4,29 +4,33 @@ Importable without torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.macs import module
 from headcount.bench.measure import measure
+from headcount.bench.saved import file
+from headcount.bench.saved.saved import Asked, Saved, of_answer
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.published.expressions import expression
-from headcount.models.configs.presets import assignments, parse_overrides
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 
 @dataclass(frozen=True)
 class ModuleCase:
     """The module that ``spec`` builds for ``lengths``, counted in a process of its own.
 
-    It has no closed form but the one that running it gives.
+    It has no closed form but the one that running it gives. ``saved`` is the count, term by term.
     """
 
     name: str
     spec: str
     lengths: Mapping[str, int]
     ledger: Ledger
+    saved: Saved
     preset: None = None
 
     def letters(self) -> tuple[str, ...]:
@@ -53,13 +57,14 @@ class ModuleCase:
 
 
 def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
-    """The module that ``spec`` builds, counted. Raises UsageError and CounterError as macs.module.count does."""
+    """The module that ``spec`` builds, counted. Raises what isolated.count_module.count does."""
     answer = module.count(spec, dict(sizes), [])
     products = Ledger.from_records(answer["ledger"])
     # A weight without an operation of its own: whichever product uses it is counted above.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in answer["params"]]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
-    return ModuleCase(name, spec, sizes, Ledger((*products, *weights)))
+    saved = replace(of_answer(answer, Asked(spec, sizes), file.versions()), name=name)
+    return ModuleCase(name, spec, sizes, Ledger((*products, *weights)), saved)
 
 
 def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Case | ModuleCase:
@@ -88,3 +93,20 @@ def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None
         count.counter: count.reason if count.macs is None else count.macs - sum(count.additions.values())
         for count in taken
     }
+
+
+def is_saved(text: str) -> bool:
+    """Whether ``text`` means a file of a count, be it there or not: neither a preset nor a module."""
+    if text.partition(",")[0] in PRESETS:
+        return False
+    return text.endswith((".json", ".lock")) or (":" not in text and Path(text).is_file())
+
+
+def parse_saved(text: str, other: str) -> Saved:
+    """The count that a file keeps, or of the module that ``text`` names; UsageError for a preset, which ``other``, a
+    file, is not compared with."""
+    if is_saved(text):
+        return replace(file.read(text), name=text)
+    if ":" not in text.partition(",")[0]:
+        raise UsageError(f"--compare {other} takes another file of a count, or a module FILE.py:FUNCTION, not {text}")
+    return parse(text, (), {}).saved

@@ -9,6 +9,8 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import ModuleCase
 from headcount.bench.macs.turning import Turn, turns
+from headcount.bench.saved.sections import COMPARED
+from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
@@ -55,12 +57,21 @@ def ways_to_bill(a: Compared, b: Compared) -> list[Way]:
 
 
 def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> Iterator[Section]:
-    """The differences by block and by kind, parameters by block, and the turning points."""
+    """The differences by block and by kind, parameters by block, and the turning points.
+
+    Two modules have no blocks that we know: theirs are by term and by parameter.
+    """
     ways = ways_to_bill(a, b)
-    yield _steps("block", block, a, b, ways)
+    modules = isinstance(a, ModuleCase) and isinstance(b, ModuleCase)
+    if modules:
+        yield from saved_sections(a.saved, b.saved, COMPARED)
+    else:
+        yield _steps("block", block, a, b, ways)
     yield _steps("kind", lambda entry: entry.kind, a, b, ways)
-    yield _params(a, b)
-    yield _turns(a, b, ways, counters, device)
+    if not modules:
+        yield _params(a, b)
+    if not modules or all(side.letters() for side in (a, b)):
+        yield _turns(a, b, ways, counters, device)
 
 
 def _about(a: Compared, b: Compared) -> list[str]:

@@ -29,7 +29,13 @@ def _what(group) -> None:
     group.add_argument("--params", action="store_true", help="with tables: vocabularies that parameters imply too")
     group.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
     group.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
-    group.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
+    group.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two models, each NAME or NAME,FIELD=VALUE,…, or "
+        "modules, FILE.py:FUNCTION,NAME=INTEGER,…, or files of counts: locks, or JSON of --module",
+    )
     group.add_argument(
         "--convert", nargs="+", metavar="LETTER=N", help="the presets as MoH: s=16 r=8, router=linear for matrices"
     )

@@ -1,10 +1,11 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from headcount.bench import taken
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
@@ -190,9 +191,11 @@ class Regenerated:
         found = {column.quantity: column for column in table.columns}
         self._printed = [kind(found[quantity]) for quantity, kind in QUANTITIES.items() if quantity in found]
 
-    def measured(self, row: str, counters: Sequence[str], device: str | None) -> Measurement:
-        """The row's model under each of ``counters``."""
-        return measure(self.cases[row], counters, device=device)
+    def measured(
+        self, row: str, counters: Sequence[str], device: str | None, kept: Mapping[str, Any] | None = None
+    ) -> Measurement:
+        """The row's model under each of ``counters``; ``kept`` of an earlier run is not read again (bench.taken)."""
+        return measure(self.cases[row], counters, device=device, taken=taken.restored(kept, self.cases[row]))
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """The table, with ``rows`` made by :meth:`row`."""

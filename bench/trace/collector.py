@@ -1,6 +1,7 @@
-"""Python's garbage collector while a trace grows."""
+"""Python's garbage collector while a trace grows, and while torch is imported."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,3 +16,18 @@ def young_only() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """No collection while modules are imported, the first time that torch is among them: what they are made of stays
+    for good, and no later collection looks at it. For commands, whose process is theirs."""
+    if "torch" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()

@@ -16,6 +16,7 @@ from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import evaluating, training_flags_kept
 from headcount.bench.trace.recorder import Recorder
+from headcount.bench.trace.shapes import remembered_shapes
 
 
 def record(
@@ -46,7 +47,8 @@ def record(
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
     flags, hooks = training_flags_kept(model), _hooks(model, hooked)
-    with young_only(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward):
+    shapes = remembered_shapes(model, names, recorder.trace.events)
+    with young_only(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward), shapes:
         if not training:
             evaluating(model)
         torch.random.default_generator.manual_seed(seed)

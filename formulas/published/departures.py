@@ -25,8 +25,12 @@ class Departure:
 
 
 def load() -> tuple[Departure, ...]:
-    """The typed departures. ValueError for one with both or neither of a field and a reason why there is none."""
-    text = files("headcount.formulas.published").joinpath("departures.toml").read_text("utf-8")
+    """The typed departures."""
+    return read(files("headcount.formulas.published").joinpath("departures.toml").read_text("utf-8"))
+
+
+def read(text: str) -> tuple[Departure, ...]:
+    """Departures from TOML. ValueError for one with both or neither of a field and a reason why there is none."""
     found = tuple(Departure(**one) for one in tomllib.loads(text)["departure"])
     for one in found:
         if bool(one.field) == bool(one.no_field):

@@ -78,7 +78,7 @@ def turns(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
     polynomial = sympy.Poly(sympy.interpolate([(t, margin(t)) for t in (1, 2, 3)], T), T)
     if polynomial.eval(7) != margin(7):
         raise ArithmeticError(f"{check.label}: not of degree 2 in the length")
-    near = {int(sympy.floor(root)) + step for root in polynomial.real_roots() for step in (0, 1)} if polynomial else ()
+    near = {int(sympy.floor(root)) + step for root in polynomial.real_roots() for step in (0, 1)}
     return [t for t in sorted(near) if t > 1 and holds_at(check, forms, t) != holds_at(check, forms, t - 1)]
 
 

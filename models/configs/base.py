@@ -69,6 +69,8 @@ class Arm(NamedTuple):
     needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
     ``package``: what it cannot run without besides a CUDA device, None for an arm that runs everywhere.
     ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
+    ``executes``: where it does more than it needs, the fields with whose other value it does as much: ("top_k",
+    "num_experts") of an arm that runs every expert for every token.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Arm(NamedTuple):
     package: str | None = None
     few_rows: bool = False
     one_graph: bool = True
+    executes: tuple[tuple[str, str], ...] = ()
 
 
 class Form(StrEnum):

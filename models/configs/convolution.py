@@ -13,11 +13,12 @@ from headcount.models.configs.base import (
     probability,
     same_width,
 )
+from headcount.models.configs.mixture import TakesMixture
 from headcount.models.configs.models import EncoderDecoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionConfig(ModelConfig):
+class ConvolutionConfig(TakesMixture, ModelConfig):
     """Encoder-decoder with a light or dynamic convolution in place of self-attention (arXiv 1901.10430).
 
     ``convolution``: ``light`` or ``dynamic``; cross-attention is ``attention``. One kernel size per layer.
@@ -36,6 +37,7 @@ class ConvolutionConfig(ModelConfig):
         "decoder_kernels": "decoder_kernel_sizes",
         "dynamic": "dynamic",
         "band": "band",
+        **TakesMixture.mixture_letters,
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
 
@@ -68,6 +70,7 @@ class ConvolutionConfig(ModelConfig):
         one_of(("windows", "band"), spelling=self.spelling)
         probability(dropout=self.dropout, input_dropout=self.input_dropout)
         probability(kernel_dropout=self.kernel_dropout, ffn_dropout=self.ffn_dropout)
+        self.check_mixture()
 
     @property
     def dynamic(self) -> bool:

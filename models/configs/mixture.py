@@ -68,11 +68,15 @@ class TakesMixture:
     @property
     def mixture(self) -> MixtureFeedForwardConfig | None:
         """The block of this model's widths; None for a dense one."""
+        return self.mixture_of(self.d_model, self.d_ff)
+
+    def mixture_of(self, d_model: int, d_ff: int) -> MixtureFeedForwardConfig | None:
+        """The block of these widths; None for a dense one."""
         if not self.ffn_num_experts:
             return None
         return MixtureFeedForwardConfig(
-            d_model=self.d_model,
-            d_ff=self.d_ff,
+            d_model=d_model,
+            d_ff=d_ff,
             num_experts=self.ffn_num_experts,
             top_k=self.ffn_top_k,
             gated=self.gated,

@@ -44,7 +44,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     arms: ClassVar[tuple[Arm, ...]] = (
         Arm("reference", "moa:reference", timed=False),
         Arm("gathered", "moa:gathered", timed=False, few_rows=True),
-        Arm("dense-all", "kernels.dense_all:dense_all"),
+        Arm("dense-all", "kernels.dense_all:dense_all", executes=(("top_k", "num_experts"),)),
         Arm("grouped", "kernels.grouped:grouped", one_graph=False),
         Arm("loop", "kernels.loop:loop"),
         Arm("triton", "kernels.triton_moa:run", package="triton"),

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, Input, at_least
+from headcount.models.configs.mixture import MixtureFeedForwardConfig, TakesMixture
 from headcount.models.configs.models import Layered
 
 CHANNELS = 3
@@ -14,12 +15,14 @@ STRIDES = (4, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransNeXtConfig(Layered):
+class TransNeXtConfig(TakesMixture, Layered):
     """TransNeXt (arXiv 2311.17132) on square images; attention fields may have a value for each stage.
 
     ``depths`` are the layers of each stage, ``mlp_ratio`` the widths of its feed-forward blocks as the paper says them,
     of which two thirds are built. ``pretrained_size`` is the image size that positions are measured by, the model's
     own unless it was fine-tuned at another.
+    With ``ffn_num_experts`` each block's convolutional gated unit is replaced by ``ffn_top_k`` of so many plain experts
+    of its width, GELU between two biased linear layers: no convolution and no gate, every token for itself.
     """
 
     variant: ClassVar[str] = "transnext"
@@ -31,6 +34,7 @@ class TransNeXtConfig(Layered):
         "tokens": "tokens",
         "widths": "widths",
         "inner_widths": "inner_widths",
+        **TakesMixture.mixture_letters,
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     derived_fields: ClassVar[tuple[str, ...]] = ("side", "pretrained_side")
@@ -47,6 +51,7 @@ class TransNeXtConfig(Layered):
         at_least(1, num_classes=self.num_classes, mlp_ratio=min(self.mlp_ratio, default=0))
         if len(self.mlp_ratio) != len(self.depths):
             raise ConfigError(f"mlp_ratio takes one for each of {len(self.depths)} stages, not {len(self.mlp_ratio)}")
+        self.check_mixture()
         if not hasattr(self.layers[0], "side"):
             raise ConfigError(
                 f"attention must be aggregated or moh_aggregated in a transnext model, not {self.layers[0].variant!r}"
@@ -94,8 +99,18 @@ class TransNeXtConfig(Layered):
 
     @property
     def inner_widths(self) -> tuple[int, ...]:
-        """Inner width of the gated feed-forward block of each stage."""
+        """Inner width of the feed-forward blocks of each stage."""
         return tuple(2 * ratio * width // 3 for ratio, width in zip(self.mlp_ratio, self.widths, strict=True))
+
+    @property
+    def mixture(self) -> MixtureFeedForwardConfig | None:
+        """The feed-forward block of the first stage, where it is a mixture."""
+        return self.mixtures[0]
+
+    @property
+    def mixtures(self) -> tuple[MixtureFeedForwardConfig | None, ...]:
+        """The feed-forward block of each stage; None for a convolutional gated unit."""
+        return tuple(map(self.mixture_of, self.widths, self.inner_widths))
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Input lengths in the field's letters; the number of tokens is the image's."""

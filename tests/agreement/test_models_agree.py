@@ -87,6 +87,16 @@ CASES = {
         dict(batch_size=1, src_len=7, tgt_len=23),
     ),
     "masked-mae": (MASKED | MAE, dict(batch_size=3, seq_len=17)),
+    "images-mixture": (IMAGES | EXPERTS | dict(attention="aggregated"), dict(batch_size=3)),
+    "images-moh-mixture": (IMAGES | HEADS | IDEAL | EXPERTS, dict(batch_size=3)),
+    "light-mixture": (
+        CONVOLUTION | MHA | EXPERTS | dict(convolution="light"),
+        dict(batch_size=3, src_len=17, tgt_len=13),
+    ),
+    "dynamic-mixture": (
+        CONVOLUTION | MOA | EXPERTS | dict(convolution="dynamic"),
+        dict(batch_size=3, src_len=17, tgt_len=13),
+    ),
     "masked-moa-one-expert": (MASKED | MOA | dict(top_k=1, num_experts=1), dict(batch_size=3, seq_len=13)),
 }
 

@@ -1,6 +1,7 @@
 """One pipeline for presets: what a counter's file says of a ledger and of the calls are both its reading."""
 
 import json
+from importlib.metadata import version
 
 import pytest
 
@@ -63,6 +64,9 @@ def test_a_rule_that_is_wrong_about_calls_is_a_disagreement(monkeypatch):
     monkeypatch.setitem(aten.TABLE, "bmm", (lambda event: {"product": 7}, "nowhere"))
     lines = measured("translation-moa", "meta", causes=True).disagreements("moa")
     assert len(lines) == 1 and lines[0].startswith("moa: ptflops-aten on meta reads ")
+    monkeypatch.setattr(aten, "VERIFIED", {"torch": "0.1"})
+    (line,) = measured("translation-moa", "meta", causes=True).disagreements("moa")
+    assert line == f"{lines[0]} (its rules are known for torch 0.1, not for torch {version('torch')})"
 
 
 def test_a_reading_is_taken_once(monkeypatch):

@@ -233,3 +233,35 @@ def test_a_proof_takes_the_assumptions(text, sure):
 )
 def test_a_refutation_takes_the_assumptions_and_every_case(name, text, never):
     assert proofs.refuted(BY_NAME[name], relation(text)) == never
+
+
+PLAIN = replace(BY_NAME["params-without-macs"], letters=("T", "K"), premise={}, assume=(), cases=())
+
+
+def test_a_proof_is_of_every_point_within_its_bounds():
+    assert proofs.proved(PLAIN, relation("T < T + K"))
+    assert not proofs.proved(PLAIN, relation("T <= K"))
+    assert proofs.proved(PLAIN, relation("T <= K"), [claims.bound("K >= T")])
+    assert not proofs.proved(PLAIN, relation("T < K"), [claims.bound("K >= T")])
+    assert proofs.proved(PLAIN, relation("2 * T + K == T + K + T"))
+    # 0 at some points alone, and of no sign
+    assert not proofs.proved(PLAIN, relation("T == K"))
+    assert not proofs.proved(PLAIN, relation("T + K == T + 2 * K"))
+
+
+def test_a_proof_holds_in_each_case_with_the_case_put_in():
+    by_case = replace(PLAIN, cases=(relation("K == 1"), claims.bound("K > 1")))
+    # K (K - 1) is 0 in the first case, and at least 2 in the second
+    assert proofs.proved(by_case, relation("K <= K * K"))
+    assert not proofs.proved(by_case, relation("K < K * K"))
+    assert not proofs.proved(PLAIN, relation("2 * K <= K * K + 1 - 1"))
+    only_large = replace(PLAIN, cases=(claims.bound("K > 1"),))
+    assert proofs.proved(only_large, relation("K + 1 < K * K + 1"))
+
+
+def test_what_fails_everywhere_is_refuted():
+    assert proofs.refuted(PLAIN, relation("T + K < T"))
+    assert proofs.refuted(PLAIN, relation("T + K == T"))
+    assert not proofs.refuted(PLAIN, relation("T < K"))
+    assert not proofs.refuted(PLAIN, relation("T <= T"))
+    assert proofs.refuted(PLAIN, relation("T < T"))

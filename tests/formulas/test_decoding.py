@@ -63,6 +63,7 @@ def test_a_step_projects_its_own_tokens_and_attends_to_all():
     several = layer.step(moa_form, B=2, new=3, stored=17)
     router, experts, shared, core = 13 * 11, 2 * 3 * 13 * 5, 2 * 13 * 5, 2 * 3 * 17 * 5
     assert several.macs == 2 * 3 * (router + experts + shared + core)
+    assert {entry.path for entry in step} == {"", "q_proj", "k_proj", "v_proj", "out_proj"}
     assert layer.model(mha_form, B=2, T=7, S=5) == mha_form("", B=2, T=7, S=5)
 
 

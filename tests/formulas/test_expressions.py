@@ -100,3 +100,17 @@ def test_a_relation_has_two_sides_and_one_sign(text):
 
 def test_a_text_is_parsed_once():
     assert expression("a + 1") is expression("a + 1") and relation("a < 1") is relation("a < 1")
+
+
+def test_an_error_shows_the_text_as_it_was_typed():
+    with pytest.raises(ValueError, match=r"^'T\^' is no expression: "):
+        evaluate("T^", {"T": 7})
+
+
+def test_what_is_called_by_name_without_positions_is_a_cost():
+    # parsed anew: what was parsed before is kept
+    made = expression.__wrapped__("twice(T=K) + 1")
+    assert made.costs == {"twice"} and made.value({"T": 7, "K": 5}, {"twice": lambda *, T, K: 2 * T}) == 11
+    for text in ("twice(K)", "[twice][0]()", "T.real()"):
+        with pytest.raises(ValueError, match="only "):
+            expression.__wrapped__(text)

@@ -1,5 +1,6 @@
 """A ledger's accounts are sums over its entries; letters are those of the legend."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -94,3 +95,24 @@ def test_the_legend_holds_each_letter_once():
     assert by_letter("K").word == "top_k"
     with pytest.raises(KeyError, match="no symbol 'Q' in the legend"):
         by_letter("Q")
+
+
+def test_plain_data_of_a_ledger_says_all_of_it():
+    (first, *others) = (form := ledger(replace(ROUTED, times=3, shared=2), BIAS, FROZEN)).as_records()
+    assert first == {
+        "path": "a.q_proj",
+        "kind": "expert_linear",
+        "dims": {"B": 2, "T": 7, "K": 3, "d_m": 13, "D": 5},
+        "times": 3,
+        "weight": {"E": 11, "d_m": 13, "D": 5},
+        "size": 3 * 2 * 7 * 3 * 13 * 5,
+        "macs": 3 * 2 * 7 * 3 * 13 * 5,
+        "params": 3 * 11 * 13 * 5,
+        "active_params": 3 * 3 * 13 * 5,
+        "trainable": True,
+        "shared": 2,
+    }
+    assert [(one["macs"], one["params"], one["trainable"]) for one in others] == [(0, 5, True), (0, 19 * 13, False)]
+    assert Ledger.from_records(form.as_records()) == form
+    with pytest.raises(KeyError, match="shared"):
+        Ledger.from_records([{name: value for name, value in first.items() if name != "shared"}])

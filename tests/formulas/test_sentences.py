@@ -105,6 +105,10 @@ CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "
         ("one <= other", (7, 1), (8, 1), []),
         ("one < other", (7, 1), (7, 1), []),
         ("2 * one <= other", (7, 3), (100, 7), []),
+        # equal at 1.5
+        ("one <= other", (1, 3), (4, 1), [2]),
+        ("one <= other", (2, 3), (4, 1), [2]),
+        ("one <= other", (3, 3), (4, 1), []),
     ],
 )
 def test_the_lengths_at_which_a_relation_turns(text, one, other, turning):
@@ -127,6 +131,7 @@ def test_rows_are_compared_as_printed_and_as_executed():
         "big": ("moa-table1", "MoA Big 16K32E256D"), "other": ("moa-table1", "Admin 60L-12L (Liu 2020b)"),
     })  # fmt: skip
     printed, executed = sentences.of_rows(check, typed, {"big": form(7, 3), "other": form(7, 3)})
+    assert printed.label == executed.label == "x"
     assert (printed.form, printed.values) == ("printed", {"big": 1220 * 10**6, "other": 2550 * 10**6})
     assert printed.holds and not executed.holds
     assert executed.values == {"big": 70 + 300, "other": 70 + 300}
@@ -145,6 +150,15 @@ def test_each_entry_must_meet_all_relations():
     }  # fmt: skip
     assert [str(one) for one in found["8K32E128D"].failing] == ["a <= both", "small_z <= both", "both_large <= both"]
     assert found["8K8E128D"].values["a"] == Fraction(2895, 100)
+    assert {one.form for one in found.values()} == {"printed"}
+
+
+def test_a_relation_of_sizes_is_judged_at_those_that_it_names():
+    check = claims.Sizes("label", relation("2 * s <= r"), "some-preset")
+    found = sentences.of_sizes(check, {"s": 3, "r": 7, "h": 11})
+    assert (found.label, found.form, found.relations) == ("label", "printed", (check.relation,))
+    assert found.values == {"s": 3, "r": 7} and found.holds
+    assert not sentences.of_sizes(check, {"s": 4, "r": 7}).holds
 
 
 @pytest.mark.parametrize(

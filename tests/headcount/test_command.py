@@ -1,5 +1,7 @@
 """``headcount COMMAND``: which commands there are, and what it says to anything else."""
 
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -8,9 +10,10 @@ import pytest
 
 import headcount
 from headcount import __main__ as command
+from headcount.models.configs.presets import PRESETS
 
 ROOT = Path(headcount.__file__).parents[1]
-VALID = "choose from macs, latency, derive, budget, routing, report"
+VALID = "choose from macs, latency, derive, budget, routing, lock, report"
 
 
 def test_every_folder_with_a_main_is_a_command():
@@ -34,12 +37,19 @@ def test_the_rest_of_the_line_goes_to_the_command(capsys):
         (["mac"], f"unknown command 'mac'; did you mean macs? {VALID}"),
         (["Latencies"], f"unknown command 'Latencies'; did you mean latency? {VALID}"),
         (["xyz"], f"unknown command 'xyz'; {VALID}"),
-        (["--format", "json"], "unrecognized arguments: --format"),
+        (["--format", "json"], "unrecognized arguments: --format json"),
     ],
 )
 def test_what_is_no_command_is_named_with_the_nearest_and_the_valid(words, said, capsys):
     assert command.main(words) == 2
     assert capsys.readouterr() == ("", f"headcount: error: {said}\n")
+
+
+@pytest.mark.parametrize("words", [["--print-completion", "fish"], ["--print-completion"], ["--"], ["-"]], ids=" ".join)
+def test_options_that_it_does_not_take_are_one_line(words, capsys):
+    assert command.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("headcount: error: ") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
@@ -67,3 +77,36 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_in_a_line(monkeypatch, capsy
     monkeypatch.setattr(command, "import_module", interrupted)
     assert command.main(["macs"]) == 130
     assert capsys.readouterr().err == "\nheadcount: interrupted\n"
+
+
+def completed(script, *words):
+    """What bash offers for the last of some words behind headcount."""
+    line = " ".join(f"'{word}'" for word in ("headcount", *words))
+    ask = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _shtab_headcount; echo ${{COMPREPLY[@]}}"
+    return subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_shell_completes_commands_options_and_their_choices(capsys):
+    assert command.main(["--print-completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed(script, "la") == ["latency"]
+    assert completed(script, "macs", "--allow") == ["--allow-uncounted"]
+    assert completed(script, "macs", "--table", "moa-table") == ["moa-table1", "moa-table2", "moa-table3"]
+    assert completed(script, "derive", "--preset", "moa-8K8E") == [n for n in PRESETS if n.startswith("moa-8K8E")] != []
+    assert "test_command.py" in completed(script, "lock", "--check", f"{Path(__file__).parent}/test_c")[0]
+
+
+def test_zsh_has_its_own_and_it_names_every_command(capsys):
+    assert command.main(["--print-completion", "zsh"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("#compdef headcount")
+    assert all(f"_shtab_headcount_{name}_options" in out for name in command.COMMANDS)
+
+
+def test_completion_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert command.main(["--print-completion", "bash"]) == 3
+    assert capsys.readouterr() == (
+        "",
+        "headcount: error: completion needs shtab; pip install 'headcount[completion]'\n",
+    )

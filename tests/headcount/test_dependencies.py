@@ -17,6 +17,8 @@ ROOMS = ("headcount", "bench", "formulas", "models", "reports")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml", "import-linter": "importlinter", "pytest-benchmark": "pytest_benchmark"}
 """Where a package is imported by another name than it is installed by."""
+PYTESTS_OWN = {"pytest"}
+"""What only a plugin imports, which pytest itself asks for."""
 NOT_YET = {
     "jinja2": "used by the HTML output to come",
 }
@@ -26,22 +28,27 @@ def package(requirement):
     return re.match(r"[\w-]+", requirement)[0].lower()
 
 
-def imported(*folders):
-    """The top-level names that the modules of some folders import, wherever in them they do."""
+def imports_of(path):
+    """The top-level names that a module imports, wherever in it."""
     names = set()
-    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names.add(node.module.partition(".")[0])
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def imported(*folders):
+    """What the modules of some folders import of other people."""
+    names = set().union(*(imports_of(path) for folder in folders for path in (ROOT / folder).rglob("*.py")))
     return names - sys.stdlib_module_names - {"headcount", "tests"}
 
 
 CORE = {package(requirement) for requirement in PROJECT["dependencies"]}
 EXTRAS = {name: {package(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
 COUNTERS = {extra for file in registry.COUNTERS.values() if (extra := file.partition(":")[2])}
-AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("report", "gpu", *COUNTERS)))
+AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("completion", "report", "gpu", *COUNTERS)))
 
 
 def names_of(packages):
@@ -49,7 +56,10 @@ def names_of(packages):
 
 
 def test_what_the_package_imports_is_declared():
-    assert imported(*ROOMS) <= names_of(AT_RUN_TIME)
+    assert imported(*ROOMS) - PYTESTS_OWN <= names_of(AT_RUN_TIME)
+    plugins = PROJECT["entry-points"]["pytest11"].values()
+    homes = [str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py") if "pytest" in imports_of(path)]
+    assert homes == [f"{name.removeprefix('headcount.').replace('.', '/')}.py" for name in plugins]
 
 
 def test_what_is_declared_is_imported():

@@ -44,6 +44,12 @@ from model import make
 module, inputs = make()
 hc.assert_macs(module, *inputs, expected=31 * 23 * 29)
 """
+COSTED = """
+import torch
+
+def test_what_it_costs(macs_lock):
+    assert macs_lock(torch.nn.Linear(23, 29, bias=False), torch.zeros(31, 23)).macs == 31 * 23 * 29
+"""
 SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --record"
 
 
@@ -101,6 +107,9 @@ def running(installed, tmp_path_factory):
         if name == "models":
             (project / "use.py").write_text(LIBRARY)
             start("library", project, sys.executable, "use.py")
+    tested = tmp_path_factory.mktemp("tested")
+    (tested / "test_cost.py").write_text(COSTED)
+    start("fixture", tested, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
     start("records", data, command, *SMALLEST.split())
     yield processes
     for process in processes.values():
@@ -146,6 +155,11 @@ def test_a_module_of_a_project_with_such_a_name_is_counted(running, name):
 
 def test_the_library_stands_beside_the_users_own_models(running):
     ended(running["library"])
+
+
+def test_pytest_finds_the_fixture(running):
+    out, _ = ended(running["fixture"])
+    assert "1 passed" in out
 
 
 def test_records_go_to_the_users_data_and_name_no_commit_of_a_strangers_repository(running, tmp_path_factory):

@@ -24,6 +24,14 @@ ENCODER_DECODER = dict(model="encoder_decoder", num_encoder_layers=2, num_decode
 LLAMA = dict(model="llama", num_layers=2, vocab_size=41)
 MASKED = dict(model="masked_lm", num_layers=2, vocab_size=41, max_positions=19)
 DIT = dict(model="dit", num_layers=2, patch_size=3, latent_size=9, num_classes=7, frequency_width=22)
+CONVOLUTION = dict(
+    model="convolution", convolution="dynamic", encoder_kernel_sizes=(3, 5), decoder_kernel_sizes=(3,),
+    num_weight_heads=2, vocab_size=41,
+)  # fmt: skip
+IMAGES = dict(
+    model="transnext", attention="aggregated", num_heads=2, depths=(1, 2), mlp_ratio=(5, 3), pool_ratio=(5, 1),
+    image_size=40, num_classes=7, position_width=5,
+)  # fmt: skip
 HEADS = dict(attention="mha", num_heads=3, head_dim=10)
 ROUTED = dict(attention="moa", num_experts=5, top_k=2, head_dim=6)
 MODELS = {
@@ -32,6 +40,14 @@ MODELS = {
     "llama": LLAMA | HEADS | dict(d_ff=13),
     "masked_lm": MASKED | HEADS | dict(d_ff=13),
     "dit": DIT | HEADS,
+    "convolution": CONVOLUTION | HEADS | dict(d_ff=13),
+    "transnext": IMAGES,
+}
+BLOCKS = {name: 2 for name in MODELS} | {
+    "encoder_decoder": 3,
+    "encoder_decoder-moa": 3,
+    "convolution": 3,
+    "transnext": 3,
 }
 EXPERTS = dict(d_model=22, ffn_num_experts=7, ffn_top_k=3)
 
@@ -123,10 +139,10 @@ def test_every_transformer_takes_a_mixture(model):
     built.train()
     out = built(*inputs.values())
     blocks = [path for path, _ in losses.routed_modules(built) if path.endswith("feed_forward")]
-    assert len(blocks) == (3 if model.startswith("encoder_decoder") else 2)
+    assert len(blocks) == BLOCKS[model]
     counts = losses.tokens_per_expert(built)
-    rows = 9 if model == "dit" else 7
-    assert all(counts[path].sum() == 3 * rows for path in blocks)
+    rows = {"dit": [9] * 2, "transnext": [100, 25, 25]}.get(model, [7] * len(blocks))
+    assert [counts[path].sum() for path in blocks] == [3 * n for n in rows]
     (out.square().sum() + losses.auxiliary_loss(built)).backward()
     # a model with adaLN-Zero starts with zero gates, behind which no gradient of the output comes
     if model != "dit":
@@ -145,8 +161,9 @@ def test_the_losses_of_a_block_are_its_own():
     torch.testing.assert_close(losses.auxiliary_loss(built), expected)
 
 
-def test_padding_is_left_out_of_the_losses_of_every_block():
-    built = build(make_config(MODELS["encoder_decoder"] | EXPERTS)).train()
+@pytest.mark.parametrize("model", ["encoder_decoder", "convolution"])
+def test_padding_is_left_out_of_the_losses_of_every_block(model):
+    built = build(make_config(MODELS[model] | EXPERTS)).train()
     src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
     built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
     counts = losses.tokens_per_expert(built)
@@ -159,6 +176,29 @@ def test_a_decoded_sequence_is_the_full_pass():
     caches = built.make_caches(2, 7)
     steps = torch.cat([built(tokens[:, i : i + 1], caches=caches) for i in range(7)], dim=1)
     torch.testing.assert_close(steps, built(tokens), rtol=1e-10, atol=1e-12)
+
+
+def test_a_decoded_translation_is_the_full_pass():
+    built = build(make_config(MODELS["convolution"] | EXPERTS), dtype=torch.float64)
+    src, tgt = torch.randint(41, (2, 2, 7), generator=torch.Generator().manual_seed(1))
+    state = built.encode(src, max_len=7)
+    steps = torch.cat([built.step(state, tgt[:, i : i + 1]) for i in range(7)], dim=1)
+    torch.testing.assert_close(steps, built(src, tgt), rtol=1e-10, atol=1e-12)
+
+
+def test_a_token_of_an_image_is_alone_in_its_experts():
+    built = build(make_config(IMAGES | EXPERTS), dtype=torch.float64).stages[0].blocks[0].feed_forward
+    x, weights = features(22, rows=(1, 100)), dict(built.named_parameters())
+    out = built(x)
+    for t in (0, 9, 57):
+        logits = weights["router.proj.weight"] @ x[0, t]
+        chosen = logits.argsort(descending=True)[:3]
+        expected = 0
+        for gate, e in zip(torch.softmax(logits[chosen], dim=0), chosen, strict=True):
+            inner = x[0, t] @ weights["fc1.weight"][e] + weights["fc1.bias"][e]
+            hidden = inner * (1 + torch.erf(inner / 2**0.5)) / 2
+            expected = expected + gate * (hidden @ weights["fc2.weight"][e] + weights["fc2.bias"][e])
+        torch.testing.assert_close(out[0, t], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_an_arm_of_the_attention_leaves_the_block_its_choice():

@@ -21,7 +21,7 @@ class Listed(Here):
 
     def submit(self, call, /, *args):
         self.calls.append((call, args))
-        return super().submit(lambda: [Row({"row": row, "table": table}) for table, row in args[0]])
+        return super().submit(lambda: ([Row({"row": row, "table": table}) for table, row in args[0]], {}))
 
 
 def test_every_counted_row_is_counted_once_and_equal_models_together():
@@ -31,20 +31,20 @@ def test_every_counted_row_is_counted_once_and_equal_models_together():
         section = facts.counted(name)
         typed = [row.name for row in facts.tables[name].rows]
         assert [(row.values["table"], row.values["row"]) for row in section.rows] == [(name, row) for row in typed]
-    places = [place for _, (group,) in executor.calls for place in group]
+    places = [place for _, (group, _) in executor.calls for place in group]
     assert Counter(places) == {(n, row.name): 1 for n in facts.of_paper("moa") for row in facts.tables[n].rows}
     presets = {(name, row.name): row.preset for name, table in facts.tables.items() for row in table.rows}
     for preset in ("moa-8K8E128D", "transformer-big"):
-        holding = [group for _, (group,) in executor.calls if preset in {presets[place] for place in group}]
+        holding = [group for _, (group, _) in executor.calls if preset in {presets[place] for place in group}]
         assert len(holding) == 1 and len(holding[0]) == 2
-    work = [facts.ledger(presets[group[0]]).macs for _, (group,) in executor.calls]
+    work = [facts.ledger(presets[group[0]]).macs for _, (group, _) in executor.calls]
     assert len(work) == len(executor.calls)
     assert [facts.ledger(presets[group[0]]).macs for group in facts.same_models] == sorted(work, reverse=True)
 
 
 def test_one_count_gives_the_rows_of_every_table():
     places = (("moa-table1", "MoA Base 8K8E128D"), ("moa-table3", "Base: 8K8E128D"))
-    one, other = counting.rows(places)
+    (one, other), _ = counting.rows(places)
     assert (one.values["verdict"], other.values["verdict"]) == ("explained", "reproduced")
     assert one.values["macs_under_rule"] != other.values["macs_under_rule"]
     assert one.values["torch"] == other.values["torch"] == one.values["macs"]

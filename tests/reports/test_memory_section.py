@@ -29,6 +29,9 @@ class Small(Facts):
 def test_layers_stand_by_length_routed_heads_in_both_forms():
     text = memory.layers(Small())
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " 13 |" in line]
+    decoding, training = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    assert [row[:2] for row in decoding] == [row[:2] for row in training]
+    rows = [one + other[2:] for one, other in zip(decoding, training, strict=True)]
     routed = [name for name, sizes in memory.LAYERS.items() if "s=2" in sizes]
     assert [row[1] for row in rows] == ["17"] * (len(rows) // 2) + ["19"] * (len(rows) // 2)
     assert len(rows) == 2 * (len(memory.LAYERS) + len(routed))
@@ -54,7 +57,8 @@ def test_a_layer_has_a_row_for_each_form_that_it_has():
 def test_models_are_named_by_form_and_by_what_they_generate():
     text = memory.models(Facts())
     heads = [line for line in text.splitlines() if line.startswith("| preset")]
-    assert len(heads) == 2
+    # decoding, and generation beside training, of each of two groups
+    assert len(heads) == 4
     for name in (*memory.TRANSLATION, *memory.LANGUAGE, "moh-llm-s-75, ideal", "moh-llama3-8b, ideal"):
         assert f"| {name} " in text
     assert text.index("128 source tokens") < text.index("transformer-big") < text.index("2,048 tokens generated")

@@ -13,7 +13,8 @@ import pytest
 import headcount
 from headcount.bench.errors import UsageError
 from headcount.reports import __main__ as command
-from headcount.reports import blocks, document
+from headcount.reports import blocks, contents
+from headcount.reports.document import Page, Section
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,25 +69,91 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path):
 
 
 def arguments(**given):
-    return argparse.Namespace(**{"check": False, "out": None, **given})
+    return argparse.Namespace(**{"only": None, "html": False, "check": False, "out": None, **given})
 
 
-def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_path, monkeypatch, capsys):
+def section(text):
+    return [Section("One", [lambda facts: text], [])]
+
+
+def two_pages(facts):
+    """A page with a plot, and one that nothing may ask for."""
+    never = Page("never", "Never", lambda facts: 1 / 0, section(""), begin=lambda facts: 1 / 0)
+    return {"a": Page("a", "A page", lambda facts: "About.", section("$x^2$"), {"a.svg": lambda facts: "<svg/>"})} | {
+        "never": never
+    }
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A report of one page, its plot and a file of no page."""
+    pages = {"a": two_pages(None)["a"]}
+    monkeypatch.setattr(contents, "pages", lambda facts: pages)
+    monkeypatch.setattr(contents, "others", lambda: {"other.html": lambda facts: "an explorer"})
+    monkeypatch.setattr(contents, "begin", lambda facts: None)
+
+
+def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_path, monkeypatch, capsys, small):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(document, "begin", lambda facts: None)
-    monkeypatch.setattr(document, "text", lambda facts: "a report")
     assert command._main(arguments(), None) == 0
-    assert (tmp_path / "headcount-report" / "report.md").read_text() == "a report"
-    written = [f"wrote headcount-report/{name}" for name in ("report.md", "cost_against_quality.svg")]
-    assert capsys.readouterr().err.splitlines() == written
+    names = ("a.md", "a.svg", "other.html")
+    assert [(tmp_path / "headcount-report" / name).exists() for name in names] == [True] * 3
+    assert capsys.readouterr().err.splitlines() == [f"wrote headcount-report/{name}" for name in names]
     assert command._main(arguments(out=Path("mine")), None) == 0
-    assert [path.name for path in tmp_path.rglob("*.md")] == ["report.md", "report.md"]
+    assert [path.name for path in tmp_path.rglob("*.md")] == ["a.md", "a.md"]
 
 
-@pytest.mark.parametrize("checkout, out", [(None, None), (Path("."), Path("mine"))], ids=["installed", "with --out"])
-def test_only_the_files_of_a_checkout_are_checked(checkout, out, monkeypatch, capsys):
-    monkeypatch.setattr(headcount, "CHECKOUT", checkout)
-    assert command.main(["--check", *(["--out", str(out)] if out else [])]) == 2
+@pytest.mark.parametrize("name", ["a.md", "a.svg", "other.html", "a.html"])
+def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, capsys, small):
+    args = arguments(out=tmp_path, html=True)
+    assert command._main(args, None) == 0
+    args.check = True
+    assert command._main(args, None) == 0
+    capsys.readouterr()
+    (tmp_path / name).write_text("changed")
+    assert command._main(args, None) == 1
+    assert capsys.readouterr().err == f"python -m reports: stale: {name}\n"
+    (tmp_path / name).unlink()
+    assert command._main(args, None) == 1 and not (tmp_path / name).exists()
+
+
+def test_a_line_ending_is_a_byte_too(tmp_path, small):
+    assert command._main(arguments(out=tmp_path), None) == 0
+    (tmp_path / "a.md").write_bytes((tmp_path / "a.md").read_bytes().replace(b"\n", b"\r\n"))
+    assert command._main(arguments(out=tmp_path, check=True), None) == 1
+
+
+def test_only_asks_for_the_facts_of_its_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(contents, "pages", two_pages)
+    assert command._main(arguments(only=["a"], out=tmp_path), None) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.md", "a.svg"]
+    with pytest.raises(ZeroDivisionError):
+        command._main(arguments(only=["a", "never"], out=tmp_path), None)
+
+
+def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
+    monkeypatch.setattr(contents, "pages", two_pages)
+    with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never$"):
+        command._main(arguments(only=["b"], out=tmp_path), None)
+    with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never, readme$"):
+        command._main(arguments(only=["b"]), tmp_path)
+
+
+def test_html_goes_beside_and_links_to_html(tmp_path, small):
+    assert command._main(arguments(out=tmp_path, html=True), None) == 0
+    text = (tmp_path / "a.html").read_text()
+    assert "<math><msup><mi>x</mi><mn>2</mn></msup></math>" in text and '<a href="a.html">' in text
+
+
+def test_html_of_a_checkout_needs_a_folder(monkeypatch, capsys):
+    monkeypatch.setattr(headcount, "CHECKOUT", Path("."))
+    assert command.main(["--html"]) == 2
+    assert "--html goes with --out DIR" in capsys.readouterr().err
+
+
+def test_an_installed_copy_has_nothing_of_its_own_to_check(monkeypatch, capsys):
+    monkeypatch.setattr(headcount, "CHECKOUT", None)
+    assert command.main(["--check"]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "--check compares the files of a checkout" in err
 

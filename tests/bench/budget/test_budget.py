@@ -18,8 +18,9 @@ from headcount.bench.budget.search import Surroundings
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.records import append, slug
+from headcount.bench.records import append, layer_times, slug
 from headcount.bench.variants.variant import having
+from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS
 
 FAMILIES = having("search")
@@ -195,6 +196,28 @@ def test_a_time_is_of_the_same_router_and_of_a_run_that_computes_the_same_heads(
     for fields, ms in (([], 2.5), (["form=released"], 3.5), (["router=query_norm"], None)):
         (row,) = rows_of(capsys, *model, *layer, *(["--set", *fields] if fields else []))
         assert row["ms"] == ms
+
+
+GRAPH, EAGER = {"timed_by": "graph"}, {"timed_by": "events", "no_graph_because": "it waits"}
+KINDS = {  # the milliseconds of two layers, of the arms' medians by graph, by events and by wall time
+    # an eager call between events holds launches: it is not compared with a replay, however short
+    "a replay beside an eager call": ([(GRAPH, 5.0, 9.0), (EAGER, 4.0, 8.5)], [(GRAPH, 3.0, 7.0)], (5.0, 3.0)),
+    "a layer without a replay": ([(GRAPH, 5.0, 9.0), (EAGER, 4.0, 8.5)], [(EAGER, 3.0, 7.0)], (8.5, 7.0)),
+    "replays alone": ([(GRAPH, 5.0, 9.0), (GRAPH, 4.0, 9.5)], [(GRAPH, 3.0, 7.0)], (4.0, 3.0)),
+    "before it was written down": ([({}, 5.0, 9.0), (EAGER, 4.0, 8.5)], [({}, None, 7.0)], (8.5, 7.0)),
+    "wall time alone": ([({}, None, 9.0), ({}, None, 8.5)], [({}, None, 7.0)], (8.5, 7.0)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_times_of_layers_are_of_one_kind(kind, tmp_path):
+    first, second, expected = KINDS[kind]
+    path = tmp_path / slug("a device") / "one.jsonl"
+    for name, arms in (("moa-8K32E128D", first), ("moa-8K8E128D", second)):
+        for i, (how, gpu_ms, wall_ms) in enumerate(arms):
+            append(path, record(name, f"arm{i}", wall_ms, gpu_ms=gpu_ms and [gpu_ms], **how))
+    found = layer_times([tmp_path], "a device", layer("moa-8K32E128D"), 10, ("K", "E", "D"))
+    assert found == {(8, 32, 128): expected[0], (8, 8, 128): expected[1]}
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

@@ -1,12 +1,14 @@
 """The rules of each tool give its reading to the last unit, on layers that nobody here wrote too."""
 
+from importlib.metadata import version
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.counters import ptflops_pytorch
-from headcount.bench.counters.bills import unverified
+from headcount.bench.counters.bills import known, unverified
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.readings import read
 from headcount.bench.trace.record import record
@@ -200,3 +202,8 @@ def test_other_versions_are_called_unverified():
         "fvcore 0.1.50"
     ]
     assert unverified({"ptflops": "0.7.5"}, {}) == ["ptflops of no known version"]
+    installed = version("torch")
+    public = installed.partition("+")[0]
+    assert known({"torch": public}) == ""
+    said = f" (its rules are known for torch 0.1, pytest {version('pytest')}, not for torch {installed})"
+    assert known({"torch": "0.1", "pytest": version("pytest")}) == said

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import ask, settings
+from headcount.bench.isolated.ask import _end, ask, settings
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -67,6 +67,14 @@ def test_code_that_ends_its_process_is_said_to(factory, command):
     code, out, err = run(command, f"{factory}:leaves")
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].endswith(f"{factory}:leaves ended the process that ran it, with exit code 5")
+
+
+def test_without_torch_nothing_is_run(tmp_path):
+    """-S: not one installed package can be imported."""
+    argv = [sys.executable, "-S", "-m", "bench.lock", "--module", "model.py:make"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
+    said = "python -m bench.lock: error: model.py:make has to run, which needs torch; pip install torch\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", said)
 
 
 def test_their_code_has_no_input(factory):
@@ -128,9 +136,21 @@ def test_a_command_that_is_killed_takes_their_code_with_it(hanging):
     assert all(gone(number) for number in started)
 
 
+def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
+    """As on Windows: found by psutil, one by one."""
+    code = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    other = int(process.stdout.readline())
+    monkeypatch.delattr(os, "killpg")
+    _end(process)
+    process.communicate(timeout=10)
+    assert gone(process.pid) and gone(other)
+    _end(process)
+
+
 def test_settings_are_integers_by_name():
     assert settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
-    for wrong in ("d", "d=wide", "2=3", "d="):
+    for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=--3", "d=1" + 5000 * "0"):
         with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
             settings([wrong])
 

@@ -16,6 +16,7 @@ STAGES = (
     Stage(("some", "all"), (7, 5), ("forward", "both")),
     Stage(("some",), (16,), ("decode",)),
     Stage(("heads",), (7,)),
+    Stage(("some",), (7,), blocks=3),
 )
 
 
@@ -41,8 +42,13 @@ def test_the_whole_campaign_within_its_time(small, tmp_path, capsys):
     found, problems = records.read(tmp_path / "latency.jsonl")
     assert problems == []
     cells = dict.fromkeys(r["cell"] for r in found if r["kind"] == "latency")
-    assert list(cells) == [cell.key for cell in campaign_cells(tokens=14)] and len(cells) == 2 * 4 + 1 + 1
+    assert list(cells) == [cell.key for cell in campaign_cells(tokens=14)] and len(cells) == 2 * 4 + 1 + 1 + 1
     assert {r["status"] for r in found if r["kind"] == "latency"} == {"timed"}
+    timed = [r for r in found if r["kind"] == "latency"]
+    again = [r for r in timed if r["again"]]
+    once = [r for r in timed if f"{r['cell']} again in 3 blocks" == again[0]["cell"]]
+    assert [len(r["wall_ms"]) for r in again] == [3] * 7 and [r["blocks"] for r in again] == [3] * 7
+    assert [len(r["wall_ms"]) for r in once] == [2] * 7 and [r["arm"] for r in once] == [r["arm"] for r in again]
     # two types, two shapes, two passes, seven arms
     checked = [r for r in found if r["kind"] == "latency-gate"]
     assert {r["status"] for r in checked} == {"right"} and len(checked) == 2 * 2 * 2 * 7
@@ -61,9 +67,9 @@ def test_expected_seconds_are_said_before_anything_begins(small, tmp_path, capsy
     monkeypatch.setattr("headcount.bench.latency.campaign._sections", lambda *_: iter(()))
     assert run(tmp_path) == 0
     err = capsys.readouterr().err
-    assert err.count(" s expected  layer ") == 10 and re.search(r"s expected for 10 cells, 5[78]\d s left", err)
+    assert err.count(" s expected  layer ") == 11 and re.search(r"s expected for 11 cells, 5[78]\d s left", err)
     # what was never begun is missing too
-    assert err.count(": not begun") == 10
+    assert err.count(": not begun") == 11
 
 
 def test_what_was_not_reached_is_named_and_comes_next_time(small, tmp_path, capsys, monkeypatch):
@@ -88,7 +94,7 @@ def test_a_campaign_without_time_measures_nothing(small, tmp_path, capsys):
     found, _ = records.read(tmp_path / "latency.jsonl") if (tmp_path / "latency.jsonl").exists() else ([], [])
     assert [r for r in found if r["kind"] == "latency"] == []
     out, err = capsys.readouterr()
-    assert "No time was left for 8 of 8 cells." in out and "10 cells are missing" in err
+    assert "No time was left for 8 of 8 cells." in out and "11 cells are missing" in err
 
 
 def test_gates_alone(small, capsys):
@@ -121,7 +127,16 @@ def test_the_order_is_that_of_the_documents():
     assert first[0] == ("moa-8K8E128D", 128, "forward") and {name for name, *_ in first} == set(order.HEADLINE)
     assert [c.which for c in cells[30:39]] == ["decode"] * 9
     assert {c.name.rpartition("-")[0] for c in cells[39:51]} == {"moh-32x64", "moh-llama3"}
-    assert [c.name for c in cells[-2:]] == ["llama3-8b", "moh-llama3-8b"]
+    assert [c.name for c in cells[-8:-6]] == ["llama3-8b", "moh-llama3-8b"]
+    # the headline once more, in cells of their own that are thought to take longer
+    assert [(c.name, c.seq_len, c.blocks) for c in cells[-6:]] == [
+        (n, t, 60) for t in (128, 2048) for n in order.HEADLINE
+    ]
+    first = {c.key: c for c in cells[:30]}
+    for cell in cells[-6:]:
+        before = first[cell.key.removesuffix(" again in 60 blocks")]
+        assert before.blocks is None and seconds(cell, 20) > seconds(before, 20) + 1
+        assert seconds(cell, 20) == seconds(before, 60)
     assert by_value(cells[::-1]) == cells
 
 

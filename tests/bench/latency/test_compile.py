@@ -1,8 +1,10 @@
 """What a compiled kernel is judged by; which launches are compiled; one of them compiled."""
 
+import csv
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,11 @@ def test_blocks_of_a_multiprocessor(arch, registers, shared_kib, num_warps, bloc
 )
 def test_what_makes_a_configuration_unfit(change, faults):
     assert list(command.faults(ROW | change)) == faults
+
+
+def test_the_committed_table_is_of_these_kernels():
+    table = Path(command.__file__).parents[2] / "reports" / "records" / "kernels.csv"
+    assert {row["source"] for row in csv.DictReader(table.read_text().splitlines())} == {command.digest()}
 
 
 def test_without_triton_the_extra_is_named(monkeypatch):

@@ -49,6 +49,24 @@ def test_every_arm_has_an_estimate_those_that_are_missing_here_too(capsys):
     assert float(mqa["estimate_us"]) == pytest.approx(1e6 * macs / 494.75e12) and mqa["limit"] == "MACs"
 
 
+def test_all_experts_at_once_are_billed_what_they_do(capsys):
+    rows = printed(capsys, "--layer", "moa-8K32E128D", "--seq-len", "128", "--pass", "forward")
+    found = {r["arm"]: int(r["macs"]) for r in rows if r["layer"] == "moa-8K32E128D"}
+    tokens, of_head = 16384, 2 * 512 * 128 + 2 * 128 * 128
+    rest = 512 * 32 + 2 * 512 * 128
+    assert found["dense-all"] == tokens * (rest + 32 * of_head)
+    assert found["grouped"] == found["triton"] == found["loop"] == tokens * (rest + 8 * of_head)
+
+
+def test_a_measured_row_was_to_take_what_its_arm_did():
+    measured = {"environment": {"device": "NVIDIA H200"}, "dtype": "bfloat16", "macs": 494_750_000, "least_bytes": 5}
+    assert estimate.of_record(measured) == pytest.approx(1e-3)
+    assert estimate.of_record(measured | {"executed_macs": 4 * 494_750_000, "executed_bytes": 7}) == pytest.approx(4e-3)
+    assert estimate.of_record(measured | {"executed_macs": 494_750_000, "executed_bytes": 48_000_000}) == pytest.approx(
+        1e-2
+    )
+
+
 def test_devices_differ(capsys):
     cell = ["--layer", "mha-base", "--seq-len", "10", "--tokens", "10", "--pass", "forward", "--dtype", "float32"]
     by = {name: printed(capsys, *cell, "--device", name)[0] for name in HARDWARE}

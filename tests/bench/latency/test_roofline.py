@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from headcount.bench.latency import roofline
+from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.roofline import Peaks, floor_s, least_elements, pass_macs, work
+from headcount.bench.latency.roofline import Peaks, executed_work, floor_s, least_elements, pass_macs, work
 from headcount.formulas import mha, moa
+from headcount.models.configs.make import make_config
 from tests.bench.latency.conftest import PEAKS
 
 SHAPE = dict(dtype="float32", device="cpu", routing="balanced")
@@ -64,6 +66,29 @@ def test_packed_heads_are_billed_by_what_they_need():
     # 16 of 32 heads: half of the queries, outputs and core
     assert dense.macs - packed.macs == 2 * 16 * 16 * (2 * 2048 * 64 + 2 * 16 * 64)
     assert packed.elements == dense.elements
+
+
+@pytest.mark.parametrize("top_k", [3, 7])
+@pytest.mark.parametrize("which", ["forward", "both", "decode"])
+def test_every_expert_at_once_needs_what_its_layer_does_and_does_all_of_it(which, top_k):
+    d, E, D, T, B = 11, 7, 5, 13, 2
+    config = make_config(dict(attention="moa", d_model=d, num_experts=E, top_k=top_k, head_dim=D, bias=False))
+    cell = Cell("layer", "moa", T, B, which=which, **SHAPE)
+    rows, passes = (B, 1) if which == "decode" else (B * T, 3 if which == "both" else 1)
+
+    def macs(heads):
+        return passes * rows * (d * E + 2 * d * D + heads * (2 * d * D + 2 * T * D))
+
+    for arm, heads in (("dense-all", E), ("grouped", top_k), ("loop", top_k)):
+        spec = ArmSpec("moa", config, arm, "subject")
+        assert work(cell, spec).macs == macs(top_k)
+        assert executed_work(cell, spec).macs == macs(heads)
+
+
+def test_packed_heads_do_what_they_need():
+    cell = Cell("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
+    for spec in cell.arms():
+        assert executed_work(cell, spec) == work(cell, spec)
 
 
 def test_peaks_on_a_gpu_are_by_events_after_warm_up(monkeypatch):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import sympy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.bench.macs import cases
@@ -168,6 +168,7 @@ def test_models_of_images_turn_at_numbers_of_tokens_that_are_not_their_input(cap
     assert "a dit model has no input length; its T is its num_tokens" in out
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-60, 60), min_size=1, max_size=3), st.integers(-5, 5).filter(bool))
 def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
     x = symbol("x")

@@ -1,4 +1,4 @@
-"""What ``bench.macs --module`` asks of the process that runs user code: one module counted by every counter."""
+"""What is asked of the process that runs user code: one module counted, by every counter that is wanted."""
 
 import contextlib
 import copy
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
@@ -73,7 +73,8 @@ def _counted(request: dict[str, Any]) -> dict[str, Any]:
         "with_elementwise": found.right.with_elementwise,
         "elementwise": _written_elementwise(found.right),
         "ledger": found.right.ledger.as_records(),
-        "params": _params(module),
+        "inputs": inputs_of(args, kwargs),
+        "params": parameters(module),
         "trainable_params": sum(p.numel() for p in module.parameters() if p.requires_grad),
         "counters": [as_record(cell) for cell in found.counters],
         "audit": [
@@ -204,9 +205,26 @@ def _moved(value: Any, device: str) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
 
 
-def _params(module: nn.Module) -> list[dict[str, Any]]:
+def parameters(module: nn.Module) -> list[dict[str, Any]]:
     """Each parameter tensor once, at the module that owns it first."""
     return [
-        {"path": name.rpartition(".")[0], "name": name.rpartition(".")[2], "params": parameter.numel()}
+        {
+            "path": name.rpartition(".")[0],
+            "name": name.rpartition(".")[2],
+            "shape": list(parameter.shape),
+            "params": parameter.numel(),
+            "trainable": parameter.requires_grad,
+        }
         for name, parameter in module.named_parameters()
+    ]
+
+
+def inputs_of(args: tuple, kwargs: dict) -> list[str]:
+    """The tensors among the inputs: where each stands, its shape and its type."""
+    places = tree_flatten_with_path({str(number): value for number, value in enumerate(args)} | kwargs)[0]
+    return [
+        f"{place[0].key}{keystr(place[1:])}: {'x'.join(map(str, value.shape)) or 'scalar'} "
+        f"{str(value.dtype).removeprefix('torch.')}"
+        for place, value in places
+        if isinstance(value, Tensor)
     ]

@@ -1,0 +1,80 @@
+"""The first page: what stands of what is printed and what does not, each in a sentence with its place."""
+
+from headcount.reports import audit, latency, own_sizes, printed, printed_moh
+from headcount.reports.facts import Facts
+from headcount.reports.markdown import link
+
+BIG, TRANSFORMER_BIG = printed.BIG, printed.TRANSFORMER_BIG
+PAGES = {
+    "moa": "the MoA paper: equations, tables, cost against quality, routing, the authors' code",
+    "moh": "the MoH paper: tables, released code against ideal, the authors' code",
+    "claims": "the papers' sentences about cost, each judged with its numbers",
+    "choose": "cost, cache and decoding of layers beside one another, and sizes under a budget",
+    "time": "the clock: layers, models, the routing tax, where skipping heads pays",
+    "counters": "what ptflops, fvcore and PyTorch's counter miss and add, call by call",
+    "notation": "letters and words",
+    "method": "how the numbers come about: conventions, modules of your own, the clock, formats, exit codes",
+    "commands": "every command with its options",
+}
+
+
+def about(facts: Facts) -> str:
+    """The pages."""
+    lines = [f"- {link(name, name)}: {what}" for name, what in PAGES.items()]
+    head = "Written by `python -m reports`; `python -m reports --check` tells whether it is stale."
+    return "\n".join([head, "", *lines])
+
+
+def numbers(facts: Facts) -> str:
+    """Which printed numbers do not stand, and what the equations leave out."""
+    parts = [row["whole"] for row in printed_moh.models(facts)]
+    return "\n".join(
+        [
+            "- Eq. 18 and 19 leave out one of attention's two T*S products, and Eq. 18 and 20 the router: "
+            f"{link('each by name', 'moa', 'Eq. 18-20 as printed and as executed')}.",
+            "- MoA Big costs less than Transformer big at the paper's lengths, and more from T = "
+            f"{printed.dearer_from(facts, BIG, TRANSFORMER_BIG):,} on: "
+            f"{link('part by part', 'moa', 'The big models of Table 1, side by side')}.",
+            "- MoH as released computes every head. A form that skips what is not selected would do "
+            f"{float(min(parts)):.0f} to {float(max(parts)):.0f} % of the dense models' work: "
+            f"{link('model by model', 'moh', 'Released code against ideal')}.",
+        ]
+    )
+
+
+def sentences(facts: Facts) -> str:
+    """The sentences that their own papers' tables contradict, by paper."""
+    lines = []
+    for key, paper in facts.claims.papers.items():
+        own = [s for s in (*facts.claims.claims, *facts.claims.sentences) if s.paper == key]
+        failing = [s.name for s in own if (own_sizes.verdicts(s, facts).own or "").startswith("fails")]
+        partly = [s.name for s in own if (own_sizes.verdicts(s, facts).own or "").startswith("holds in")]
+        said = [
+            f"{what} at its own sizes: {', '.join(names)}"
+            for what, names in (("does not hold", failing), ("holds in part", partly))
+            if names
+        ]
+        lines.append(f"- {paper.name}, {'; '.join(said)}. {link('Each with its numbers', 'claims', paper.name)}.")
+    return "\n".join(lines)
+
+
+def counters(facts: Facts) -> str:
+    """How many readings are right."""
+    return f"{audit.in_words(facts)} {link('Counter by counter', 'counters')}."
+
+
+def clock(facts: Facts) -> str:
+    """What is measured, and the span of the routing tax of the fastest arms."""
+    lines = []
+    for kind in ("cuda", "cpu"):
+        devices = latency.of_type(facts, kind)
+        if not devices:
+            lines.append(f"- {kind.upper()}: {latency.NOT_MEASURED[kind]}")
+        for device, rows in devices.items():
+            least = latency.least_taxes(rows)
+            span = f"{min(least):.2f} to {max(least):.2f}" if least else "not measured"
+            lines.append(
+                f"- {device}: the routing tax of the fastest arm is {span} over {len(least)} layers, lengths and "
+                f"passes: {link('each with its interval', 'time')}."
+            )
+    return "\n".join(lines)

@@ -1,0 +1,25 @@
+"""The words and letters of the pages."""
+
+from headcount.bench.table import Column
+from headcount.reports import markdown
+from headcount.reports.facts import Facts
+
+GLOSSARY = {
+    "MACs": "multiply-accumulates; FLOPs are twice as many",
+    "exact": "every multiply-accumulate of one forward pass once: projections, router, both T*S products",
+    "rule": "what a table's MAC column bills and how it rounds, one for all its rows",
+    "reproduced": "the rule prints the paper's number",
+    "explained": "it does not, but named ledger entries close the gap, and the sum is shown",
+    "no rule": "no rule that bills each contraction a whole number of times prints these rows; the argument is shown",
+    "unexplained": "neither; a defect of this software",
+    "active parameters": "all but the weights and biases of the E - K experts that a token does not use",
+    "routing tax": "a MoA layer's time over that of dense multi-query attention of the same K and D",
+    "floor": "the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth",
+    "loop": "the released MoA algorithm: copies of rows, a loop of products over experts, materialised scores",
+}
+
+
+def terms(facts: Facts) -> str:
+    """What the pages' words mean."""
+    rows = [{"term": term, "meaning": meaning} for term, meaning in GLOSSARY.items()]
+    return markdown.table([Column("term", "term"), Column("meaning", "meaning")], rows)

@@ -1,0 +1,107 @@
+"""hc.lock and the fixture macs_lock: a test that fails, by name, where a module's cost changes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import headcount as hc
+from headcount.bench.errors import UsageError
+
+pytest_plugins = ["pytester"]
+PLUGIN = ("-p", "headcount.bench.lock.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:benchmark")
+
+
+def net(width=13):
+    return torch.nn.Sequential(torch.nn.Linear(11, width), torch.nn.ReLU(), torch.nn.Linear(width, 5))
+
+
+def test_a_module_is_held_against_its_lock(tmp_path):
+    x, path = torch.zeros(7, 11), tmp_path / "macs.lock"
+    counted = hc.lock(net(), x)
+    assert counted.macs == 7 * (11 * 13 + 13 * 5) and counted.params == 11 * 13 + 13 + 13 * 5 + 5
+    counted.write(path)
+    assert json.loads(path.read_text())["module"] is None
+    hc.lock(net(), x).check(path)
+    with pytest.raises(AssertionError) as raised:
+        hc.lock(net(17), x).check(path)
+    assert f"{path}: 1,456 -> 1,904 (+448) MACs (2 changed)" in str(raised.value)
+    assert "m=7 i=11 j=13->17" in str(raised.value) and "1.weight" not in str(raised.value)
+    with pytest.raises(UsageError, match="cannot read"):
+        counted.check(tmp_path / "none.lock")
+
+
+def test_a_lock_takes_what_count_macs_takes(tmp_path):
+    x = torch.zeros(7, 11)
+    forward, both = hc.lock(net(), x), hc.lock(net(), x, backward=True)
+    assert both.macs == 3 * forward.macs
+    assert hc.lock(net(), kwargs={"input": x}).saved.inputs == ("input: 7x11 float32",)
+    assert forward.saved.inputs == ("0: 7x11 float32",)
+
+    class Written(torch.nn.Module):
+        def forward(self, a, b):
+            return (a * b).sum(-1)
+
+    y = torch.ones(7, 11)
+    assert hc.lock(Written(), x, y).macs == 0
+    assert hc.lock(Written(), x, y).saved.elementwise_macs == 7 * 11
+    assert hc.lock(Written(), x, y, elementwise="include").macs == 7 * 11
+
+
+TEST = """
+import pytest, torch
+
+def test_cost(macs_lock):
+    assert macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11)).macs == 1001
+
+class TestNet:
+    @pytest.mark.parametrize("width", [3, 5])
+    def test_width(self, macs_lock, width):
+        macs_lock(torch.nn.Linear(11, width), torch.zeros(7, 11))
+        macs_lock(torch.nn.Linear(width, 11), torch.zeros(7, width), name="back")
+"""
+LOCKS = [
+    "TestNet.test_width[3].back.lock", "TestNet.test_width[3].lock", "TestNet.test_width[5].back.lock",
+    "TestNet.test_width[5].lock", "test_cost.lock",
+]  # fmt: skip
+
+
+def test_the_fixture_writes_when_it_is_told_and_compares_else(pytester):
+    path = pytester.makepyfile(test_net=TEST)
+    missing = pytester.runpytest(*PLUGIN)
+    missing.assert_outcomes(failed=3)
+    missing.stdout.fnmatch_lines("*CostChanged: there is no lock *test_net/test_cost.lock; pytest --macs-lock-update*")
+    assert not (pytester.path / "test_net").exists()
+    pytester.runpytest(*PLUGIN, "--macs-lock-update").assert_outcomes(passed=3)
+    assert sorted(one.name for one in (pytester.path / "test_net").iterdir()) == LOCKS
+    pytester.runpytest(*PLUGIN).assert_outcomes(passed=3)
+    path.write_text(TEST.replace("Linear(width, 11)", "Linear(width, 17)"))
+    changed = pytester.runpytest(*PLUGIN)
+    changed.assert_outcomes(passed=1, failed=2)
+    changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: 231 -> 357 (+126) MACs (1 changed)*")
+
+
+def test_a_lock_has_one_owner(pytester):
+    pytester.makepyfile(
+        """
+        import pytest, torch
+
+        def test_twice(macs_lock):
+            macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
+            macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
+
+        @pytest.mark.parametrize("size", ["a b", "a/b"])
+        def test_alike(macs_lock, size):
+            macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
+        """
+    )
+    done = pytester.runpytest(*PLUGIN, "--macs-lock-update")
+    done.assert_outcomes(failed=2, passed=1)
+    done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is the lock of *; name= tells locks apart*")
+
+
+def test_the_plugin_imports_no_torch_before_a_module_is_counted(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(hc.__file__).parents[1]))
+    pytester.makepyfile("def test_nothing(): import sys; assert 'torch' not in sys.modules")
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)

@@ -1,0 +1,198 @@
+"""headcount lock: what a module costs is written down, and what changed is said by name."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import headcount
+from headcount.bench.lock import __main__ as command
+from headcount.bench.lock.__main__ import main
+from headcount.bench.saved.file import text
+from headcount.bench.saved.saved import Asked, Saved
+
+ROOT = headcount.CHECKOUT
+
+FACTORY = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Net(nn.Module):
+    def __init__(self, width, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(11, 11, bias=False) for _ in range(layers))
+        self.out = nn.Linear(11, width, bias=False)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+def make(width=13, layers=3, n=7):
+    return Net(width, layers), (torch.zeros(n, 11),)
+
+class Written(nn.Module):
+    def forward(self, a, b): return (a * b).sum(-1)
+
+def written(): return Written(), (torch.zeros(7, 11), torch.zeros(7, 11))
+
+class Unknown(nn.Module):
+    def forward(self, x): return torch.fft.rfft(x).real
+
+def unknown(): return Unknown(), (torch.zeros(7, 11),)
+
+def hostile():
+    net = nn.Sequential()
+    net.add_module("@everyone|<img src=x>`*_[x](y)\\n#1", nn.Linear(11, 13, bias=False))
+    return net, (torch.zeros(7, 11),)
+"""
+MACS = 3 * 7 * 11 * 11 + 7 * 11 * 13
+PARAMS = 3 * 11 * 11 + 11 * 13
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The lock of that model, and what was said of it."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "model.py").write_text(FACTORY)
+    argv = ["--module", "model.py:make", "--set", "layers=3", "-o", "macs.lock"]
+    done = subprocess.run(
+        [sys.executable, "-m", "headcount", "lock", *argv], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return (folder / "macs.lock").read_bytes(), done.stdout
+
+
+@pytest.fixture
+def locked(folder, written):
+    """A folder with a model and its lock."""
+    (folder / "macs.lock").write_bytes(written[0])
+    return folder
+
+
+def test_what_was_locked_is_said(written):
+    assert written[1] == f"macs.lock: {MACS:,} MACs and {PARAMS:,} parameters, 4 contractions and 4 parameter tensors\n"
+
+
+def rows(out):
+    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
+
+
+def test_a_cost_that_is_as_locked_is_a_line(locked, capsys):
+    before = (locked / "macs.lock").read_bytes()
+    assert json.loads(before)["macs"] == MACS and json.loads(before)["settings"] == {"layers": 3}
+    assert main(["--check", "macs.lock", "--out", "said.txt"]) == 0
+    assert capsys.readouterr() == (f"macs.lock: as locked, {MACS:,} MACs and {PARAMS:,} parameters\n", "")
+    assert (locked / "said.txt").read_text() == f"macs.lock: as locked, {MACS:,} MACs and {PARAMS:,} parameters\n"
+    assert main(["--update", "macs.lock"]) == 0
+    assert (locked / "macs.lock").read_bytes() == before
+
+
+def test_what_changed_is_named_with_both_numbers(locked, capsys):
+    (locked / "model.py").write_text(FACTORY.replace("self.out = nn.Linear(11, width", "self.out = nn.Linear(11, 17"))
+    assert main(["--check", "macs.lock", "--format", "json"]) == 1
+    out, err = capsys.readouterr()
+    change, equal, total = rows(out)["lock-terms"]
+    assert (change["path"], change["what"], change["sizes"]) == ("out", "changed", "m=7 i=11 j=13->17")
+    assert (change["locked_macs"], change["counted_macs"], change["difference"]) == (1001, 1309, 308)
+    assert (equal["locked_macs"], equal["counted_macs"]) == (3 * 847, 3 * 847)
+    assert (total["locked_macs"], total["counted_macs"], total["difference"]) == (MACS, MACS + 308, 308)
+    assert rows(out)["lock-params"][0]["path"] == "out.weight"
+    said = (
+        f"macs.lock: {MACS:,} -> {MACS + 308:,} (+308) MACs (1 changed), {PARAMS:,} -> {PARAMS + 44:,} (+44) parameters"
+    )
+    assert said in err
+    # written anew, it holds
+    assert main(["--update", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+
+
+def test_what_is_given_stands_instead_of_what_the_lock_remembers(locked, capsys):
+    (locked / "other.py").write_text(FACTORY)
+    assert main(["--check", "macs.lock", "--module", "other.py:make", "--set", "layers=2", "n=5"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"^layers\.2 +linear +vanished +m=7 i=11 j=11 +847 +0 +-847$", out, re.MULTILINE)
+    assert re.search(r"^layers\.0-1 +linear +changed +2 x m=7->5 i=11 j=11 +1,694 +1,210 +-484$", out, re.MULTILINE)
+    assert re.search(r"^module +model\.py:make +other\.py:make$", out, re.MULTILINE)
+    assert re.search(r"^input +0: 7x11 float32 +0: 5x11 float32$", out, re.MULTILINE)
+
+
+def test_names_of_modules_are_code_in_markdown_and_nothing_else(locked, capsys):
+    saved = json.loads((locked / "macs.lock").read_text())
+    (locked / "macs.lock").write_text(json.dumps({**saved, "module": "model.py:hostile", "settings": {}}))
+    assert main(["--check", "macs.lock", "--format", "md"]) == 1
+    out = capsys.readouterr().out
+    assert "| `layers.0-2` | linear | vanished |" in re.sub(" +", " ", out)
+    (line,) = (line for line in out.splitlines() if "everyone" in line and "weight" not in line)
+    name, *_ = re.findall(r"<code>(.*?)</code>", line)
+    assert re.fullmatch(r"(\w|&#\d+;| )+", name)
+    assert not re.search(r"@everyone|<img|\[x\]", out)
+    assert all(line.count("|") == 8 for line in out.splitlines() if "everyone" in line)
+
+
+def test_contractions_written_elementwise_are_locked(folder, capsys):
+    assert main(["--module", "model.py:written", "-o", "macs.lock"]) == 0
+    lock = json.loads((folder / "macs.lock").read_text())
+    assert (lock["macs"], lock["elementwise_macs"]) == (0, 7 * 11)
+    capsys.readouterr()
+    (folder / "model.py").write_text(FACTORY.replace("(a * b).sum(-1)", "torch.maximum(a, b)"))
+    assert main(["--check", "macs.lock", "--format", "json"]) == 1
+    (row, *_) = rows(capsys.readouterr().out)["lock-elementwise"]
+    assert (row["what"], row["locked_macs"], row["counted_macs"]) == ("vanished", 77, 0)
+
+
+def test_operations_that_nobody_knows_are_locked_where_they_are_allowed(folder, capsys):
+    assert main(["--module", "model.py:unknown", "-o", "macs.lock"]) == 1
+    assert "_fft_r2c" in capsys.readouterr().err and not (folder / "macs.lock").exists()
+    assert main(["--module", "model.py:unknown", "--allow-uncounted", "-o", "macs.lock"]) == 0
+    capsys.readouterr()
+    assert main(["--check", "macs.lock", "--formula", "_fft_r2c=a0*11"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"^\(model\) +contraction +appeared +i=77 +0 +77 +\+77$", out, re.MULTILINE)
+    assert re.search(r"^uncounted +_fft_r2c on 7x11 ", out, re.MULTILINE)
+
+
+WRONG = {
+    (): "give --module FILE.py:FUNCTION, --check LOCK or --update LOCK",
+    ("--check", "none.lock"): "cannot read none.lock: No such file or directory",
+    ("--check", "model.py"): "model.py is not JSON: ",
+    ("--check", "."): "cannot read .: it is no file",
+    ("--check", "a.lock", "--update", "a.lock"): "argument --update: not allowed with argument --check",
+    ("--update", "a.lock", "--out", "b.lock"): "--update writes the file that it reads; --out goes with --module and",
+    ("--module", "model.py:make", "--format", "md"): "--format md goes with --check; a lock is a file of its own",
+    ("--check", "program.lock"): "program.lock was written by a program and names no module; give --module",
+    ("--check", "tape.lock"): "a lock with device tape and elementwise report cannot be counted",
+    ("--check", "moved.lock"): "away.py:make: there is no file away.py",
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_wrong_usage_is_a_line_and_exit_2(words, folder, capsys):
+    tape, moved = Asked("model.py:make", device="tape"), Asked("away.py:make")
+    for name, asked in {"program": None, "tape": tape, "moved": moved}.items():
+        (folder / f"{name}.lock").write_text(text(Saved("x", (), (), asked=asked)))
+    before = sorted(folder.iterdir())
+    assert main(list(words)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"{command.PROG}: error: {WRONG[words]}") and err.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+def test_without_a_place_the_lock_is_printed(folder, capsys):
+    assert main(["--module", "model.py:make"]) == 0
+    assert json.loads(capsys.readouterr().out)["macs"] == MACS
+
+
+def test_the_workflow_is_printed(capsys):
+    assert main(["--workflow"]) == 0
+    assert "headcount lock --check macs.lock --format md" in capsys.readouterr().out

@@ -1,0 +1,72 @@
+"""The workflow for GitHub Actions: its steps run, with a stand-in for the two programs that they call."""
+
+import os
+import subprocess
+from importlib.resources import files
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="comes with fvcore")
+TEXT = files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
+STEPS = {step.get("name", step.get("uses")): step for step in yaml.safe_load(TEXT)["jobs"]["lock"]["steps"]}
+GH = """#!/bin/sh
+echo "$@" >> calls
+case "$*" in *--paginate*) [ -f existing ] && cat existing ;; esac
+exit 0
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that runs a step's script as the runner does: bash -e, with the outputs of the step before."""
+    (tmp_path / "gh").write_text(GH)
+
+    def step(name, code=0, table="a table"):
+        (tmp_path / "headcount").write_text(f"#!/bin/sh\nprintf '%s' '{table}'\necho \"$@\" > asked\nexit {code}\n")
+        for program in ("gh", "headcount"):
+            (tmp_path / program).chmod(0o755)
+        env = {
+            "PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_OUTPUT": "outputs", "GITHUB_STEP_SUMMARY": "summary",
+            "CODE": str(code), "COMMENTS": "repos/a/b/issues/7/comments", "COMMENT": "repos/a/b/issues/comments",
+        }  # fmt: skip
+        return subprocess.run(["bash", "-e", "-c", STEPS[name]["run"]], cwd=tmp_path, env=env, capture_output=True)
+
+    return step
+
+
+@pytest.mark.parametrize(("code", "table", "goes_on"), [(0, "x", True), (1, "x", True), (1, "", False), (2, "", False)])
+def test_counting_again_goes_on_with_an_answer_only(run, tmp_path, code, table, goes_on):
+    assert (run("Count again", code, table).returncode == 0) == goes_on
+    assert (tmp_path / "asked").read_text() == "lock --check macs.lock --format md\n"
+    assert (tmp_path / "outputs").read_text() == f"code={code}\n"
+    assert (tmp_path / "summary").read_text() == table
+
+
+def test_the_first_change_is_a_comment_and_later_runs_edit_it(run, tmp_path):
+    (tmp_path / "macs.md").write_text("## a table\n")
+    run("Comment", 0)
+    assert (tmp_path / "calls").read_text().count("\n") == 1
+    run("Comment", 1)
+    assert (
+        (tmp_path / "calls").read_text().endswith("api --silent repos/a/b/issues/7/comments --field body=@comment.md\n")
+    )
+    (tmp_path / "existing").write_text("31\n37\n")
+    for code in (0, 1):
+        run("Comment", code)
+        wanted = "api --silent --method PATCH repos/a/b/issues/comments/31 --field body=@comment.md\n"
+        assert (tmp_path / "calls").read_text().endswith(wanted)
+    assert (tmp_path / "comment.md").read_text() == "<!-- headcount lock -->\n## a table\n"
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_job_ends_as_the_check_did(run, code):
+    assert run("As locked", code).returncode == code
+
+
+def test_nothing_of_a_pull_request_is_pasted_into_a_script():
+    """What comes from the event reaches a script by its environment alone, and a fork's run may not comment."""
+    assert all("${{" not in step["run"] for step in STEPS.values() if "run" in step)
+    assert "head.repo.full_name == github.repository" in STEPS["Comment"]["if"]
+    assert yaml.safe_load(TEXT)["permissions"] == {"contents": "read", "pull-requests": "write"}
+    # YAML reads the word on as true
+    assert yaml.safe_load(TEXT)[True] == "pull_request"

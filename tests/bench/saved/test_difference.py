@@ -1,0 +1,139 @@
+"""How two kept counts differ: by hand-made terms of prime sizes, each change known."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount.bench.saved import difference, file
+from headcount.bench.saved.saved import WRITTEN_ELEMENTWISE, Parameter, Saved
+from headcount.bench.saved.sections import COMPARED, LOCKED, equal, sections, summary
+from headcount.formulas.ledger import Entry
+
+
+def linear(path, m, i, j, times=1, kind="linear"):
+    return Entry(path, kind, {"m": m, "i": i, "j": j}, times=times)
+
+
+def saved(*terms, parameters=(), **how):
+    return Saved("a model", tuple(terms), tuple(parameters), **how)
+
+
+def changes(old, new, of=difference.terms):
+    return [(c.path, c.what, c.text(), c.amount(c.old), c.amount(c.new)) for c in of(old, new).changes]
+
+
+ONE = saved(linear("proj", 7, 11, 13), linear("out", 7, 13, 5))
+
+
+def test_a_size_that_changed_is_named_by_its_letter():
+    other = saved(linear("proj", 7, 11, 17), linear("out", 7, 17, 5))
+    assert changes(ONE, other) == [
+        ("out", "changed", "m=7 i=13->17 j=5", 7 * 13 * 5, 7 * 17 * 5),
+        ("proj", "changed", "m=7 i=11 j=13->17", 7 * 11 * 13, 7 * 11 * 17),
+    ]
+
+
+def test_repetitions_that_changed_are_named():
+    old, new = (saved(linear("proj", 7, 11, 13, times)) for times in (3, 5))
+    assert changes(old, new) == [("proj", "changed", "3->5 x m=7 i=11 j=13", 3 * 1001, 5 * 1001)]
+    # once three times, and three times once, is the same
+    assert equal(old, saved(*[linear("proj", 7, 11, 13)] * 3))
+
+
+def test_what_appeared_and_what_vanished():
+    assert changes(ONE, saved(linear("proj", 7, 11, 13), linear("gate", 7, 11, 3))) == [
+        ("gate", "appeared", "m=7 i=11 j=3", 0, 231),
+        ("out", "vanished", "m=7 i=13 j=5", 455, 0),
+    ]
+    # another kind of product is not the old one changed
+    routed = saved(linear("proj", 7, 11, 13, kind="expert_linear"), linear("out", 7, 13, 5))
+    assert [row[:2] for row in changes(ONE, routed)] == [("proj", "appeared"), ("proj", "vanished")]
+
+
+def test_other_letters_stand_beside_the_old():
+    batched = saved(Entry("proj", "linear", {"b": 2, "m": 7, "i": 11, "j": 13}), linear("out", 7, 13, 5))
+    assert changes(ONE, batched) == [("proj", "changed", "m=7 i=11 j=13 -> b=2 m=7 i=11 j=13", 1001, 2002)]
+
+
+def test_of_several_products_of_one_module_the_likest_are_the_pair():
+    old = saved(linear("attn", 7, 6, 18), linear("attn", 7, 6, 6), linear("attn", 7, 5, 3))
+    new = saved(linear("attn", 7, 6, 6), linear("attn", 7, 5, 4))
+    assert [row[1:3] for row in changes(old, new)] == [("changed", "m=7 i=5 j=3->4"), ("vanished", "m=7 i=6 j=18")]
+
+
+def test_the_same_change_of_many_layers_is_one_line():
+    def stack(width, layers):
+        return saved(*(linear(f"layers.{n}.proj", 7, 11, width) for n in layers))
+
+    many = changes(stack(13, range(12)), stack(17, range(12)))
+    assert many == [("layers.0-11.proj", "changed", "12 x m=7 i=11 j=13->17", 12 * 1001, 12 * 1309)]
+    assert changes(stack(13, range(5)), stack(13, (0, 3))) == [
+        ("layers.1-2,4.proj", "vanished", "3 x m=7 i=11 j=13", 3003, 0)
+    ]
+    grid = saved(*(linear(f"layers.{n}.experts.{e}", 7, 11, 13) for n in range(3) for e in range(2)))
+    assert changes(grid, saved())[0][:3] == ("layers.*.experts.*", "vanished", "6 x m=7 i=11 j=13")
+    one = saved(*(linear(f"layers.{n}.proj", 7, 11, 17 if n == 2 else 13) for n in range(12)))
+    assert [row[0] for row in changes(stack(13, range(12)), one)] == ["layers.2.proj"]
+
+
+def test_parameters_are_compared_by_name_shape_and_whether_they_are_trained():
+    weight, bias = Parameter("proj.weight", (13, 11)), Parameter("proj.bias", (13,))
+    old = saved(parameters=[weight, bias])
+    wider = saved(parameters=[Parameter("proj.weight", (17, 11)), bias])
+    assert changes(old, wider, difference.parameters) == [("proj.weight", "changed", "n0=13->17 n1=11", 143, 187)]
+    frozen = saved(parameters=[weight, Parameter("proj.bias", (13,), trainable=False)])
+    assert not equal(old, frozen)
+    # a matrix on its side costs the same and is another parameter
+    assert not equal(old, saved(parameters=[Parameter("proj.weight", (11, 13)), bias]))
+
+
+def test_contractions_written_elementwise_are_held_beside_the_count():
+    written = Entry("mix", WRITTEN_ELEMENTWISE, {"m": 7, "i": 3})
+    old, new = ONE, saved(*ONE.terms, written)
+    assert old.macs == new.macs == 1001 + 455 and new.elementwise_macs == 21
+    assert not equal(old, new)
+    assert changes(old, new) == []
+    assert changes(old, new, difference.beside) == [("mix", "appeared", "m=7 i=3", 0, 21)]
+    included = saved(*new.terms, included=True)
+    assert included.macs == 1456 + 21
+    assert changes(old, included) == [("mix", "appeared", "m=7 i=3", 0, 21)]
+
+
+def test_an_operation_that_nobody_knows_is_a_difference():
+    assert not equal(ONE, saved(*ONE.terms, uncounted=("mylib.op on 7x3 (in mix)",)))
+
+
+def test_how_they_were_counted_is_no_difference_in_cost():
+    other = saved(*ONE.terms, inputs=("0: 7x11 float32",), versions={"torch": "2.99"})
+    assert equal(ONE, other)
+    assert summary(ONE, other) == "1,456 MACs (none changed), 0 parameters (none changed)"
+
+
+TERMS = st.lists(
+    st.builds(linear, st.sampled_from(["a", "b.0", "b.1", "b.2.c"]), *(st.sampled_from([2, 3, 5]),) * 3, st.just(1)),
+    max_size=7,
+)
+
+
+@given(TERMS, TERMS)
+def test_a_difference_adds_up_whatever_changed(left, right):
+    old, new = saved(*left), saved(*right)
+    for sides, sign in ((LOCKED, 1), (COMPARED, -1)):
+        rows = [row.values for row in sections(old, new, sides)[0].rows]
+        before, after = (f"{side}_macs".lower() for side in (sides.old, sides.new))
+        assert (rows[-1][before], rows[-1][after]) == (old.macs, new.macs)
+        assert rows[-1]["difference"] == sign * (new.macs - old.macs)
+        for key in (before, after, "difference"):
+            assert sum(row[key] for row in rows[:-1]) == rows[-1][key]
+    assert equal(old, new) == (sorted(map(str, left)) == sorted(map(str, right)))
+    assert equal(old, new) == (len(rows) == 2)
+
+
+@given(TERMS)
+def test_a_file_gives_its_count_back_whatever_order_it_ran_in(terms):
+    one = saved(*terms, inputs=("x: 7x11 float32",), versions={"torch": "2.13.0"})
+    again = file.of_data(json.loads(file.text(one)), "a file")
+    assert equal(one, again) and again.macs == one.macs
+    assert file.text(one) == file.text(saved(*reversed(terms), inputs=one.inputs, versions=one.versions))
+    assert file.text(again) == file.text(one)

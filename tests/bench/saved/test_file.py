@@ -1,0 +1,145 @@
+"""The file of a count: an entry a line, and what is not one is refused in a line."""
+
+import json
+import os
+
+import pytest
+
+from headcount.bench.errors import UsageError
+from headcount.bench.saved import file
+from headcount.bench.saved.saved import Asked, Parameter, Saved
+from headcount.formulas.ledger import Entry
+
+LOCK = Saved(
+    "model.py:make",
+    (
+        Entry("layers.10", "linear", {"m": 7, "i": 11, "j": 13}),
+        Entry("layers.2", "linear", {"m": 7, "i": 11, "j": 13}),
+        Entry("attn", "values", {"b": 3, "m": 7, "i": 7, "j": 5}),
+        Entry("attn", "scores", {"b": 3, "m": 7, "i": 5, "j": 7}, times=2),
+    ),
+    (Parameter("layers.2.weight", (13, 11)), Parameter("layers.10.weight", (13, 11), trainable=False)),
+    inputs=("0: 7x11 float32",),
+    versions={"headcount": "0.2.0", "torch": "2.13.0", "python": "3.12"},
+    asked=Asked("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
+)
+TEXT = """{
+  "lock_version": 1,
+  "versions": {"headcount": "0.2.0", "torch": "2.13.0", "python": "3.12"},
+  "name": "model.py:make",
+  "module": "model.py:make",
+  "settings": {"n": 7},
+  "options": {"device": null, "allow_uncounted": false, "elementwise": "report", "formulas": {"mylib.op": "a0*o"}},
+  "inputs": ["0: 7x11 float32"],
+  "included": false,
+  "macs": 4207,
+  "elementwise_macs": 0,
+  "params": 286,
+  "contractions": [
+    {"path": "attn", "kind": "scores", "sizes": {"b": 3, "m": 7, "i": 5, "j": 7}, "times": 2, "macs": 1470},
+    {"path": "attn", "kind": "values", "sizes": {"b": 3, "m": 7, "i": 7, "j": 5}, "times": 1, "macs": 735},
+    {"path": "layers.2", "kind": "linear", "sizes": {"m": 7, "i": 11, "j": 13}, "times": 1, "macs": 1001},
+    {"path": "layers.10", "kind": "linear", "sizes": {"m": 7, "i": 11, "j": 13}, "times": 1, "macs": 1001}
+  ],
+  "parameters": [
+    {"path": "layers.2.weight", "shape": [13, 11], "params": 143, "trainable": true},
+    {"path": "layers.10.weight", "shape": [13, 11], "params": 143, "trainable": false}
+  ],
+  "uncounted": []
+}
+"""
+
+
+def test_the_file_is_an_entry_a_line_in_an_order_of_its_own():
+    assert file.text(LOCK) == TEXT
+
+
+def test_reading_gives_back_what_was_written(tmp_path):
+    (tmp_path / "macs.lock").write_text(TEXT)
+    found = file.read(tmp_path / "macs.lock")
+    assert found.asked == LOCK.asked and file.text(found) == TEXT
+
+
+def test_versions_are_those_of_this_software():
+    found = file.versions()
+    assert found.keys() == {"headcount", "torch", "python"} and "+" not in found["torch"]
+
+
+def edited(**fields):
+    return json.dumps({**json.loads(TEXT), **fields})
+
+
+def without(name):
+    data = json.loads(TEXT)
+    del data[name]
+    return json.dumps(data)
+
+
+def term(**fields):
+    first, *others = json.loads(TEXT)["contractions"]
+    return edited(contractions=[{**first, **fields}, *others])
+
+
+def parameter(**fields):
+    first, other = json.loads(TEXT)["parameters"]
+    return edited(parameters=[{**first, **fields}, other])
+
+
+FIELDS = [name for name in json.loads(TEXT) if name != "lock_version"]
+CONFLICT = TEXT.replace('  "macs": 4207,', '<<<<<<< HEAD\n  "macs": 4207,\n=======\n  "macs": 1,\n>>>>>>> theirs')
+BROKEN = {
+    "empty": ("", "is not JSON: "),
+    "not JSON": ("macs: 7", "is not JSON: "),
+    "a merge conflict": (CONFLICT, "is not JSON: "),
+    "cut off": (TEXT[:400], "is not JSON: "),
+    "not UTF-8": (TEXT.replace("attn", "é").encode("latin-1"), "is not JSON: "),
+    "nested deep": ("[" * 100_000, "is not JSON: "),
+    "a number beyond all": (TEXT.replace("4207", "9" * 5001), "is not JSON: "),
+    "a list": ("[]", "is neither a lock nor the JSON of headcount macs --module"),
+    "other JSON": ('{"name": "x"}', "is neither a lock nor the JSON of headcount macs --module"),
+    "a later version": (edited(lock_version=2), "has lock_version 2; this software reads 1"),
+    "no version": (edited(lock_version=True), "has lock_version True; this software reads 1"),
+    "another sum": (edited(macs=4208), "is broken: its lines sum to 4,207 macs, its head says 4208"),
+    "another params": (edited(params=1), "is broken: its lines sum to 286 params, its head says 1"),
+    "a size edited": (term(sizes={"b": 3}), "is broken: attn: its sizes make 6 MACs, not 1470"),
+    "a size of text": (term(sizes={"b": "3"}), "is broken: b is '3', no whole number"),
+    "a size below 0": (term(sizes={"b": -3}), "is broken: b is -3, no whole number"),
+    "a size that is true": (term(times=True), "is broken: times is True, no whole number"),
+    "another kind": (term(kind="magic"), "is broken: 'magic' is no kind of contraction"),
+    "a path of numbers": (term(path=3), "is broken: path is 3, no str"),
+    "a shape of text": (parameter(shape="13x11"), "is broken: shape is '13x11', no list"),
+    "params of another shape": (parameter(params=144), "is broken: layers.2.weight has 143 elements, not 144"),
+    "formulas": (edited(options={**LOCK.asked.options(), "formulas": {"a": 7}}), "is broken: formulas is 7, no str"),
+    "terminal codes": (term(kind="\x1b[2J\nx"), "is broken: '\\x1b[2J\\nx' is no kind of contraction"),
+    **{f"no {name}": (without(name), f"is broken: it has no '{name}'") for name in FIELDS},
+    "null": (edited(**dict.fromkeys(FIELDS)), "is broken: "),
+    "tables of others": (
+        '{"schema_version": 1, "tables": [{"name": "moa-table1"}]}',
+        "holds moa-table1: not the count",
+    ),
+    "tables that are none": ('{"schema_version": 1, "tables": 7}', "is broken: "),
+    "a later schema": ('{"schema_version": 99}', "has schema_version 99; this software reads 1"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_no_lock_is_said_in_a_line(what, tmp_path):
+    content, reason = BROKEN[what]
+    path = tmp_path / "macs.lock"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError) as raised:
+        file.read(path)
+    said = str(raised.value)
+    assert said.startswith(f"{path} {reason}") and "\n" not in said and said.isprintable()
+
+
+def test_what_cannot_be_read_is_said_in_a_line(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    wanted = {
+        "missing": "No such file or directory", ".": "it is no file", "pipe": "it is no file",
+        "loop": "Too many levels of symbolic links",
+    }  # fmt: skip
+    for name, reason in wanted.items():
+        with pytest.raises(UsageError, match=f"^cannot read {tmp_path / name}: {reason}$"):
+            file.read(tmp_path / name)

@@ -1,0 +1,104 @@
+"""Readings kept between runs: used where sources, versions and the model are the same, and judged as any other."""
+
+import copy
+import json
+
+import pytest
+
+import headcount
+from headcount.bench import measure, taken
+from headcount.bench.case import Case
+from headcount.bench.counters import registry
+from headcount.formulas.published import tables
+
+SMALL = "moa-8K8E128D"
+TOOLS = ("torch", "ptflops-aten")
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    measure.forget()
+    yield
+    measure.forget()
+
+
+@pytest.fixture
+def entry():
+    """What two counters read of a layer, as a store keeps it."""
+    return json.loads(json.dumps(taken.to_keep(measure.measure(case(), TOOLS))))
+
+
+def case(**fields):
+    return Case.of(SMALL, {"num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 7, **fields})
+
+
+def broken(monkeypatch):
+    """Counters that must not be asked."""
+    for name in TOOLS:
+        monkeypatch.setattr(registry.counter(name), "read", lambda *args, **named: pytest.fail("it was read again"))
+    measure.forget()
+
+
+def test_a_kept_reading_is_not_taken_again(entry, monkeypatch):
+    first = measure.measure(case(), TOOLS)
+    broken(monkeypatch)
+    again = measure.measure(case(), TOOLS, taken=taken.restored(entry, case()))
+    assert again.counted_params == first.counted_params
+    assert [count.macs for count in again.counts] == [count.macs for count in first.counts]
+    assert taken.to_keep(again) == entry
+
+
+def test_a_reading_of_another_model_or_device_is_not_used(entry):
+    other = case(d_model=514)
+    assert taken.restored(entry, other) == {}
+    on_cpu = measure.measure(case(), ["torch"], device="cpu", taken=taken.restored(entry, case()))
+    assert on_cpu.counts[0].reading.device == "cpu"
+
+
+def test_a_stored_number_that_no_counter_read_disagrees_with_the_rules(entry):
+    wrong = copy.deepcopy(entry)
+    wrong["counts"]["torch"]["macs"] += 1
+    wrong["params"] -= 1
+    measure.forget()
+    lines = measure.measure(case(), TOOLS, taken=taken.restored(wrong, case())).disagreements("it")
+    assert [line.split(" ")[1] for line in lines] == ["torch", "the"]
+
+
+def test_a_store_of_other_sources_or_versions_is_not_used(monkeypatch):
+    store = {**taken.header(), "models": {"a": 1}}
+    assert taken.usable(store) == {"a": 1}
+    assert taken.usable(None) == {}
+    assert taken.usable({"models": {"a": 1}}) == {}
+    for name, value in (("sources", "0" * 64), ("versions", {**store["versions"], "torch": "1.0"})):
+        assert taken.usable({**store, name: value}) == {}
+
+
+@pytest.mark.parametrize("name", taken.SOURCES)
+def test_a_changed_line_changes_the_digest(name, monkeypatch):
+    before, text_of = taken.digest(), taken._modules
+    monkeypatch.setattr(
+        taken, "_modules", lambda place, path: [(p, t + "#" * (path == name)) for p, t in text_of(place, path)]
+    )
+    assert taken.digest() != before
+
+
+def test_every_folder_that_a_reading_passes_through_is_a_source():
+    held = {path for name in taken.SOURCES for path, _ in taken._modules(*_place(name))}
+    assert {"models/moa.py", "models/configs/moa.py", "bench/counters/fvcore_jit.py", "bench/trace/names.py"} <= held
+
+
+def _place(name):
+    first, *rest = name.split("/")
+    return taken.files(f"headcount.{first}").joinpath(*rest), name
+
+
+def test_the_stored_readings_are_what_the_counters_read_now():
+    """Of the smallest model of each table; consistency tests hold the rules that the others are judged by."""
+    store = json.loads((headcount.CHECKOUT / "reports" / "records" / "readings.json").read_text())
+    models: dict[str, list] = {}
+    for name in store["models"]:
+        table, _, row = name.partition(": ")
+        models.setdefault(table, []).append((name, Case.of(tables.load(table).row(row).preset)))
+    for of_table in models.values():
+        name, smallest = min(of_table, key=lambda pair: pair[1].ledger.macs)
+        assert taken.to_keep(measure.measure(smallest, registry.NAMES)) == store["models"][name]

@@ -1,0 +1,68 @@
+"""Modules that only some systems have are asked for where they are needed, never when something is imported."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+import headcount
+from headcount.bench import env
+
+ROOT = headcount.CHECKOUT
+ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+MISSING = ("resource", "fcntl", "termios", "pwd", "grp")
+"""What Windows does not have."""
+MODULES = sorted(
+    ".".join(("headcount", *path.relative_to(ROOT).with_suffix("").parts)).replace("headcount.headcount", "headcount")
+    for room in ROOMS
+    for path in (ROOT / room).rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+IMPORT_ALL = """
+import importlib, sys
+from importlib.util import find_spec
+# these have their own ways for each system
+import numpy, pandas, psutil, pytest, tempfile, torch, torch._dynamo, subprocess
+import fvcore.nn, ptflops, sympy, tabulate, tqdm
+if find_spec("matplotlib"):
+    import matplotlib.pyplot
+for name in {missing!r}:
+    sys.modules[name] = None
+without = []
+for name in {modules!r}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        without.append((name, error.name))
+print(without)
+"""
+OPTIONAL = {"triton", "deepspeed", "torchvision", "transformers", "pynvml", "shtab"}
+
+
+def test_every_module_is_imported_where_these_are_missing():
+    program = IMPORT_ALL.format(missing=MISSING, modules=MODULES)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    without = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert {(name, missing) for name, missing in without if missing not in OPTIONAL} == set()
+
+
+@pytest.mark.parametrize("missing", [("resource",), ("resource", "psutil")], ids=", ".join)
+def test_a_command_says_no_peak_memory_where_nobody_knows_it(missing, monkeypatch):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert env.peak_memory_bytes() is None
+    assert env.peak_memory() == ""
+
+
+def test_what_only_some_systems_have_is_asked_for():
+    """os.killpg and the like stand behind a question whether they are there, or an except."""
+    only_some = {"killpg", "getpgid", "setsid", "fork", "sysconf", "getuid"}
+    found = set()
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        text = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "os" and node.attr in only_some:
+                found |= set() if f'hasattr(os, "{node.attr}")' in text else {f"{path}: os.{node.attr}"}
+    assert found == set()

@@ -1,0 +1,142 @@
+"""Where mutants are made: a copy of the rooms as a wheel has them, with the settings of mutmut and what it found."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from headcount.bench.errors import UsageError
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "mutation"
+SHARED = ("conftest.py", "plain.py", "tally.py")
+"""What tests of several rooms import."""
+
+ROOMS = {
+    # whole models' module paths are held by the test that compares them with the modules
+    "formulas": ("formulas", "agreement"),
+    "models": ("models",),
+    "bench": ("bench",),
+}
+"""A room -> the folders of the tests that are to notice its mutants."""
+
+SETTINGS = """[mutmut]
+source_paths=headcount/{room}/
+also_copy=
+    headcount
+only_mutate=
+    {files}
+pytest_add_cli_args_test_selection=
+    {tests}
+pytest_add_cli_args=
+    -o
+    addopts=-q --import-mode=importlib
+"""
+"""pytest runs many times in one process, which the type checks of jaxtyping do not stand."""
+
+
+def files_of(room: str) -> list[Path]:
+    """The modules of a room that have something to change."""
+    return sorted(path for path in (ROOT / room).rglob("*.py") if path.stat().st_size)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a room under mutation: the ``files`` that are changed in it, in a folder of its ``name``."""
+
+    room: str
+    name: str
+    files: Sequence[Path]
+
+    @property
+    def folder(self) -> Path:
+        """Where mutmut runs."""
+        return BUILD / self.name
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What the names of this part's functions begin with."""
+        parts = (path.relative_to(ROOT).with_suffix("").parts for path in self.files)
+        return tuple(".".join(("headcount", *part)).removesuffix(".__init__") + "." for part in parts)
+
+    @cached_property
+    def inputs(self) -> str:
+        """A digest of everything that decides what becomes of the room's mutants."""
+        digest = hashlib.sha256()
+        tests = [ROOT / "tests" / name for name in (*SHARED, *ROOMS[self.room])]
+        for top in (*(ROOT / name for name in ("pyproject.toml", "headcount", *ROOMS)), *tests):
+            for path in [top] if top.is_file() else sorted(top.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+    def lay_out(self) -> float:
+        """Make the folder, from nothing unless it is of these files already; the seconds of work that are in it."""
+        said = self.folder / "inputs.json"
+        if said.exists():
+            before = json.loads(said.read_text())
+            if before["inputs"] == self._said:
+                return before["seconds"]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._copy()
+        return self.worked(0.0)
+
+    def renew(self, judged: Callable[[int | None], bool]) -> float:
+        """Bring the folder to the files as they are now, and forget what became of mutants but for those whose exit
+        code is ``judged`` once and for all; the seconds of work that are in it. UsageError where nothing was run."""
+        said, mutants = self.folder / "inputs.json", self.folder / "mutants"
+        if not said.exists():
+            raise UsageError(f"--again is for what was run: there is no {self.folder.relative_to(ROOT)}")
+        self._copy()
+        # which test runs which function may have changed
+        (mutants / "mutmut-stats.json").unlink(missing_ok=True)
+        for path in mutants.rglob("*.meta"):
+            kept = json.loads(path.read_text())
+            codes = kept["exit_code_by_key"]
+            kept["exit_code_by_key"] = {name: code if judged(code) else None for name, code in codes.items()}
+            path.write_text(json.dumps(kept))
+        return self.worked(json.loads(said.read_text())["seconds"])
+
+    def _copy(self) -> None:
+        ignored = shutil.ignore_patterns("__pycache__")
+        copy = partial(shutil.copytree, ignore=ignored, dirs_exist_ok=True)
+        copy(ROOT / "headcount", self.folder / "headcount")
+        for room in ROOMS:
+            copy(ROOT / room, self.folder / "headcount" / room)
+        (self.folder / "tests").mkdir(exist_ok=True)
+        for name in (*SHARED, *ROOMS[self.room]):
+            one = shutil.copy2 if (ROOT / "tests" / name).is_file() else copy
+            one(ROOT / "tests" / name, self.folder / "tests" / name)
+        shutil.copy2(ROOT / "pyproject.toml", self.folder)
+        (self.folder / "setup.cfg").write_text(self._settings())
+
+    def _settings(self) -> str:
+        names = [f"headcount/{path.relative_to(ROOT).as_posix()}" for path in self.files]
+        tests = [f"tests/{name}" for name in ROOMS[self.room]]
+        lines = partial(str.join, "\n    ")
+        return SETTINGS.format(room=self.room, files=lines(names), tests=lines(tests))
+
+    @property
+    def _said(self) -> str:
+        return hashlib.sha256("\n".join([self.inputs, *map(str, sorted(self.files))]).encode()).hexdigest()
+
+    def worked(self, seconds: float) -> float:
+        """Note how long this part has taken by now."""
+        (self.folder / "inputs.json").write_text(json.dumps({"inputs": self._said, "seconds": seconds}))
+        return seconds
+
+    def keep(self, found: dict[str, Any]) -> None:
+        """Keep what was found, until the files change."""
+        (self.folder / "found.json").write_text(json.dumps({"inputs": self.inputs, "found": found}))
+
+    def kept(self, inputs: str) -> dict[str, Any] | None:
+        """What was found on files of this digest; None where nothing was, or on other ones."""
+        path = self.folder / "found.json"
+        if not path.exists():
+            return None
+        stored = json.loads(path.read_text())
+        return stored["found"] if stored["inputs"] == inputs else None

@@ -1,0 +1,94 @@
+"""Estimate beside measured, and measured twice: from records made by hand, with known answers."""
+
+import pytest
+
+from headcount.bench import records
+from headcount.reports import estimate, latency
+from headcount.reports.facts import Facts
+from tests.reports.test_latency_report import record
+
+DEVICE = "NVIDIA H200 141GB"
+# 2 ms at half of the data sheet's 989.5 TFLOP/s
+MACS = 989_500_000_000
+
+
+def measured(gpu_ms, wall_ms=(9.0, 9.0), **facts):
+    environment = record(kind="cuda")["environment"] | {"device": facts.pop("device", DEVICE)}
+    how = {"dtype": "bfloat16", "macs": MACS, "least_bytes": 4_800, "gpu_ms": gpu_ms, "again": False, "blocks": 2}
+    return record(wall=wall_ms, environment=environment, **how | facts)
+
+
+@pytest.fixture
+def page(tmp_path):
+    def made(*found):
+        for one in found:
+            records.append(tmp_path / "device" / "r.jsonl", one)
+        return estimate.beside_measured(Facts(stored=tmp_path))
+
+    return made
+
+
+def rows_of(text, title):
+    """The rows of the table whose heading holds ``title``, by heading."""
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    start = next(i for i, cells in enumerate(lines) if any(title in cell for cell in cells))
+    found = []
+    for cells in lines[start + 2 :]:
+        if len(cells) != len(lines[start]) or cells[:2] == lines[start][:2]:
+            break
+        found.append(dict(zip(lines[start], cells, strict=True)))
+    return found
+
+
+def test_without_a_measurement_the_page_says_so(page):
+    assert page(record()) == latency.NOT_MEASURED["cuda"]
+
+
+def test_a_row_has_its_estimate_and_what_it_took(page):
+    text = page(
+        measured([5.0, 5.0]), measured([4.0], implementation="dense-all", executed_macs=2 * MACS, executed_bytes=1)
+    )
+    grouped, dense_all = rows_of(text, "measured over estimate")
+    assert f"**{DEVICE}**" in text
+    assert (grouped["layer or model"], grouped["arm"], grouped["T"], grouped["B"]) == (
+        "moa-8K8E128D",
+        "grouped",
+        "7",
+        "2",
+    )
+    assert [grouped[k] for k in ("estimate, no measure: at least ms", "measured ms", "timed by")] == [
+        "2.0000",
+        "5.0000",
+        "graph",
+    ]
+    assert grouped["measured over estimate"] == "2.50"
+    # twice the work is done, and billed
+    assert (dense_all["estimate, no measure: at least ms"], dense_all["measured over estimate"]) == ("4.0000", "1.00")
+
+
+def test_what_limits_may_be_bytes(page):
+    (row,) = rows_of(page(measured([5.0], least_bytes=19_200_000_000)), "measured over estimate")
+    assert (row["estimate, no measure: at least ms"], row["measured over estimate"]) == ("4.0000", "1.25")
+
+
+def test_an_arm_that_failed_and_a_device_without_figures_have_no_estimate(page):
+    failed = measured(None, None or (), status="failed: RuntimeError")
+    text = page(failed | {"wall_ms": None}, measured([5.0], device="made-up"))
+    assert text.count("No estimate: no hardware that is named.") == 2
+
+
+def test_a_second_measurement_is_held_against_the_first_and_enters_nothing_else(page, tmp_path):
+    again = measured([5.5, 5.5], again=True, blocks=60, cell="layer moa-8K8E128D T7 forward again in 60 blocks")
+    text = page(measured([5.0, 5.0]), again, measured([3.0], implementation="triton"))
+    (row,) = rows_of(text, "second over first")
+    assert (row["ms"], row["ms again"], row["blocks"], row["second over first"]) == ("5.0000", "5.5000", "60", "1.100")
+    (kept,) = latency.by_device(Facts(stored=tmp_path)).values()
+    assert len(kept) == 2 and not any(one["again"] for one in kept)
+    assert len(rows_of(text, "measured over estimate")) == 2
+
+
+def test_two_measurements_of_unlike_kinds_are_compared_by_wall_time(page):
+    eager = {"no_graph_because": "it waits", "timed_by": "events"}
+    again = measured([1.0], (12.0, 12.0), again=True, blocks=60, cell="again", **eager)
+    (row,) = rows_of(page(measured([5.0], (8.0, 8.0)), again), "second over first")
+    assert (row["ms"], row["ms again"], row["second over first"]) == ("8.0000", "12.0000", "1.500")

@@ -1,0 +1,47 @@
+"""The cells of the heat map are the audit's: a reading's error, or the reason why there is none."""
+
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.macs import audit
+from headcount.bench.spellings.catalog import SPELLINGS
+from headcount.reports import heat_map
+
+CHOSEN = ("mha-operator", "mha-flex", "vocabulary-tied")
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Three spellings on meta, by spelling and counter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in CHOSEN])
+        matrix, _ = audit.sections(["ptflops-pytorch", "fvcore"], "meta")
+        made = heat_map.cells(list(matrix.rows))
+    assert [(cell.spelling, cell.counter) for cell in made] == [
+        (name, counter) for name in sorted(CHOSEN, key=named) for counter in ("right", "ptflops-pytorch", "fvcore")
+    ]
+    return {(cell.spelling, cell.counter): cell for cell in made}
+
+
+def named(name):
+    return [s.name for s in SPELLINGS].index(name)
+
+
+def test_an_error_is_a_share_of_the_exact_count(cells):
+    cell = cells["mha-operator", "ptflops-pytorch"]
+    assert (cell.written, cell.device, cell.exact, cell.difference) == ("@", "meta", 180_672, 154_560)
+    assert cell.error == Fraction(15_456_000, 180_672)
+    assert sum(cause["macs"] for cause in cell.causes) == 154_560
+
+
+def test_what_is_not_seen_at_all_is_100_percent_less(cells):
+    assert cells["vocabulary-tied", "ptflops-pytorch"].error == -100
+    assert cells["mha-operator", "right"].error == 0
+
+
+def test_a_cell_without_a_reading_has_the_reason(cells):
+    for counter in ("right", "ptflops-pytorch", "fvcore"):
+        cell = cells["mha-flex", counter]
+        assert cell.difference is None and cell.error is None
+        assert cell.reason.startswith("ValueError: FlexAttention is only supported on")
