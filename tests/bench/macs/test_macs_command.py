@@ -111,13 +111,12 @@ def test_a_preset_prints_its_ledger_with_shares_that_add_up(capsys):
     code, out, _ = run(capsys, "--preset", "moa-8K8E128D", "--set", "top_k=3", "--src-len", "7", *CLOSED)
     assert code == 0
     assert "batch_size 1, src_len 7, tgt_len 10" in out
-    rows = json_of(capsys, "--preset", "moa-8K8E128D", "--set", "top_k=3", "--src-len", "7", *CLOSED)["tables"][0][
-        "rows"
-    ]
-    (total,) = (line for line in out.splitlines() if line.startswith("total "))
+    data = json_of(capsys, "--preset", "moa-8K8E128D", "--set", "top_k=3", "--src-len", "7", *CLOSED)
+    ledger = data["tables"][0]["rows"][0]["ledger"]
+    total = next(line for line in out.splitlines() if line.startswith("total "))
     for column in ("macs", "params", "active_params"):
-        assert f"{sum(entry[column] for entry in rows[0]['ledger']):,}" in total
-    assert {"encoder.layers.*.self_attn.router.proj", "output_proj"} <= {entry["path"] for entry in rows[0]["ledger"]}
+        assert f"{sum(entry[column] for entry in ledger):,}" in total
+    assert {"encoder.layers.*.self_attn.router.proj", "output_proj"} <= {entry["path"] for entry in ledger}
 
 
 def test_seq_len_stands_for_both_lengths_of_a_translation_model(capsys):
