@@ -191,11 +191,14 @@ def test_override_of_the_wrong_kind_says_what_the_field_takes(name, text, messag
 
 def test_unknown_override_is_answered_with_the_fields():
     known = field_types("encoder_decoder", "moa")
+    meant = "did you mean num_kv_heads or num_experts? "
     fields = ", ".join(sorted({*known, "attention", "recipe"}))
-    with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads' of moa-8K8E128D; choose from {fields}")):
+    with pytest.raises(
+        ConfigError, match=exactly(f"unknown field 'num_heads' of moa-8K8E128D; {meant}choose from {fields}")
+    ):
         parse_overrides("moa-8K8E128D", ["num_heads=8"])
     fields = ", ".join(sorted(known))
-    with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads'; choose from {fields}")):
+    with pytest.raises(ConfigError, match=exactly(f"unknown field 'num_heads'; {meant}choose from {fields}")):
         preset("moa-8K8E128D", {"num_heads": 8})
 
 
