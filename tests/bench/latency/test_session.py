@@ -209,7 +209,7 @@ def test_named_hardware_stands_for_measured_peaks(cuda, capsys):
 
 
 WRONG = {
-    "layer": (["--layer", "moa"], "unknown layer 'moa'; did you mean moa-8K8E128D"),
+    "layer": (["--layer", "moa"], "unknown layer 'moa'; choose from some, all"),
     "model": (["--model", "gpt"], "unknown preset 'gpt'; headcount macs --list names all"),
     "arm": (["--layer", "dense", "--arm", "fast"], "mha has no arm fast; choose from reference, fused, auto"),
     "arm, under its old name": (["--layer", "dense", "--implementation", "fast"], "mha has no arm fast"),
