@@ -217,7 +217,7 @@ class _Done:
             print(f"check: {said}", file=sys.stderr)
         result = self.work.result(sections)
         if result and self.in_text:
-            stream.write(f"\n{wrapped(result, style.notes)}\n")
+            stream.write("\n" * bool(printed) + wrapped(result, style.notes) + "\n")
             stream.flush()
         if result and self.apart:
             print(result, file=sys.stderr)

@@ -156,7 +156,10 @@ def _layout(grid: Grid, counters: Sequence[str], case: Case, most: int) -> Table
     # a reading may be twice the count
     width = max(13, len(f"{2 * most:,}"))
     columns = [
-        *(Column(letter, letter, kind="int", width=4, priority=0) for letter in grid.values),
+        *(
+            Column(letter, letter, kind="int", width=max(4, len(f"{max(sizes):,}")), priority=0)
+            for letter, sizes in grid.values.items()
+        ),
         *_equation_columns(printed, routed, width),
         Column("macs", exact, kind="int", width=width, of="MACs", priority=0),
         *(Column(name, name.replace("-", "\n"), kind="int", width=width, of="MACs", priority=3) for name in counters),

@@ -17,7 +17,7 @@ GAP = 6.0
 SIZE = 9.3
 """Points that the widths below are thousandths of: a little more than cmr9's."""
 MOST_ROWS = 40
-"""A table of more rows may break across pages."""
+"""A table of more rows, or of so many lines of broken ones, may break across pages."""
 PACKAGES = "% \\usepackage{booktabs,array,longtable}"
 
 _CHARACTERS = {
@@ -90,7 +90,7 @@ class Latex(Collected):
         """Everything, at once."""
         layout = self._layout()
         notes = [*self.table.notes_above, *self.below(notes_below), *layout.says()]
-        long = len(self.rows) > MOST_ROWS
+        long = self._height(layout) > MOST_ROWS
         about = rf"\caption{{{escaped(self.table.title)}}}\label{{tab:{self.table.name}}}"
         head, body = self._head(layout), self._body(layout)
         kinds = "@{}" + "".join(map(_kind, layout.columns, layout.widths, self._broken(layout))) + "@{}"
@@ -129,6 +129,14 @@ class Latex(Collected):
 
     def _broken(self, layout: Layout) -> list[bool]:
         return [width < self._points(c) for c, width in zip(layout.columns, layout.widths, strict=True)]
+
+    def _height(self, layout: Layout) -> float:
+        """How many lines the rows take, where a broken text takes a little more than its own length."""
+        heights = [1.0] * len(self.rows)
+        for column, width in zip(layout.columns, layout.widths, strict=True):
+            lines = [1.3 * points(text) / width if points(text) > width else 1.0 for text in self.column_cells(column)]
+            heights = list(map(max, heights, lines))
+        return sum(heights)
 
     def _head(self, layout: Layout) -> list[str]:
         heads = [column.head_lines for column in layout.columns]

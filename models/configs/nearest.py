@@ -11,7 +11,9 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
     """At most three of ``names`` that look like ``word``, whatever the case of its letters, the nearest first; else
     three that hold it."""
     by_lower = {name.lower(): name for name in names}
-    near = get_close_matches(word.lower(), by_lower, n=3) or [name for name in by_lower if word.lower() in name][:3]
+    near = get_close_matches(word.lower(), by_lower, n=3)
+    if not near and len(word) > 1:
+        near = [name for name in by_lower if word.lower() in name][:3]
     return [by_lower[name] for name in near]
 
 

@@ -209,8 +209,8 @@ def test_named_hardware_stands_for_measured_peaks(cuda, capsys):
 
 
 WRONG = {
-    "layer": (["--layer", "moa"], "unknown layer 'moa'; choose from"),
-    "model": (["--model", "gpt"], "unknown preset 'gpt'; choose from transformer-base"),
+    "layer": (["--layer", "moa"], "unknown layer 'moa'; choose from some, all"),
+    "model": (["--model", "gpt"], "unknown preset 'gpt'; headcount macs --list names all"),
     "arm": (["--layer", "dense", "--arm", "fast"], "mha has no arm fast; choose from reference, fused, auto"),
     "arm, under its old name": (["--layer", "dense", "--implementation", "fast"], "mha has no arm fast"),
     "arm that needs a GPU": (["--layer", "some", "--arm", "triton"], "arm triton needs a CUDA device; choose from"),

@@ -190,7 +190,7 @@ def test_turning_points_know_the_sizes_at_which_the_polynomial_does_not_hold(roo
 
 WRONG = {
     "one": (["--compare", "transformer-big"], "expected 2 arguments"),
-    "preset": (["--compare", "transformer-big", "moa"], "unknown preset 'moa'; choose from transformer-base"),
+    "preset": (["--compare", "transformer-big", "moa"], "unknown preset 'moa'; did you mean "),
     "field": (["--compare", "transformer-big,top_k=3", "transformer-base"], "unknown field 'top_k' of transformer-big"),
     "value": (["--compare", "moa-8K8E128D,top_k=9", "transformer-base"], "top_k must lie in 1..num_experts = 1..8"),
     "with a table": ([*BIG, "--table", "moa-table1"], "--compare goes without --table, --preset and --grid"),

@@ -1,7 +1,5 @@
 """python -m bench.macs as a user meets it: what it prints, its exit codes, its errors."""
 
-import csv
-import io
 import json
 import os
 import re
@@ -113,18 +111,12 @@ def test_a_preset_prints_its_ledger_with_shares_that_add_up(capsys):
     code, out, _ = run(capsys, "--preset", "moa-8K8E128D", "--set", "top_k=3", "--src-len", "7", *CLOSED)
     assert code == 0
     assert "batch_size 1, src_len 7, tgt_len 10" in out
-    lines = next(csv_tables(capsys, "--preset", "moa-8K8E128D", "--set", "top_k=3", "--src-len", "7", *CLOSED))
-    body, total = lines[:-1], lines[-1]
-    assert total["path"] == "total"
+    data = json_of(capsys, "--preset", "moa-8K8E128D", "--set", "top_k=3", "--src-len", "7", *CLOSED)
+    ledger = data["tables"][0]["rows"][0]["ledger"]
+    total = next(line for line in out.splitlines() if line.startswith("total "))
     for column in ("macs", "params", "active_params"):
-        assert sum(int(line[column]) for line in body) == int(total[column])
-    assert {"encoder.layers.*.self_attn.router.proj", "output_proj"} <= {line["path"] for line in body}
-
-
-def csv_tables(capsys, *argv):
-    _, out, _ = run(capsys, *argv, "--format", "csv")
-    for block in out.split("\n\n"):
-        yield list(csv.DictReader(io.StringIO(block)))
+        assert f"{sum(entry[column] for entry in ledger):,}" in total
+    assert {"encoder.layers.*.self_attn.router.proj", "output_proj"} <= {entry["path"] for entry in ledger}
 
 
 def test_seq_len_stands_for_both_lengths_of_a_translation_model(capsys):
@@ -178,10 +170,13 @@ WRONG = {
         "top_k must lie in 1..num_experts = 1..8, not 9",
     ),
     "top_k zero": (["--preset", "moa-8K8E128D", "--set", "top_k=0"], "top_k must be at least 1, not 0"),
-    "length zero": (["--preset", "moa-8K8E128D", "--seq-len", "0"], "must be at least 1, not 0"),
+    "length zero": (["--preset", "moa-8K8E128D", "--seq-len", "0"], "error: seq_len must be at least 1, not 0"),
     "too long": (["--preset", "mlm-transformer", "--seq-len", "129"], "max_positions - 2 = 128"),
     "heads": (["--preset", "transformer-base", "--set", "num_heads=7"], "7 does not divide 512"),
-    "preset": (["--preset", "moa-8k8e128d"], "choose from transformer-base, transformer-big"),
+    "preset": (
+        ["--preset", "moa-8k8e128d"],
+        "did you mean moa-8K8E128D, moa-8K32E128D or mlm-moa-8K8E128D? headcount",
+    ),
     "field": (["--preset", "moa-8K8E128D", "--set", "num_heads=4"], "unknown field 'num_heads'"),
     "field value": (["--preset", "moa-8K8E128D", "--set", "top_k=two"], "top_k takes a whole number, not 'two'"),
     "field text": (["--preset", "moa-8K8E128D", "--set", "top_k"], "top_k has no value; write top_k=VALUE"),
@@ -191,6 +186,9 @@ WRONG = {
     "format": (["--format", "html"], "invalid choice: 'html' (choose from"),
     "device": (["--device", "tpu"], "invalid choice: 'tpu' (choose from"),
     "unknown flag": (["--fast"], "unrecognized arguments: --fast"),
+    "option": (["--tabel", "moa-table1"], "unrecognized arguments: --tabel moa-table1; did you mean --table"),
+    "table like one": (["--table", "moa-tabel3"], "did you mean moa-table3, "),
+    "preset like none": (["--preset", "zzz"], "unknown preset 'zzz'; headcount macs --list names all"),
     "not a number": (["--preset", "transformer-base", "--seq-len", "x"], "invalid int value: 'x'"),
     "length of another model": (["--preset", "mlm-transformer", "--src-len", "7"], "choose from batch_size, seq_len"),
     "length with a table": (["--table", "moa-table1", "--seq-len", "7"], "--seq-len go with --preset"),

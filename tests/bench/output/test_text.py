@@ -18,7 +18,7 @@ import pytest
 from headcount.bench.output.base import Style, in_flops, scaled
 from headcount.bench.output.layout import fit
 from headcount.bench.output.text import Text
-from headcount.bench.table import GOOD, Column
+from headcount.bench.table import GOOD, Column, Row, Section, Table
 from tests.bench.output.printed import COMMANDS, STREAMED, sections
 
 ROOT = Path(__file__).parents[3]
@@ -105,7 +105,7 @@ def test_first_texts_are_broken_then_integers_are_rounded_then_columns_go():
     assert table_at(36)[:4] == [
         "           MACs",
         "name          G  params  why",
-        "-----  --------  ------  ----------",
+        "-----  --------  ------  -----------",
         "layer  1,234.57       7  one two",
     ]
     assert table_at(28)[1] == "name          G  why" and "(--wide)." in " ".join(table_at(28))
