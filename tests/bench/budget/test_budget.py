@@ -260,8 +260,8 @@ WRONG = {
     "zero step": (["--macs", "1G", "--range", "K=1:4:0"], "malformed range"),
     "no point": (["--macs", "1G", "--range", "K=9", "E=8"], "no point of the ranges exists: K <= E must hold"),
     "too large": (["--macs", "1G", "--range", "D=99999999999999999"], "do not fit into 63 bits"),
-    "preset": (["--macs", "1G", "--preset", "moa"], "unknown preset 'moa'; choose from"),
-    "like": (["--like", "moa"], "unknown preset 'moa'; choose from"),
+    "preset": (["--macs", "1G", "--preset", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
+    "like": (["--like", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
     "like and preset": (["--like", "transformer-big", "--preset", "transformer-base"], "--like brings its own model"),
     "attention": (["--macs", "1G", "--attention", "aggregated"], "invalid choice: 'aggregated' (choose"),
     "variant of the preset": (

@@ -41,7 +41,7 @@ def test_a_grid_where_lengths_differ_has_no_printed_equation(capsys):
         (row,) = json_of(capsys, "--grid", sizes, *CLOSED)["tables"][0]["rows"]
         assert row["printed_equation_macs"] is None and row["eq19_macs"] is None
         lines = run(capsys, "--grid", sizes, *CLOSED)[1].splitlines()
-        cells = lines[lines.index("") + 5].split()
+        cells = lines[next(i for i, line in enumerate(lines) if line and not line.strip("- ")) + 1].split()
         # the equation of the variant, and Eq. 19 two before the end; what it leaves out and the count are numbers
         assert [i for i, cell in enumerate(cells) if cell == "–"] == [letters, len(cells) - 3]
         assert f"{row['macs']:,}" in cells
