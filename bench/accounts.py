@@ -18,6 +18,7 @@ from headcount.formulas import backward, decoding
 from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import Ledger, Size
 from headcount.models.configs.layer import as_model
+from headcount.models.configs.nearest import choices
 from headcount.models.configs.registry import MODELS
 
 
@@ -55,7 +56,8 @@ class Account:
 
     def column(self, given: Assumptions) -> Column:
         """The column for these assumptions."""
-        options = {"kind": "int", "width": 14, **self.options}
+        of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
+        options = {"kind": "int", "width": 14, "of": of, **self.options}
         unit = f"bytes, {given.element_bytes} each" if self.in_bytes else ""
         return Column(self.name, self.head, unit, **options)
 
@@ -93,7 +95,7 @@ def _account(head: str, *says: str, of_heads: bool = True, in_bytes: bool = Fals
 
 
 TEXT = {"kind": "text", "width": 11}
-INTENSITY = {"kind": "fixed", "digits": 3, "width": 11}
+INTENSITY = {"kind": "fixed", "digits": 3, "width": 11, "of": ""}
 
 
 def context(case: Case, given: Assumptions) -> int | None:
@@ -266,7 +268,7 @@ def check(names: Sequence[str], given: Assumptions) -> None:
     """Raise UsageError for columns that do not exist, twice the same, or that need peaks nobody gave."""
     for name in names:
         if name not in ACCOUNTS:
-            raise UsageError(f"unknown column {name!r}; choose from {', '.join(ACCOUNTS)}")
+            raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}")
         if name in NEEDS_PEAKS and (given.peak_macs_per_s is None or given.bytes_per_s is None):
             raise UsageError(f"column {name} needs --peak-macs and --bandwidth")
     if len(set(names)) != len(names):

@@ -181,14 +181,15 @@ def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, i
     """
     lengths = dict(config.lengths)
     given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1, not {value}")
     if "seq_len" in given and "src_len" in lengths:
         both = given.pop("seq_len")
         given = {"src_len": both, "tgt_len": both} | given
     for name, value in given.items():
         if name not in lengths:
             raise ConfigError(f"{config.variant} has no {name}; choose from {', '.join(lengths)}")
-        if value < 1:
-            raise ConfigError(f"{name} must be at least 1, not {value}")
         lengths[name] = value
     return lengths
 

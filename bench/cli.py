@@ -1,30 +1,98 @@
-"""What every command shares: one-line errors, exit codes, a clean end on Ctrl-C and on a closed pipe, and the way
-from arguments to printed tables."""
+"""What every command shares: its options of output, one-line errors, exit codes, a clean end on Ctrl-C and on a closed
+pipe, and the way from arguments to printed tables."""
 
 import argparse
+import codecs
 import os
+import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NoReturn, TextIO
 
-from headcount.bench.errors import UsageError
-from headcount.bench.render import emit, open_output
+import headcount
+from headcount.bench.errors import EnvironmentMissing, UsageError, missing
+from headcount.bench.output import progress
+from headcount.bench.output.base import AUTO, RAW, UNITS, Style
+from headcount.bench.output.files import chosen, is_folder
+from headcount.bench.output.text import wrapped
+from headcount.bench.render import FORMATS, deliver
 from headcount.bench.table import Section
+from headcount.models.configs.nearest import meant
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
+ASCII = {"–": "-", "…": "...", "×": "x", "·": "*"}
+"""What stands for a character in a locale that lacks it."""
+
+
+class Help(argparse.HelpFormatter):
+    """Paragraphs are broken at the terminal's width; lines that are set in are examples and keep theirs, but for what
+    they say behind two spaces, which takes a line of its own where both do not fit."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(self._paragraph(part, width) for part in text.strip().split("\n\n"))
+
+    def _paragraph(self, part: str, width: int) -> str:
+        lines = part.split("\n")
+        if not lines[0].startswith("    "):
+            return textwrap.fill(" ".join(lines), width, break_on_hyphens=False)
+        if max(map(len, lines)) <= width:
+            return part
+        return "\n".join(line for text in lines for line in _apart(text, width))
+
+
+def _apart(line: str, width: int) -> list[str]:
+    command, _, what = line.strip().partition("  ")
+    return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are those of any other wrong usage; its description keeps its lines."""
+    """A parser whose errors are those of any other wrong usage, and name what may have been meant."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        width = max(60, min(shutil.get_terminal_size().columns, 120)) - 2
+        options = {"formatter_class": partial(Help, width=width), **options}
+        if options.get("description"):
+            options["description"] = options["description"].replace("``", "")
+        super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+    def parse_args(self, args=None, namespace=None):
+        """The arguments; UsageError, with options like it, for one that is unknown."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            near = meant(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            near = meant(str(value), map(str, action.choices))
+            listed = ", ".join(map(str, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {listed}){near}")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has: what is printed where, in which format and unit."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--format", choices=FORMATS, help="text, or what the ending of --out says; csv is one table")
+    group.add_argument("--out", metavar="PATH", help="write there instead of stdout; DIR/ for a file for each table")
+    group.add_argument("--wide", action="store_true", help="every column, however wide the terminal is")
+    group.add_argument(
+        "--unit", choices=(AUTO, RAW, *UNITS), default=AUTO,
+        help="of large integers; auto: M or G where integers do not fit. json and csv have integers",
+    )  # fmt: skip
+    group.add_argument("--flops", action="store_true", help="FLOPs, two for each MAC; json and csv have MACs")
+    group.add_argument("--brief", action="store_true", help="the answer without its details")
+    group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
 
 
 @dataclass(frozen=True)
@@ -52,12 +120,14 @@ class Work:
 
     Where ``strict``, what is wrong with a row is named on stderr and the exit code is 1. ``remark`` ends the line that
     says the time, read after the last row. ``verdict`` is said where nothing is wrong; empty where nobody asked.
+    ``result`` is the last line: what came out, in one sentence, of the sections with all their rows.
     """
 
     sections: Iterable[Section]
     strict: bool = True
     remark: Callable[[], str] = lambda: ""
     verdict: str = ""
+    result: Callable[[Sequence[Section]], str] = lambda printed: ""
 
 
 def serve(
@@ -65,34 +135,95 @@ def serve(
     parser: argparse.ArgumentParser,
     plan: Callable[[argparse.Namespace], Work | str],
     argv: Sequence[str] | None = None,
+    tells: bool = False,
 ) -> int:
     """The exit code of a command: parse ``argv``, plan, print each section as its rows are ready.
 
-    ``plan`` raises for what cannot be had, before anything is printed; a text is printed as it is. The parser has
-    ``--format`` and ``--out``, or only the first.
+    ``plan`` raises for what cannot be had, before anything is printed; a text is printed as it is. ``tells``: the
+    command has a progress of its own. The parser has the options of :func:`add_output`.
     """
-    return run(prog, lambda: _served(prog, parser.parse_args(argv), plan))
+    with progress.left_alone() if tells else nullcontext():
+        return run(prog, lambda: _served(prog, parser.parse_args(argv), plan))
 
 
 def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Work | str]) -> int:
     started = time.perf_counter()
-    work = plan(args)
+    args.format = chosen(args.format, args.out)
+    with progress.said(prog):
+        work = plan(args)
     if isinstance(work, str):
         print(work)
         return 0
-    with open_output(getattr(args, "out", None)) as stream:
-        failures = emit(work.sections, args.format, stream)
-    failures = failures if work.strict else []
-    for failure in failures:
-        print(f"{prog}: {failure}", file=sys.stderr)
-    print(f"{time.perf_counter() - started:.1f} s{work.remark()}", file=sys.stderr)
-    if work.verdict:
-        print(f"check: {f'{len(failures)} disagree' if failures else work.verdict}", file=sys.stderr)
-    return 1 if failures else 0
+    details = _Details(args.brief and args.format != "json")
+    in_text = args.format == "text" and not (args.out and is_folder(args.out))
+    done = _Done(prog, work, started, details, in_text, apart=bool(args.out) or args.format != "text")
+    deliver(
+        details.kept(progress.watched(work.sections, prog, "table")),
+        args.format,
+        args.out,
+        partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops),
+        lambda printed: work.result(details.with_all(printed)),
+        done,
+    )
+    return 1 if done.failures else 0
+
+
+@dataclass
+class _Details:
+    """The details that a ``brief`` answer keeps to itself, though they may fail it too."""
+
+    brief: bool
+    hidden: dict[int, Section] = field(default_factory=dict)
+
+    def kept(self, sections: Iterable[Section]) -> Iterator[Section]:
+        """The sections that are printed."""
+        for place, section in enumerate(sections):
+            if self.brief and section.detail:
+                self.hidden[place] = replace(section, rows=list(section.rows))
+            else:
+                yield section
+
+    def with_all(self, printed: Sequence[Section]) -> list[Section]:
+        """What is printed and what is not, in order."""
+        out = list(printed)
+        for place, section in self.hidden.items():
+            out.insert(place, section)
+        return out
+
+
+@dataclass
+class _Done:
+    """Says how a command ended, on stderr, and its result: ``in_text`` below the tables, or ``apart`` on stderr."""
+
+    prog: str
+    work: Work
+    started: float
+    details: _Details
+    in_text: bool
+    apart: bool
+    failures: Sequence[str] = ()
+
+    def __call__(self, stream: TextIO, style: Style, printed: Sequence[Section]) -> None:
+        sections = self.details.with_all(printed)
+        failures = [failure for section in sections for row in section.rows for failure in row.failures]
+        self.failures = failures if self.work.strict else []
+        for failure in self.failures:
+            print(f"{self.prog}: {failure}", file=sys.stderr)
+        print(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}", file=sys.stderr)
+        if self.work.verdict:
+            said = f"{len(self.failures)} disagree" if self.failures else self.work.verdict
+            print(f"check: {said}", file=sys.stderr)
+        result = self.work.result(sections)
+        if result and self.in_text:
+            stream.write(f"\n{wrapped(result, style.notes)}\n")
+            stream.flush()
+        if result and self.apart:
+            print(result, file=sys.stderr)
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
     """The exit code of ``command``: its own, or the ``exit_code`` of the error that ended it."""
+    _print_anywhere()
     try:
         code = command()
         sys.stdout.flush()
@@ -103,6 +234,8 @@ def run(prog: str, command: Callable[[], int]) -> int:
         return 0
     except Exception as error:
         code = getattr(error, "exit_code", None)
+        if isinstance(error, ModuleNotFoundError) and (package := _package(error)):
+            error, code = missing(package), EnvironmentMissing.exit_code
         if code is None:
             raise
         print(f"{prog}: error: {error}", file=sys.stderr)
@@ -110,3 +243,24 @@ def run(prog: str, command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    """The package of somebody else's that is missing; empty where it is a module of ours."""
+    name = (error.name or "").partition(".")[0]
+    return "" if name in ("", "headcount") or name in sys.stdlib_module_names else name
+
+
+def _print_anywhere() -> None:
+    """Let a locale that lacks a character print another for it."""
+    codecs.register_error("headcount", _instead)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="headcount")
+
+
+def _instead(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return re.sub(r"[^\x00-\x7f]", lambda match: ASCII.get(match[0], "?"), text), error.end

@@ -204,13 +204,13 @@ def moved(tool: ModuleType, where: str) -> str | None:
     )
 
 
-def check_device(device: str | None) -> None:
-    """EnvironmentMissing where ``device`` is cuda and there is none."""
+def check_device(device: str | None, others: Sequence[str] = ("cpu", "meta")) -> None:
+    """EnvironmentMissing, with the ``others`` that could be asked for, where ``device`` is cuda and there is none."""
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise EnvironmentMissing("no CUDA device on this machine; --device takes cpu or meta here")
+            raise EnvironmentMissing(f"no CUDA device on this machine; --device takes {' or '.join(others)} here")
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:

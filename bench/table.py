@@ -1,6 +1,6 @@
 """What a table is: columns that own unit and digits, rows of raw numbers, and sections of rows made as they print."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Integral
@@ -10,6 +10,16 @@ from headcount.bench.case import Case
 
 DASH = "–"
 """What an unknown value, None, prints as; it is never a 0."""
+GOOD, FAIR, BAD = "good", "fair", "bad"
+"""What a verdict means to its reader."""
+TONES = {
+    **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "right", "faster"), GOOD),
+    **dict.fromkeys(("explained", "no rule"), FAIR),
+    **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
+}
+"""The words that verdicts are made of."""
+INTERVAL = ("value", "low", "high")
+"""What a mapping in a column of intervals holds."""
 
 
 @dataclass(frozen=True)
@@ -17,23 +27,33 @@ class Column:
     """One column: the key of its raw values, its head, and how a value is printed.
 
     ``kind``: ``text`` prints str(value); ``int`` an integer; ``fixed`` value / scale with ``digits`` decimals,
-    rounded half to even without a detour through floats. ``unit`` is the last line of the head and says what
-    is printed, so it includes ``scale`` ("GMACs" for 10**9). ``head`` may have several lines. ``sign`` puts a
-    plus before positive numbers. ``width`` is the text renderer's, in characters, at least the head's.
+    rounded half to even without a detour through floats; ``interval`` a mapping with value, low and high. ``unit`` is
+    the last line of the head and says what is printed, so it includes ``scale`` ("GMACs" for 10**9). ``head`` may have
+    several lines. ``sign`` puts a plus before positive numbers. ``width`` is what the text renderer reserves where
+    rows come one by one, in characters, at least the head's. ``words``: a text may stand instead of a number.
+
+    ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays. ``wraps``: the
+    least width at which a text may be broken into lines, 0 where it may not. ``of``: what an integer counts, which
+    may then be printed in M or G: MACs, params, bytes, elements. ``tones``: GOOD, FAIR or BAD by the words of verdicts.
     """
 
     key: str
     head: str
     unit: str = ""
-    kind: Literal["text", "int", "fixed"] = "text"
+    kind: Literal["text", "int", "fixed", "interval"] = "text"
     scale: int = 1
     digits: int = 0
     width: int = 0
     align: Literal["left", "right"] | None = None
     sign: bool = False
+    words: bool = False
+    priority: int = 1
+    wraps: int = 0
+    of: str = ""
+    tones: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind != "fixed" and (self.scale != 1 or self.digits != 0):
+        if self.kind not in ("fixed", "interval") and (self.scale != 1 or self.digits != 0):
             raise ValueError(f"column {self.key!r}: scale and digits are for kind 'fixed'")
 
     @property
@@ -52,13 +72,23 @@ class Column:
         """The cell for a raw value; TypeError where an ``int`` column gets something else."""
         if value is None:
             return DASH
-        if self.kind == "text":
+        if self.kind == "text" or (self.words and isinstance(value, str)):
             return str(value)
+        if self.kind == "interval":
+            value, low, high = (self._number(value[name]) for name in INTERVAL)
+            return f"{value} [{low}, {high}]"
         if self.kind == "int" and (not isinstance(value, Integral) or isinstance(value, bool)):
             raise TypeError(f"column {self.key!r} holds integers, not {value!r}")
+        return self._number(value)
+
+    def _number(self, value: Any) -> str:
         units = round(Fraction(value) / self.scale * 10**self.digits)
         whole, decimals = divmod(abs(units), 10**self.digits)
         sign = "-" if units < 0 else "+" if self.sign and units > 0 else ""
+        if self.of and not units:
+            # what is there is never printed as 0, and what is not looks like it
+            least = f"{1 / 10**self.digits:.{self.digits}f}"
+            return f">-{least}" if value < 0 else f"<{least}" if value else "0"
         return f"{sign}{whole:,}" + (f".{decimals:0{self.digits}}" if self.digits else "")
 
 
@@ -86,20 +116,22 @@ class Table:
 @dataclass(frozen=True)
 class Row:
     """One printed row: raw values by column, footnotes, its JSON records, what is wrong with it, and the case that
-    it is a projection of, if of one."""
+    it is a projection of, if of one. ``total``: it sums rows above it, and is no row of a file for programs."""
 
     values: dict[str, Any]
     notes: Sequence[str] = ()
     records: Sequence[dict[str, Any]] = ()
     failures: Sequence[str] = ()
     case: Case | None = None
+    total: bool = False
 
 
 @dataclass
 class Section:
     """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows.
 
-    ``ideal``: what the ideal forms of the rows' cases leave out, in words; empty where there are none.
+    ``ideal``: what the ideal forms of the rows' cases leave out, in words; empty where there are none. ``detail``: a
+    table that a brief answer leaves out.
     """
 
     table: Table
@@ -107,6 +139,7 @@ class Section:
     below: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     ideal: str = ""
+    detail: bool = False
 
     def only(self, *keys: str) -> "Section":
         """The same rows under the columns called ``keys`` alone, in this order; footnotes stand in the last of them

@@ -59,6 +59,11 @@ def least(a: Size, b: Size) -> Size:
     return min(a, b) if known else (a + b - abs(a - b)) / 2
 
 
+def flops(macs: Size) -> Size:
+    """Floating-point operations: a multiplication and an addition for each multiply-accumulate."""
+    return 2 * macs
+
+
 def at(path: str, name: str) -> str:
     """The path of child ``name`` of the module at ``path``; the root is the empty path."""
     return f"{path}.{name}" if path else name
@@ -139,6 +144,11 @@ class Ledger:
     def macs(self) -> Size:
         """Multiply-accumulates of one forward pass."""
         return sum(entry.macs for entry in self)
+
+    @property
+    def flops(self) -> Size:
+        """Floating-point operations of its multiply-accumulates."""
+        return flops(self.macs)
 
     @property
     def params(self) -> Size:

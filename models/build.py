@@ -27,19 +27,25 @@ def build(
     state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the
     device whose generator draws them; a GPU's is faster, and draws other values. On meta there are no values.
     ``arm`` is what every attention layer runs: a name, or ``auto``. Raises ConfigError for a variant without a
-    module, or without an arm of that name.
+    module, or without an arm of that name, and for a device that is not there.
     """
     device = torch.device(device)
     with torch.device("meta"):
         model = make_module(config).to(dtype)
     select_arm(model, arm)
     if device.type != "meta":
+        _check(device)
         model.to_empty(device=device)
         if hasattr(model, "tie_weights"):
             # to_empty gives each module a tensor of its own
             model.tie_weights()
         _initialise(model, seed, drawn_on) if initialise else _zero(model)
     return model.eval()
+
+
+def _check(device: torch.device) -> None:
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
 
 
 def example_inputs(

@@ -1,4 +1,4 @@
-"""``python -m bench.budget``: attention sizes that fit a budget, on the Pareto front of what they cost.
+"""python -m bench.budget: attention sizes that fit a budget, on the Pareto front of what they cost.
 
     python -m bench.budget --macs 1.2G --attention moa                    K, E, D within 1.2 G multiply-accumulates
     python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki      several budgets at once
@@ -18,6 +18,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from headcount.bench.cli import Parser, Value, Work, add_output, run, serve
+from headcount.bench.errors import UsageError, needs
+
+PROG = "python -m bench.budget"
+if __name__ == "__main__" and (code := run(PROG, lambda: needs("numpy"))):
+    # what is imported below would end with a traceback
+    sys.exit(code)
+
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import NAMES, Bound, parse
@@ -27,14 +35,10 @@ from headcount.bench.budget.ranges import chosen_ranges
 from headcount.bench.budget.search import Surroundings, base_for, layer_fields, search
 from headcount.bench.budget.table import WORDS, Like, no_cache, section
 from headcount.bench.case import Case, resolve_lengths, with_attention
-from headcount.bench.cli import Parser, Value, Work, serve
-from headcount.bench.errors import UsageError
-from headcount.bench.render import FORMATS
 from headcount.bench.variants.variant import Variant, having, variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
-PROG = "python -m bench.budget"
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
@@ -85,8 +89,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="whose stored latencies are shown")
     out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="where latency records are")
     out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
-    out.add_argument("--format", choices=FORMATS, default="text")
-    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    add_output(out)
     return out
 
 
@@ -115,7 +118,8 @@ def plan(args: argparse.Namespace) -> Work:
         from headcount.bench.budget.plot import draw
 
         draw(args.plot, found.table.title, answer)
-    return Work([found], remark=lambda: f", {answer.searched:,} candidates")
+    said = f"{len(answer.listed)} rows of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
+    return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: said)
 
 
 def _surroundings(args) -> tuple[Variant, Surroundings, Like | None]:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
+from headcount.models.configs.nearest import choices
 
 
 def parse_range(text: str, chosen: Variant) -> tuple[str, tuple[int, ...]]:
     """A letter and its sizes from ``K=4``, ``K=1,2,4``, ``K=1:64`` or ``K=8:64:8`` (both ends included)."""
     letter, _, sizes = text.partition("=")
     if letter not in chosen.search.letters:
-        raise UsageError(f"unknown letter {letter!r}; choose from {', '.join(chosen.search.letters)}")
+        raise UsageError(f"unknown letter {letter!r}; {choices(letter, chosen.search.letters)}")
     try:
         if ":" in sizes:
             low, high, *step = (int(part) for part in sizes.split(":"))

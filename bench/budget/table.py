@@ -40,10 +40,10 @@ def section(args, chosen: Variant, answer: Answer, bounds: dict[str, Bound], lik
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
-            *(Column(letter, letter, kind="int", width=4) for letter in chosen.search.letters),
+            *(Column(letter, letter, kind="int", width=4, priority=0) for letter in chosen.search.letters),
             *(_column(metric, v[answer.listed], around) for metric, v in costs.items()),
-            *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
-            Column("preset", "as a preset", width=40),
+            *([Column("ms", "layer", "ms", kind="fixed", digits=3, priority=1)] if timed else []),
+            Column("preset", "as a preset", width=40, priority=2, wraps=24),
         ],
         notes_above=_notes(args, chosen, answer, timed, like),
     )
@@ -64,7 +64,8 @@ def _column(metric: str, values: np.ndarray, around: Surroundings) -> Column:
     width = max(11, *(len(f"{value:,}") for value in values))
     if metric in ACCOUNTS:
         return replace(ACCOUNTS[metric].column(around.given), width=width)
-    return Column(metric, HEADS[metric], kind="int", width=width)
+    of, priority = ("MACs", 0) if metric == "macs" else ("params", 1)
+    return Column(metric, HEADS[metric], kind="int", width=width, of=of, priority=priority)
 
 
 def _notes(args, chosen: Variant, answer: Answer, timed: bool, like: Like | None) -> list[str]:

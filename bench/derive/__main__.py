@@ -1,4 +1,4 @@
-"""``python -m bench.derive``: the closed form of a module, found by running it.
+"""python -m bench.derive: the closed form of a module, found by running it.
 
     python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
     python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
@@ -16,10 +16,9 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
-from headcount.bench.cli import Parser, Work, serve
+from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
-from headcount.bench.render import FORMATS
 from headcount.bench.table import Column, Row, Section, Table
 
 PROG = "python -m bench.derive"
@@ -35,8 +34,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--set", nargs="+", metavar="NAME=VALUE", default=[], help="what else is fixed")
     out.add_argument("--vars", metavar="NAME,NAME", help="the sizes that the closed form is in")
     out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="where the points are")
-    out.add_argument("--format", choices=FORMATS, default="text")
-    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    add_output(out)
     return out
 
 
@@ -54,7 +52,16 @@ def plan(args: argparse.Namespace) -> Work:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
-    return Work(_of_module(args, names) if args.module else _of_preset(args, names))
+    return Work(_of_module(args, names) if args.module else _of_preset(args, names), result=_result)
+
+
+def _result(printed: Sequence[Section]) -> str:
+    """The total, and whether it is the closed form."""
+    last = printed[0].rows[-1].values
+    if "text" not in last:
+        return f"No polynomial: {last['witness']}."
+    equal = {None: "", True: "; equal to the closed form", False: "; not the closed form"}
+    return f"MACs: {last['text']}{equal[printed[0].facts['equals_closed_form']]}."
 
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -95,7 +102,10 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     notes = [f"Found by {found.method}."]
     if found.witness:
         layout = Table(
-            "derive", f"{title}: no polynomial in {', '.join(names)}", [Column("witness", "breaks it")], notes
+            "derive",
+            f"{title}: no polynomial in {', '.join(names)}",
+            [Column("witness", "breaks it", priority=0, wraps=20)],
+            notes,
         )
         row = {"witness": found.witness}
         failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
@@ -103,8 +113,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
-        more = "1 further comparison is" if len(found.layout) == 1 else f"{len(found.layout)} further comparisons are"
-        notes.append(f"{more} torch's own, for how tensors lie in memory; --format json has them.")
+        notes.append("How torch lays tensors in memory adds conditions of its own; --format json has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
@@ -115,13 +124,14 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     facts["equals_closed_form"] = None if closed is None else not failures
     return [
         Section(
-            Table(
+            detail=key == "latex",
+            table=Table(
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
-                [Column("kind", "kind", width=13), Column(key, "polynomial")],
+                [Column("kind", "kind", width=13, priority=0), Column(key, "polynomial", priority=0, wraps=24)],
                 notes if key == "text" else (),
             ),
-            rows if key == "text" else [Row(row.values) for row in rows],
+            rows=rows if key == "text" else [Row(row.values) for row in rows],
             facts=facts if key == "text" else {},
         )
         for name, suffix, key in tables

@@ -1,4 +1,4 @@
-"""``python -m bench.latency``: time per layer and per model, beside exact MACs and the hardware's floor.
+"""python -m bench.latency: time per layer and per model, beside exact MACs and the hardware's floor.
 
     python -m bench.latency --quick                                   a small table in under a minute
     python -m bench.latency --layer moa-8K8E128D --seq-len 128 512    one layer and the dense layers beside it
@@ -23,9 +23,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.cli import Parser, Work, add_output, run, serve
+from headcount.bench.errors import UsageError, needs
+
+PROG = "python -m bench.latency"
+if __name__ == "__main__" and (code := run(PROG, lambda: needs("torch"))):
+    # what is imported below would end with a traceback
+    sys.exit(code)
+
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work, serve
-from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import arms, workload
 from headcount.bench.latency.table import Columns
@@ -33,7 +39,6 @@ from headcount.bench.measure import check_device
 from headcount.bench.table import Section
 from headcount.models.configs import layers
 
-PROG = "python -m bench.latency"
 PASSES = ("forward", "backward", "both", "decode")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
@@ -75,9 +80,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     store.add_argument("--json", metavar="PATH", help="append records there; cells that it holds are not run again")
     store.add_argument("--out-dir", metavar="DIR", help="the same, in latency.jsonl there, and the environment")
     store.add_argument("--record", action="store_true", help="the same, at the device's place under reports/records")
-    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
-    out.add_argument("--out", metavar="PATH", help="write the table there instead of stdout")
     out.add_argument("--list", action="store_true", help="what there is to choose from")
+    add_output(out)
     return out
 
 
@@ -92,8 +96,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in OTHERS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), other.plan, argv[1:])
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
+        return serve(name, other.parser(name), other.plan, argv[1:], tells=True)
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, tells=True)
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
@@ -106,7 +110,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     fill(args)
-    check_device(args.device)
+    check_device(args.device, ["cpu"])
     if args.threads:
         import torch
 
@@ -132,7 +136,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.within is not None:
         session.announce(cells)
     section = Section(columns.table(environ, args.blocks), session.rows(cells), columns.below())
-    return Work([section], remark=lambda: (f", records in {path}" if path else "") + session.remark())
+    said = f", records in {path}" if path else ""
+    return Work([section], remark=lambda: said + session.remark(), result=columns.result)
 
 
 def _estimated(args: argparse.Namespace) -> Work:
@@ -143,7 +148,8 @@ def _estimated(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     fill(args)
-    return Work([estimate.section(_cells(args, installed=False), hardware)])
+    section = estimate.section(_cells(args, installed=False), hardware)
+    return Work([section], result=lambda printed: f"{len(printed[0].rows)} rows estimated; nothing was measured.")
 
 
 def fill(args: argparse.Namespace) -> None:

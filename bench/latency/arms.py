@@ -8,9 +8,12 @@ from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
+from headcount.models.configs.nearest import choices
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
 
+LISTED = "headcount latency --list"
+"""The command that names what can be timed."""
 AUTO = "auto"
 """The arm that a layer chooses itself."""
 FUSED = "fused"
@@ -87,10 +90,10 @@ def model_arms(
 ) -> list[ArmSpec]:
     """The rows of a model: itself by each arm. UsageError for a model without a module."""
     if name not in PRESETS:
-        raise UsageError(f"unknown model {name!r}; choose from {', '.join(timed_models())}")
+        raise UsageError(f"unknown model {name!r}; {choices(name, timed_models(), LISTED)}")
     config = preset(name)
     if not config.has_module:
-        raise UsageError(f"{name} is a closed form only; choose from {', '.join(timed_models())}")
+        raise UsageError(f"{name} is a closed form only; {LISTED} names the models that run")
     rows = [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention, asked, device, tokens)]
     # a model that decodes is causal, which an arm without masks cannot be
     return rows if asked or not hasattr(model_form(config), "step") else [row for row in rows if row.masks]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work
+from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates
 from headcount.bench.measure import check_device
 from headcount.bench.table import Row, Section
@@ -36,14 +36,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
     out.add_argument("--tokens", type=int, metavar="N", default=TOKENS, help="per call (%(default)s)")
     out.add_argument("--blocks", type=int, metavar="N", default=BLOCKS, help="%(default)s")
-    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
-    out.add_argument("--out", metavar="PATH", help="write the tables there instead of stdout")
+    add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace) -> Work:
     """Everything in order; each part begins when the one before it has been printed."""
-    check_device(args.device)
+    check_device(args.device, ["cpu"])
     from headcount.bench.env import environment
     from headcount.bench.latency import order
     from headcount.bench.latency.session import Session, write_json
@@ -60,7 +59,11 @@ def plan(args: argparse.Namespace) -> Work:
     cells = order.campaign_cells(args.device, args.dtype, args.tokens)
     session.announce(cells)
     sections = _sections(args, session, cells, out_dir)
-    return Work(sections, remark=lambda: f", records in {store.path}" + _missing(session, cells, out_dir))
+    return Work(
+        sections,
+        remark=lambda: f", records in {store.path}" + _missing(session, cells, out_dir),
+        result=session.columns.result,
+    )
 
 
 def _sections(args, session, cells, out_dir: Path) -> Iterator[Section]:

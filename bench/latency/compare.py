@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work
+from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import like
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table
 
 PROG = "python -m bench.latency compare"
 
@@ -35,7 +35,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("a", metavar="A", type=Path)
     out.add_argument("b", metavar="B", type=Path)
     out.add_argument("--force", action="store_true", help="compare different devices all the same")
-    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
+    add_output(out)
     return out
 
 
@@ -46,22 +46,28 @@ def plan(args: argparse.Namespace) -> Work:
         "compare",
         f"{args.b} against {args.a}",
         [
-            Column("cell", "cell", width=56),
-            Column("arm", "layer and arm", width=28),
-            Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9),
-            Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9),
-            Column("ratio", "B / A", width=18, align="right"),
-            Column("verdict", "B is", width=11),
+            Column("cell", "cell", width=56, priority=0),
+            Column("arm", "layer and arm", width=28, priority=0),
+            Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9, priority=1),
+            Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9, priority=1),
+            Column("ratio", "B / A", kind="interval", digits=2, width=18, priority=0),
+            Column("verdict", "B is", width=11, priority=0, tones=TONES),
         ],
         notes_above=["Medians of separate runs: drift between them is not seen, arms of one run compare better."],
     )
     below = [f"only in A: {only_a} rows; only in B: {only_b} rows."]
-    return Work([Section(table, map(_row, rows), below)])
+    return Work([Section(table, list(map(_row, rows)), below)], result=_result)
+
+
+def _result(printed: Sequence[Section]) -> str:
+    found = [row.values["verdict"] for row in printed[0].rows]
+    each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
+    return f"B against A, {len(found)} rows: {each}."
 
 
 def _row(row: Compared) -> Row:
-    ratio = f"{row.ratio.value:.2f} [{row.ratio.low:.2f}, {row.ratio.high:.2f}]"
-    return Row({**vars(row), "ratio": ratio})
+    values = {**vars(row), "ratio": {name: getattr(row.ratio, name) for name in INTERVAL}}
+    return Row(values, records=[values])
 
 
 def _load(path: Path) -> list[dict[str, Any]]:

@@ -14,16 +14,16 @@ RAMP_S = 1.5e-6
 """Of a kernel inside a CUDA graph: assumed of this generation of hardware, not taken from a data sheet."""
 
 COLUMNS = (
-    Column("layer", "layer", width=17),
-    Column("arm", "arm", width=11),
-    Column("seq_len", "T", kind="int", width=5),
-    Column("batch_size", "B", kind="int", width=5),
+    Column("layer", "layer", width=17, priority=0),
+    Column("arm", "arm", width=11, priority=0),
+    Column("seq_len", "T", kind="int", width=5, priority=0),
+    Column("batch_size", "B", kind="int", width=5, priority=2),
     Column("pass", "pass", width=8),
-    Column("macs", "MACs", kind="int", width=15),
-    Column("bytes", "least\nbytes", kind="int", width=13),
-    Column("launches", "kernels", kind="int", width=7),
-    Column("estimate_us", "estimate\nat least", "us", kind="fixed", digits=1, width=10),
-    Column("limit", "by", width=9),
+    Column("macs", "MACs", kind="int", width=15, of="MACs", priority=1),
+    Column("bytes", "least\nbytes", kind="int", width=13, of="bytes", priority=1),
+    Column("launches", "kernels", kind="int", width=7, priority=2),
+    Column("estimate_us", "estimate\nat least", "us", kind="fixed", digits=1, width=10, priority=0),
+    Column("limit", "by", width=9, priority=0),
 )
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work
+from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import order
 from headcount.bench.measure import check_device
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Row, Section, Table
 
 PROG = "python -m bench.latency gates"
 LAYERS = (*order.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
@@ -28,19 +28,19 @@ TABLE = Table(
     "gates",
     "Arms against the float64 reference; nothing is timed",
     (
-        Column("layer", "layer", width=17),
-        Column("arm", "arm", width=11),
-        Column("dtype", "dtype", width=8),
-        Column("pass", "pass", width=8),
-        Column("seq_len", "T", kind="int", width=5),
-        Column("routing", "routing", width=10),
-        Column("error", "rel.\nerror", width=7, align="right"),
-        Column("bound", "allowed", width=7, align="right"),
-        Column("choices", "other\nchoices", kind="int", width=7),
-        Column("replay", "replay\nerror", width=7, align="right"),
-        Column("same", "same\nbits", width=4),
-        Column("core", "core by", width=15),
-        Column("status", "status", width=6),
+        Column("layer", "layer", width=17, priority=0),
+        Column("arm", "arm", width=11, priority=0),
+        Column("dtype", "dtype", width=8, priority=0),
+        Column("pass", "pass", width=8, priority=0),
+        Column("seq_len", "T", kind="int", width=5, priority=0),
+        Column("routing", "routing", width=10, priority=2),
+        Column("error", "rel.\nerror", width=7, align="right", priority=1),
+        Column("bound", "allowed", width=7, align="right", priority=2),
+        Column("choices", "other\nchoices", kind="int", width=7, priority=4),
+        Column("replay", "replay\nerror", width=7, align="right", priority=3),
+        Column("same", "same\nbits", width=4, priority=3),
+        Column("core", "core by", width=15, priority=4),
+        Column("status", "status", width=6, priority=0, tones=TONES),
     ),
 )
 
@@ -52,18 +52,23 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     out.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16", "float64"))
     out.add_argument("--json", metavar="PATH", help="append records there")
-    out.add_argument("--format", choices=("text", "md", "csv", "latex"), default="text")
-    out.add_argument("--out", metavar="PATH", help="write the table there instead of stdout")
+    add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace) -> Work:
     """A row for each arm of each cell."""
-    check_device(args.device)
+    check_device(args.device, ["cpu"])
     cells = gate_cells(args.layer, args.device, args.dtype)
     for cell in cells:
         cell.arms()
-    return Work([section(cells, Path(args.json) if args.json else None)])
+    return Work([section(cells, Path(args.json) if args.json else None)], result=result)
+
+
+def result(printed: Sequence[Section]) -> str:
+    """How many arms are right."""
+    found = [row.values["status"] for section in printed for row in section.rows]
+    return f"{found.count('right')} of {len(found)} arms are right."
 
 
 def gate_cells(names: Sequence[str], device: str, dtypes: Sequence[str] | None = None) -> list[Any]:

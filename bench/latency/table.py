@@ -1,11 +1,14 @@
 """Latency records as a table; the same for a run and for a report."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency import estimate, like
 from headcount.bench.latency.statistics import quantile
-from headcount.bench.table import Column, Table
+from headcount.bench.table import TONES, Column, Section, Table
+
+NAME = "latency"
 
 
 class Columns:
@@ -20,7 +23,7 @@ class Columns:
         where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
         smoke = "" if blocks >= 20 else f"; {blocks} blocks: a smoke test, not a measurement"
         return Table(
-            "latency",
+            NAME,
             f"{where} on {environment['device']}, {environment['threads']} threads{smoke}",
             self.columns(),
             notes_above=[
@@ -39,36 +42,36 @@ class Columns:
     def columns(self) -> list[Column]:
         """The columns, in order."""
         gpu = [
-            Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9),
-            Column("timed_by", "by", width=6),
+            Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9, priority=0),
+            Column("timed_by", "by", width=6, priority=5),
         ]
-        estimate = [Column("estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10)]
+        estimate = [Column("estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4)]
         if self.device != "cuda":
             gpu = estimate = []
         return [
-            Column("layer", "layer", width=17),
-            Column("arm", "arm", width=11),
-            Column("seq_len", "T", kind="int", width=5),
-            Column("batch_size", "B", kind="int", width=5),
-            Column("pass", "pass", width=8),
-            Column("routing", "routing", width=10),
+            Column("layer", "layer", width=17, priority=0),
+            Column("arm", "arm", width=11, priority=0),
+            Column("seq_len", "T", kind="int", width=5, priority=0),
+            Column("batch_size", "B", kind="int", width=5, priority=4),
+            Column("pass", "pass", width=8, priority=1),
+            Column("routing", "routing", width=10, priority=4),
             *gpu,
-            Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9),
-            Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9),
-            Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9),
-            Column("to_mha", "vs MHA", width=18, align="right"),
-            Column("to_mha_verdict", "verdict", width=11),
-            Column("tax", "tax", width=18, align="right"),
-            Column("to_dense", "vs dense", width=18, align="right"),
-            Column("to_dense_verdict", "verdict", width=11),
-            Column("macs", "MACs", kind="int", width=15),
-            Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9),
-            Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7),
-            Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7),
+            Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9, priority=0),
+            Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9, priority=5),
+            Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
+            Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
+            Column("to_mha_verdict", "verdict", width=11, priority=1, tones=TONES),
+            Column("tax", "tax", kind="interval", digits=2, width=18, priority=2),
+            Column("to_dense", "vs dense", kind="interval", digits=2, width=18, priority=3),
+            Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
+            Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
+            Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
+            Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7, priority=4),
+            Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7, priority=3),
             *estimate,
-            Column("tokens_per_s", "tokens/s", kind="int", width=11),
-            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, width=8),
-            Column("error", "rel.\nerror", width=7, align="right"),
+            Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
+            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, width=8, priority=5),
+            Column("error", "rel.\nerror", width=7, align="right", priority=5),
         ]
 
     def values(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -89,10 +92,10 @@ class Columns:
             "wall_ms": quantile(wall, 0.5) if wall else None,
             "p10_ms": quantile(wall, 0.1) if wall else None,
             "p90_ms": quantile(wall, 0.9) if wall else None,
-            "to_mha": _ratio(record["to_mha"]),
+            "to_mha": record["to_mha"],
             "to_mha_verdict": record["to_mha_verdict"],
-            "tax": _ratio(record["tax"]),
-            "to_dense": _ratio(record["to_dense"]),
+            "tax": record["tax"],
+            "to_dense": record["to_dense"],
             "to_dense_verdict": record["to_dense_verdict"],
             "macs": record["macs"],
             "rate": rate / 1e9 if rate else None,
@@ -103,6 +106,17 @@ class Columns:
             "memory": record["peak_memory_bytes"],
             "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
         }
+
+    def result(self, printed: Sequence[Section]) -> str:
+        """How many rows were timed, and how they compare with dense layers."""
+        rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
+        timed = [row for row in rows if row["wall_ms"] is not None]
+        said = f"{len(timed)} of {len(rows)} rows timed"
+        for key, dense in (("to_mha_verdict", "MHA"), ("to_dense_verdict", "the same layer with every head")):
+            found = [row[key] for row in timed if row[key]]
+            each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
+            said += f"; against {dense}: {each}" if each else ""
+        return f"{said}."
 
     def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
         """Peak MACs per second, and the floor in milliseconds; None where its bytes were not written down."""
@@ -129,7 +143,3 @@ class Columns:
         if self.device == "cuda":
             return []
         return ["Measured on a CPU. CUDA is not measured here: python -m bench.latency --device cuda needs a GPU."]
-
-
-def _ratio(found: dict[str, float] | None) -> str | None:
-    return found and f"{found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"

@@ -1,4 +1,4 @@
-"""``python -m bench.macs``: the papers' MAC and parameter columns again, any preset in detail, or a grid.
+"""python -m bench.macs: the papers' MAC and parameter columns again, any preset in detail, or a grid.
 
     python -m bench.macs                                         Tables 1-3 of arXiv 2210.05144, with verdicts
     python -m bench.macs --table moh-llm moh-llama3 moh-dit      the models of arXiv 2410.11842
@@ -19,15 +19,17 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from headcount.bench import accounts
-from headcount.bench.cli import Parser, Work, serve
+from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory_bytes
-from headcount.bench.errors import UsageError
-from headcount.bench.macs import columns
+from headcount.bench.errors import UsageError, needs
+from headcount.bench.macs import columns, options, results
+from headcount.bench.macs.options import LENGTHS
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
 from headcount.bench.table import Section
@@ -36,52 +38,11 @@ from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
 PROG = "python -m bench.macs"
-PUBLISHED = ("torchvision",)
-LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.macs."""
-    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
-    out.add_argument("--table", nargs="+", metavar="NAME", choices=tables.names(), help=", ".join(tables.names()))
-    out.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
-    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
-    out.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
-    out.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two models; each NAME or NAME,FIELD=VALUE,…")
-    out.add_argument(
-        "--convert", nargs="+", metavar="LETTER=N", help="the presets as MoH: s=16 r=8, router=linear for matrices"
-    )
-    counters = (CLOSED_FORM, *registry.CHOICES, "all")
-    out.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
-    out.add_argument("--published", choices=PUBLISHED, help="a table that comes with somebody's package, counted again")
-    out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
-    out.add_argument("--depth", type=int, metavar="N", help="with --module: no module paths longer than N names")
-    out.add_argument("--allow-uncounted", action="store_true", help="with --module: list unknown operations, go on")
-    out.add_argument(
-        "--formula", nargs="+", metavar="OPERATOR=EXPRESSION", default=[],
-        help="with --module: MACs of an unknown operation in the sizes of its tensors: a0 is the first size of the "
-        "first, b1 the second of the second, o that of the result; a, b, o alone are numbers of elements",
-    )  # fmt: skip
-    out.add_argument(
-        "--elementwise", choices=("report", "include", "refuse"),
-        help="with --module: contractions written elementwise and summed, (a * b).sum(-1), are named beside the count, "
-        "a part of it, or an error",
-    )  # fmt: skip
-    out.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
-    out.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
-    for name in LENGTHS:
-        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
-    out.add_argument("--format", choices=FORMATS, default="text")
-    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
-    out.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
-    out.add_argument("--context", type=int, metavar="N", help="stored tokens after a decode step (--columns)")
-    out.add_argument("--generate", type=int, metavar="N", help="tokens generated one by one (--columns)")
-    out.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element, 2 without it (--columns)")
-    out.add_argument("--peak-macs", type=float, metavar="N", help="the hardware's MACs per second (--columns)")
-    out.add_argument("--bandwidth", type=float, metavar="N", help="its bytes per second (--columns)")
-    out.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
-    out.add_argument("--list", action="store_true", help="what there is to choose from")
-    return out
+    return options.parser(prog, __doc__.replace(PROG, prog))
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -99,7 +60,20 @@ def plan(args: argparse.Namespace) -> Work | str:
         strict=checked,
         remark=lambda: f", peak memory {peak_memory_bytes() / 2**30:.2f} GiB",
         verdict="every verdict and every count is as stated" if checked else "",
+        result=partial(_result(args), in_flops=args.flops),
     )
+
+
+def _result(args: argparse.Namespace) -> Callable[..., str]:
+    """What says the result of ``args``."""
+    asked = {
+        results.compared: args.compare,
+        results.converted: args.convert,
+        results.of_module: args.module,
+        results.tallied: args.published,
+        results.audited: args.audit,
+    }
+    return next((result for result, given in asked.items() if given), results.counted)
 
 
 def _sections(args: argparse.Namespace) -> Iterator[Section]:
@@ -111,7 +85,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     if args.convert:
         return _conversions(args, lengths)
     counters = parse_counters(args.counter)
-    if counters:
+    if counters or args.module or args.published:
+        needs("torch")
         check_device(args.device)
     if args.module:
         return _module(args, counters)
@@ -163,8 +138,9 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
 
     for name in names:
         main, *others = published.sections(name, counters, args.device)
-        yield columns.extended(main, args.columns, given) if args.columns else main
-        yield from others
+        main = columns.extended(main, args.columns, given) if args.columns else main
+        yield main if args.params or not others else published.without_vocabularies(main)
+        yield from others if args.params else ()
 
 
 def _presets(args, counters, lengths, given) -> Iterator[Section]:
@@ -181,7 +157,9 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     def sections():
         for case in cases:
             measured = measure(case, counters, device=args.device, causes=True)
-            yield from entries.sections(case.name, measured, f"{case.name}{changed}: ledger")
+            for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
+                # beside columns that are asked for, all of it is detail
+                yield replace(section, detail=section.detail or bool(args.columns))
         if args.columns:
             heading = f"{', '.join(case.name for case in cases)}{changed}"
             yield columns.section_of(cases, heading, args.columns, given)

@@ -37,7 +37,7 @@ def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
     # Either table may be read first: what one has not come to is kept for it.
     for_matrix, for_causes = tee(_cells(spelling, where, counters) for spelling in SPELLINGS for where in devices)
     yield Section(_matrix_table(counters), (_row(cells, counters) for cells in for_matrix))
-    yield Section(_causes_table(), _causes(for_causes))
+    yield Section(_causes_table(), _causes(for_causes), detail=True)
 
 
 def _cells(spelling: Spelling, device: str, counters: Sequence[str]) -> Cells:
@@ -71,12 +71,15 @@ def _matrix_table(counters: Sequence[str]) -> Table:
         "audit",
         "audit: reading less exact",
         [
-            Column("spelling", "spelling", width=24),
-            Column("written", "written with", width=44),
-            Column("device", "device", width=6),
-            Column("exact", "MACs\nexact", kind="int", width=9),
-            Column("right", "right", width=6, align="right"),
-            *(Column(name, name.replace("-", "\n"), width=9, align="right") for name in counters),
+            Column("spelling", "spelling", width=24, priority=0),
+            Column("written", "written with", width=44, priority=3, wraps=20),
+            Column("device", "device", width=6, priority=0),
+            Column("exact", "MACs\nexact", kind="int", width=9, of="MACs"),
+            Column("right", "right", kind="int", width=6, sign=True, words=True, of="MACs", priority=0),
+            *(
+                Column(name, name.replace("-", "\n"), kind="int", width=9, sign=True, words=True, of="MACs")
+                for name in counters
+            ),
         ],
         notes_above=[f"Sizes: {sizes}, {experts}.", ABOUT],
         note_column="spelling",
@@ -97,7 +100,7 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
     failures, notes = [], []
     if found.right.macs != exact:
         failures.append(f"{spelling.name} on {device}: the right count is {found.right.macs:,}, exact {exact:,}")
-    values["right"] = f"{found.right.macs - exact:+,}" if found.right.macs != exact else "0"
+    values["right"] = found.right.macs - exact
     records = [{**place, "counter": "right", "macs": found.right.macs}]
     for cell in found.counters:
         records.append({**place, **as_record(cell)})
@@ -105,7 +108,7 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
             values[cell.counter] = "failed"
             notes.append(f"{cell.counter} failed: {cell.reason[:LONGEST]}")
         else:
-            values[cell.counter] = f"{cell.difference:+,}" if cell.difference else "0"
+            values[cell.counter] = cell.difference
         if not cell.agrees:
             failures.append(f"{spelling.name} on {device}: {cell.counter} {cell.disagreement}")
     return Row(values, notes=notes, records=records, failures=failures)
@@ -116,14 +119,14 @@ def _causes_table() -> Table:
         "audit-causes",
         "audit: the calls that make each difference",
         [
-            Column("counter", "counter", width=15),
-            Column("difference", "reading\nless exact", kind="int", sign=True, width=10),
-            Column("amount", "of which", kind="int", sign=True, width=10),
-            Column("what", "what", width=12),
-            Column("name", "call", width=60),
-            Column("calls", "calls", kind="int"),
-            Column("place", "place in the tool's source", width=40),
-            Column("cells", "spellings and devices", width=30),
+            Column("counter", "counter", width=15, priority=0),
+            Column("difference", "reading\nless exact", kind="int", sign=True, width=10, of="MACs", priority=1),
+            Column("amount", "of which", kind="int", sign=True, width=10, of="MACs", priority=0),
+            Column("what", "what", width=12, priority=3),
+            Column("name", "call", width=60, priority=0, wraps=20),
+            Column("calls", "calls", kind="int", priority=4),
+            Column("place", "place in the tool's source", width=40, priority=2, wraps=20),
+            Column("cells", "spellings and devices", width=30, priority=2, wraps=20),
         ],
         notes_above=["Cells with the same causes stand together; their parts sum to their difference."],
     )

@@ -69,13 +69,21 @@ def _about(a: Compared, b: Compared) -> list[str]:
 
 
 def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Section:
-    columns = [Column(what, what, width=13)]
+    columns = [Column(what, what, width=13, priority=0)]
     for way in ways:
         columns += [
-            Column(f"a_{way.head}", f"{way.head}\nA", kind="int", width=14),
-            Column(f"b_{way.head}", f"{way.head}\nB", kind="int", width=14),
-            Column(f"difference_{way.head}", f"{way.head}\nA less B", kind="int", width=15, sign=True),
-            Column(f"sum_{way.head}", f"{way.head}\nfrom B to A", kind="int", width=14),
+            Column(f"a_{way.head}", f"{way.head}\nA", kind="int", width=14, of="MACs"),
+            Column(f"b_{way.head}", f"{way.head}\nB", kind="int", width=14, of="MACs"),
+            Column(
+                f"difference_{way.head}",
+                f"{way.head}\nA less B",
+                kind="int",
+                width=15,
+                sign=True,
+                of="MACs",
+                priority=0,
+            ),
+            Column(f"sum_{way.head}", f"{way.head}\nfrom B to A", kind="int", width=14, of="MACs", priority=3),
         ]
     layout = Table(
         f"compare-{what}",
@@ -98,7 +106,7 @@ def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Sec
     for head, (left, right) in billed.items():
         x, y = sum(left.values()), sum(right.values())
         total |= {f"a_{head}": x, f"b_{head}": y, f"difference_{head}": x - y, f"sum_{head}": sums[head]}
-    return Section(layout, [*rows, Row(total, records=[total])])
+    return Section(layout, [*rows, Row(total, records=[total], total=True)])
 
 
 def _names(key, a: Compared, b: Compared) -> list[str]:
@@ -115,12 +123,12 @@ def _grouped(ledger: Ledger, key, bills) -> dict[str, int]:
 
 
 def _params(a: Compared, b: Compared) -> Section:
-    columns = [Column("block", "block", width=13)]
+    columns = [Column("block", "block", width=13, priority=0)]
     for key, head in (("params", "params"), ("active_params", "active")):
         columns += [
-            Column(f"a_{key}", f"{head}\nA", kind="int", width=12),
-            Column(f"b_{key}", f"{head}\nB", kind="int", width=12),
-            Column(f"difference_{key}", f"{head}\nA less B", kind="int", width=13, sign=True),
+            Column(f"a_{key}", f"{head}\nA", kind="int", width=12, of="params"),
+            Column(f"b_{key}", f"{head}\nB", kind="int", width=12, of="params"),
+            Column(f"difference_{key}", f"{head}\nA less B", kind="int", width=13, sign=True, of="params", priority=0),
         ]
     rows = []
     for name in (*_names(block, a, b), "total"):
@@ -128,7 +136,7 @@ def _params(a: Compared, b: Compared) -> Section:
         for key in ("params", "active_params"):
             x, y = (_part(side.ledger, name, key) for side in (a, b))
             values |= {f"a_{key}": x, f"b_{key}": y, f"difference_{key}": x - y}
-        rows.append(Row(values, records=[values]))
+        rows.append(Row(values, records=[values], total=name == "total"))
     layout = Table("compare-params", f"{a.name} against {b.name}: parameters by block", columns)
     return Section(layout, rows)
 
@@ -150,14 +158,14 @@ def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> S
         "compare-turns",
         f"{a.name} against {b.name}: where the ranking turns",
         [
-            Column("account", "account", width=7),
-            Column("letter", "letter", width=9),
-            Column("difference", "A less B", width=44),
-            Column("below", "last at", kind="int", width=9),
-            Column("at_below", "A less B\nthere", kind="int", width=15, sign=True),
-            Column("above", "first at", kind="int", width=9),
-            Column("at_above", "A less B\nthere", kind="int", width=15, sign=True),
-            Column("counted", "counted there", width=13),
+            Column("account", "account", width=7, priority=0),
+            Column("letter", "letter", width=9, priority=0),
+            Column("difference", "A less B", width=44, priority=1, wraps=16),
+            Column("below", "last at", kind="int", width=9, priority=0),
+            Column("at_below", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
+            Column("above", "first at", kind="int", width=9, priority=0),
+            Column("at_above", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
+            Column("counted", "counted there", width=13, priority=0),
         ],
         notes_above=notes,
         note_column="counted",

@@ -7,16 +7,16 @@ from typing import Any
 from headcount.bench.case import describe_input
 from headcount.bench.contractions.rows import sizes
 from headcount.bench.measure import Measurement, as_records
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
 SHARE = Column("share", "share", unit="%", kind="fixed", scale=1, digits=2)
 COSTS = (
-    Column("macs", "MACs", kind="int", width=13),
+    Column("macs", "MACs", kind="int", width=13, of="MACs", priority=0),
     SHARE,
-    Column("elements", "elements", kind="int", width=11),
-    Column("params", "params", kind="int", width=11),
-    Column("active_params", "params\nactive", kind="int", width=11),
+    Column("elements", "elements", kind="int", width=11, of="elements", priority=4),
+    Column("params", "params", kind="int", width=11, of="params", priority=1),
+    Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=3),
 )
 ABOUT = (
     "MACs: multiply-accumulates of one forward pass. Elements: outputs of an operation without any. A * stands for "
@@ -34,9 +34,9 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
         name,
         heading,
         [
-            Column("path", "module", width=36),
-            Column("kind", "kind", width=13),
-            Column("sizes", "sizes", width=44),
+            Column("path", "module", width=36, priority=0),
+            Column("kind", "kind", width=13, priority=1),
+            Column("sizes", "sizes", width=44, priority=2),
             *COSTS,
         ],
         notes_above=[about, ABOUT],
@@ -46,11 +46,13 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     rows = [_entry_row(entry, total) for entry in measured.ledger] + [_total_row(measured.ledger, total, sizes="")]
     records = as_records(name, measured)
     rows[0] = Row(rows[0].values, records=records, failures=failures)
-    yield Section(entries, rows, below=list(failures))
+    yield Section(entries, rows, below=list(failures), detail=True)
 
     kinds = dict.fromkeys(entry.kind for entry in measured.ledger)
     by_kind = [_kind_row(kind, measured.ledger, total) for kind in kinds] + [_total_row(measured.ledger, total)]
-    yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind", width=13), *COSTS]), by_kind)
+    yield Section(
+        Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind", width=13, priority=0), *COSTS]), by_kind
+    )
     if measured.counts:
         yield _counter_section(name, measured)
     causes = [record for record in records if record.get("causes")]
@@ -96,7 +98,8 @@ def _kind_row(kind: str, ledger: Ledger, total: int) -> Row:
 
 def _total_row(ledger: Ledger, total: int, **blank: str) -> Row:
     return Row(
-        {
+        total=True,
+        values={
             "path": "total",
             "kind": "",
             **blank,
@@ -105,7 +108,7 @@ def _total_row(ledger: Ledger, total: int, **blank: str) -> Row:
             "elements": sum(entry.size for entry in ledger if entry.kind not in MAC_KINDS),
             "params": ledger.params,
             "active_params": ledger.active_params,
-        }
+        },
     )
 
 
@@ -114,12 +117,12 @@ def _counter_section(name: str, measured: Measurement) -> Section:
         f"{name}-counters",
         f"{name}: counters",
         [
-            Column("counter", "counter", width=15),
-            Column("device", "device", width=6),
-            Column("reading", "reading", kind="int", width=13),
-            Column("difference", "reading\nless exact", kind="int", width=13, sign=True),
-            Column("because", "what it adds, by name", width=60),
-            Column("agrees", "as its rules\npredict"),
+            Column("counter", "counter", width=15, priority=0),
+            Column("device", "device", width=6, priority=1),
+            Column("reading", "reading", kind="int", width=13, of="MACs", priority=0),
+            Column("difference", "reading\nless exact", kind="int", width=13, sign=True, of="MACs", priority=0),
+            Column("because", "what it adds, by name", width=60, priority=0, wraps=16),
+            Column("agrees", "as its rules\npredict", priority=0, tones=TONES),
         ],
         note_column="agrees",
     )
@@ -148,16 +151,16 @@ def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]])
         name,
         heading,
         [
-            Column("counter", "counter", width=15),
-            Column("macs", "MACs", kind="int", sign=True, width=18),
-            Column("what", "what", width=12),
-            Column("name", "call", width=60),
-            Column("calls", "calls", kind="int"),
-            Column("place", "place in the tool's source", width=36),
+            Column("counter", "counter", width=15, priority=0),
+            Column("macs", "MACs", kind="int", sign=True, width=18, of="MACs", priority=0),
+            Column("what", "what", width=12, priority=2),
+            Column("name", "call", width=60, priority=0, wraps=20),
+            Column("calls", "calls", kind="int", priority=3),
+            Column("place", "place in the tool's source", width=36, priority=1, wraps=20),
         ],
     )
     rows = []
     for count in counts:
         for position, cause in enumerate(count["causes"]):
             rows.append(Row({**cause, "counter": "" if position else count["counter"]}))
-    return Section(layout, rows)
+    return Section(layout, rows, detail=True)

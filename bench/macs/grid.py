@@ -22,6 +22,8 @@ DEFAULT_D_MODEL = 512
 
 
 COMMON = ("d_m", "T", "S", "B")
+OMITTED = "omitted_macs."
+"""Where JSON has what an equation leaves out, by name."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,12 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
             left_out.append(f"left out {_name(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
+    rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
+    most = max(case.ledger.macs for _, case in buildable)
     return Section(
-        _layout(grid, counters, buildable[0][1]),
-        (_row(grid.variant, point, case, counters, device) for point, case in buildable),
+        _layout(grid, counters, buildable[0][1], most),
+        # what needs no counting is known at once, and its columns are measured
+        rows if counters else list(rows),
         below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
         ideal=ideal_statement(case for _, case in buildable),
     )
@@ -140,21 +145,27 @@ def omitted(ledger: Ledger) -> dict[str, int]:
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
 
-def _layout(grid: Grid, counters: Sequence[str], case: Case) -> Table:
+def _layout(grid: Grid, counters: Sequence[str], case: Case, most: int) -> Table:
     printed, routed = grid.variant.printed, bool(grid.variant.config.routing_letters)
     exact = "= exact" if printed else "MACs\nas released" if case.ideal else "MACs\nexact"
+    # a reading may be twice the count
+    width = max(13, len(f"{2 * most:,}"))
     columns = [
-        *(Column(letter, letter, kind="int", width=4) for letter in grid.values),
-        *_equation_columns(printed, routed),
-        Column("macs", exact, kind="int", width=13),
-        *(Column(name, name.replace("-", "\n"), kind="int", width=13) for name in counters),
-        *([Column("ideal_macs", "MACs\nideal", kind="int", width=13)] if case.ideal else []),
-        Column("params", "params", kind="int", width=11),
-        *([Column("active_params", "params\nactive", kind="int", width=11)] if routed else []),
-        Column("eq19", "Eq. 19\nsame d_m", kind="int", width=13),
-        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
-        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
-        *([Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)] if case.ideal else []),
+        *(Column(letter, letter, kind="int", width=4, priority=0) for letter in grid.values),
+        *_equation_columns(printed, routed, width),
+        Column("macs", exact, kind="int", width=width, of="MACs", priority=0),
+        *(Column(name, name.replace("-", "\n"), kind="int", width=width, of="MACs", priority=3) for name in counters),
+        *([Column("ideal_macs", "MACs\nideal", kind="int", width=width, of="MACs", priority=0)] if case.ideal else []),
+        Column("params", "params", kind="int", width=11, of="params", priority=4),
+        *([Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=5)] if routed else []),
+        Column("eq19_macs", "Eq. 19\nsame d_m", kind="int", width=width, of="MACs", priority=5),
+        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4, priority=1),
+        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4, priority=1),
+        *(
+            [Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4, priority=1)]
+            if case.ideal
+            else []
+        ),
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
@@ -179,13 +190,17 @@ def _about(variant: Variant, case: Case) -> str:
     return "Exact counts; its paper prints no equation."
 
 
-def _equation_columns(printed: Printed | None, routed: bool) -> list[Column]:
+def _equation_columns(printed: Printed | None, routed: bool, width: int) -> list[Column]:
     if printed is None:
-        return [Column("router", "of which\nrouters", kind="int", width=11)] if routed else []
+        return (
+            [Column(f"{OMITTED}router", "of which\nrouters", kind="int", width=11, of="MACs", priority=3)]
+            if routed
+            else []
+        )
     return [
-        Column("equation", printed.name, kind="int", width=13),
-        Column("values", "+ second\nT*S product", kind="int", width=13),
-        *([Column("router", "+ router", kind="int", width=11)] if routed else []),
+        Column("printed_equation_macs", printed.name, kind="int", width=width, of="MACs", priority=2),
+        Column(f"{OMITTED}values", "+ second\nT*S product", kind="int", width=width, of="MACs", priority=3),
+        *([Column(f"{OMITTED}router", "+ router", kind="int", width=11, of="MACs", priority=3)] if routed else []),
     ]
 
 
@@ -209,23 +224,24 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
     widths = config.d_model, dense.num_heads * dense.head_dim
     same_width, same_inner = (mha.layer("", B=B, T=T, S=S, d_m=config.d_model, h=1, d_h=w, g=1).macs for w in widths)
     eq19 = B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None
+    ratios = {"to_mha": Fraction(exact, same_width), "to_inner": Fraction(exact, same_inner)}
+    ratios["ideal_to_dense"] = ideal_to_dense
     values = {
         **point,
-        "equation": equation,
-        "router": 0,
-        **missing,
+        "printed_equation_macs": equation,
+        f"{OMITTED}router": 0,
+        **{f"{OMITTED}{name}": number for name, number in missing.items()},
         "macs": exact,
         "ideal_macs": ideal and ideal.ledger.macs,
         **{count.counter: count.macs for count in measured.counts},
         "params": measured.ledger.params,
         "active_params": active,
-        "eq19": eq19,
-        "to_mha": Fraction(exact, same_width),
-        "to_inner": Fraction(exact, same_inner),
-        "ideal_to_dense": ideal_to_dense,
+        "eq19_macs": eq19,
+        **ratios,
     }
     facts = {"point": point, "printed_equation_macs": equation, "omitted_macs": missing, "eq19_macs": eq19}
     facts |= {"mha_same_d_model_macs": same_width, "mha_same_inner_width_macs": same_inner}
+    facts |= {name: ratio and float(ratio) for name, ratio in ratios.items()}
     records = as_records(None, measured, **facts)
     if ideal:
         facts |= {"form": "ideal"}

@@ -9,7 +9,7 @@ from headcount.bench.counters.base import CounterError, failed_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import Ended, ask, settings
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.expressions import evaluate
 
@@ -91,7 +91,9 @@ def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[S
         yield _elementwise_section(answer)
     uncounted = _unknown(answer)
     if uncounted:
-        layout = Table("uncounted", "operations that nobody knows", [Column("text", "operation", width=60)])
+        layout = Table(
+            "uncounted", "operations that nobody knows", [Column("text", "operation", width=60, priority=0, wraps=20)]
+        )
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in uncounted])
 
 
@@ -123,17 +125,25 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
         )
     for path, number in params.items():
         rows.append({**BLANK, "path": path or "(model)", "params": number})
-    rows.append({**BLANK, "path": "total", "macs": answer["macs"], "params": total})
+    rows.append(
+        {
+            **BLANK,
+            "path": "total",
+            "macs": answer["macs"],
+            "params": total,
+            "share": share(answer["macs"], answer["macs"]),
+        }
+    )
     layout = Table(
         "module",
         f"{spec}: {_which(answer)}, {answer['headline']}",
         [
-            Column("path", "module", width=40),
-            Column("kind", "kind", width=13),
-            Column("sizes", "sizes", width=36),
-            Column("macs", "MACs", kind="int", width=18),
+            Column("path", "module", width=40, priority=0),
+            Column("kind", "kind", width=13, priority=1),
+            Column("sizes", "sizes", width=36, priority=3),
+            Column("macs", "MACs", kind="int", width=18, of="MACs", priority=0),
             SHARE,
-            Column("params", "params", kind="int", width=14),
+            Column("params", "params", kind="int", width=14, of="params", priority=2),
         ],
         notes_above=notes,
     )
@@ -157,8 +167,8 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
             "contractions.",
         )
     out = [Row(row) for row in rows]
-    out[-1] = Row(rows[-1], records=answer["ledger"])
-    return Section(layout, out, below=below, facts=facts)
+    out[-1] = Row(rows[-1], records=answer["ledger"], total=True)
+    return Section(layout, out, below=below, facts=facts, detail=True)
 
 
 def _unknown(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -187,11 +197,11 @@ def _elementwise_section(answer: dict[str, Any]) -> Section:
         "module-elementwise",
         "products written elementwise and summed",
         [
-            Column("path", "module", width=40),
-            Column("call", "call", width=30),
-            Column("kind", "kind", width=23),
-            Column("sizes", "sizes", width=24),
-            Column("size", "multiplications", kind="int", width=18),
+            Column("path", "module", width=40, priority=0),
+            Column("call", "call", width=30, priority=2),
+            Column("kind", "kind", width=23, priority=1),
+            Column("sizes", "sizes", width=24, priority=3),
+            Column("size", "multiplications", kind="int", width=18, of="MACs", priority=0),
         ],
         notes_above=[_APART],
     )
@@ -215,10 +225,10 @@ def _counters_section(answer: dict[str, Any]) -> Section:
         "module-counters",
         "counters",
         [
-            Column("counter", "counter", width=15),
-            Column("macs", "reading", kind="int", width=18),
-            Column("difference", "reading\nless right", kind="int", sign=True, width=18),
-            Column("explained", "by its calls", width=14),
+            Column("counter", "counter", width=15, priority=0),
+            Column("macs", "reading", kind="int", width=18, of="MACs", priority=0),
+            Column("difference", "reading\nless right", kind="int", sign=True, width=18, of="MACs", priority=0),
+            Column("explained", "by its calls", width=14, priority=0, tones=TONES),
         ],
         note_column="explained",
     )

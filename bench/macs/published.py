@@ -1,6 +1,7 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -9,7 +10,7 @@ from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
 from headcount.bench.measure import Measurement, as_records, measure
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas import moh
 from headcount.formulas.mha import causal_half
 from headcount.formulas.published import columns, tables
@@ -59,19 +60,19 @@ class Activated(Printed):
 
     def sizes(self, how: str) -> list[Column]:
         return [
-            Column("trainable_params", f"params\n{how}\ntrainable", kind="int", width=13),
-            Column("params", f"params\n{how}\nwith frozen", kind="int", width=13),
+            Column("trainable_params", f"params\n{how}\ntrainable", kind="int", width=13, of="params", priority=4),
+            Column("params", f"params\n{how}\nwith frozen", kind="int", width=13, of="params", priority=2),
         ]
 
     def behind(self, width: int) -> list[Column]:
         return [
-            Column("activated_printed", "activated\nprinted", align="right"),
-            Column("activated", "activated\nby number", unit="%", kind="fixed", digits=2),
-            Column("activated_work", "activated\nby work", unit="%", kind="fixed", digits=2),
-            Column("baseline_macs", "MACs dense\nbaseline", kind="int", width=width),
-            Column("released_macs", "MACs MoH\nas released", kind="int", width=width),
-            Column("ideal_macs", "MACs MoH\nideal", kind="int", width=width),
-            Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4),
+            Column("activated_printed", "activated\nprinted", align="right", priority=0),
+            Column("activated", "activated\nby number", unit="%", kind="fixed", digits=2, priority=0),
+            Column("activated_work", "activated\nby work", unit="%", kind="fixed", digits=2, priority=2),
+            Column("baseline_macs", "MACs dense\nbaseline", kind="int", width=width, of="MACs", priority=3),
+            Column("released_macs", "MACs MoH\nas released", kind="int", width=width, of="MACs", priority=2),
+            Column("ideal_macs", "MACs MoH\nideal", kind="int", width=width, of="MACs"),
+            Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4, priority=1),
         ]
 
     def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
@@ -98,7 +99,10 @@ class Params(Printed):
 
     def before(self) -> list[Column]:
         labels = {name: "" if name == "params" else f"\n{name}" for name in self.column.names}
-        return [Column(f"params_printed_{name}", f"params\nprinted{labels[name]}", align="right") for name in labels]
+        return [
+            Column(f"params_printed_{name}", f"params\nprinted{labels[name]}", align="right", priority=3)
+            for name in labels
+        ]
 
     def values(self, row: columns.Row) -> dict[str, Any]:
         return {f"params_printed_{name}": row.cells.get("params", {}).get(name) for name in self.column.names}
@@ -109,9 +113,9 @@ class Macs(Printed):
 
     def behind(self, width: int) -> list[Column]:
         return [
-            Column("macs_printed", "MACs\nprinted", align="right"),
-            Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width),
-            Column("macs", "MACs\nexact", kind="int", width=width),
+            Column("macs_printed", "MACs\nprinted", align="right", priority=0),
+            Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width, of="MACs", priority=1),
+            Column("macs", "MACs\nexact", kind="int", width=width, of="MACs", priority=0),
         ]
 
 
@@ -120,8 +124,8 @@ class Shared(Printed):
 
     def behind(self, width: int) -> list[Column]:
         return [
-            Column("shared_printed", "shared\nprinted", align="right"),
-            Column("shared", "shared of\nactivated", unit="%", kind="fixed", digits=2),
+            Column("shared_printed", "shared\nprinted", align="right", priority=3),
+            Column("shared", "shared of\nactivated", unit="%", kind="fixed", digits=2, priority=3),
         ]
 
     def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
@@ -133,8 +137,15 @@ class Active(Printed):
 
     def behind(self, width: int) -> list[Column]:
         return [
-            Column("active_printed", "active\nprinted", align="right"),
-            Column("active_without_embedding", "active, without\nthe embedding", kind="int", width=13),
+            Column("active_printed", "active\nprinted", align="right", priority=0),
+            Column(
+                "active_without_embedding",
+                "active, without\nthe embedding",
+                kind="int",
+                width=13,
+                of="params",
+                priority=0,
+            ),
         ]
 
     def values(self, row: columns.Row) -> dict[str, Any]:
@@ -159,7 +170,14 @@ def sections(name: str, counters: Sequence[str], device: str | None) -> list[Sec
     """The table called ``name``; and the vocabularies that its parameter figures imply, where no rule judges them."""
     again = Regenerated(tables.load(name))
     rows = (again.row(row, again.measured(row, counters, device)) for row in again.cases)
-    return [again.section(counters, rows), *again.vocabularies()]
+    # what needs no counting is known at once, and its columns are measured
+    return [again.section(counters, rows if counters else list(rows)), *again.vocabularies()]
+
+
+def without_vocabularies(section: Section) -> Section:
+    """A table without the one of vocabularies that belongs to it, and where that is to be had."""
+    note = "Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit."
+    return replace(section, table=replace(section.table, notes_above=[*section.table.notes_above, note]))
 
 
 class Regenerated:
@@ -235,23 +253,27 @@ class Regenerated:
 
     def _layout(self, counters: Sequence[str]) -> Table:
         table, printed, cases = self.table, self._printed, self.cases.values()
-        width = max(13, len(f"{max(case.ledger.macs for case in cases):,}"))
+        # a reading may be twice the count
+        width = max(13, len(f"{2 * max(case.ledger.macs for case in cases):,}"))
         inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
         how = "counted" if counters else "exact"
         sizes = [
-            Column("params", f"params\n{how}", kind="int", width=11),
-            Column("active_params", "params\nactive", kind="int", width=11),
+            Column("params", f"params\n{how}", kind="int", width=11, of="params", priority=2),
+            Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=3),
         ]
         return Table(
             table.name,
             f"{table.name}: {table.title}",
             [
-                Column("row", "row", width=31),
+                Column("row", "row", width=31, priority=0),
                 *(column for one in printed for column in one.before()),
                 *next((own for one in printed if (own := one.sizes(how))), sizes),
                 *(column for one in printed for column in one.behind(width)),
-                *(Column(name, name.replace("-", "\n"), kind="int", width=width) for name in counters),
-                Column("verdict", "verdict", width=19),
+                *(
+                    Column(name, name.replace("-", "\n"), kind="int", width=width, of="MACs", priority=2)
+                    for name in counters
+                ),
+                Column("verdict", "verdict", width=19, priority=0, tones=TONES),
             ],
             notes_above=[
                 f"Source: {table.source}, {table.place}. Input: {inputs}.",

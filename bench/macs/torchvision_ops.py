@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Row, Section, Table
 
 COUNTED_BY = ("torchvision", "torch")
 """The packages whose versions the table names."""
@@ -57,13 +57,13 @@ def sections() -> Iterator[Section]:
         "torchvision",
         "torchvision: its own operation counts again",
         [
-            Column("weights", "weights", width=50),
-            Column("kind", "kind", width=14),
-            Column("input", "input", width=18),
-            Column("params", "params", kind="int", width=13),
-            Column("ops_printed", "printed\nG", align="right", width=9),
-            Column("macs", "MACs", kind="int", width=17),
-            Column("verdict", "verdict", width=17),
+            Column("weights", "weights", width=50, priority=0),
+            Column("kind", "kind", width=14, priority=3),
+            Column("input", "input", width=18, priority=2),
+            Column("params", "params", kind="int", width=13, of="params", priority=1),
+            Column("ops_printed", "printed\nG", align="right", width=9, priority=0),
+            Column("macs", "MACs", kind="int", width=17, of="MACs", priority=0),
+            Column("verdict", "verdict", width=17, priority=0, tones=TONES),
         ],
         notes_above=[__doc__.split("\n\n")[2].replace("\n", " ")],
         note_column="verdict",
@@ -101,4 +101,4 @@ def _told(rows: Iterable[Row], tally: dict[str, int]) -> Iterator[Row]:
     yield from rows
     text = ", ".join(f"{number} {verdict}" for verdict, number in tally.items())
     blank = dict.fromkeys(("params", "macs")) | dict.fromkeys(("kind", "input", "ops_printed", "verdict"), "")
-    yield Row({**blank, "weights": f"{sum(tally.values())} rows: {text}"}, records=[{"tally": dict(tally)}])
+    yield Row({**blank, "weights": f"{sum(tally.values())} rows: {text}"}, records=[{"tally": dict(tally)}], total=True)

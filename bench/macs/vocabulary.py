@@ -19,13 +19,15 @@ def section(table: PublishedTable, cases: Mapping[str, Case], sizes: set[int]) -
         }
         for name in params.names
     }
-    columns = [Column("row", "row", width=31)]
+    columns = [Column("row", "row", width=31, priority=0)]
     for name in params.names:
         label = "" if name == "params" else name
         columns += [
-            Column(f"printed_{name}", f"params printed\n{label}".rstrip(), align="right"),
-            Column(f"low_{name}", f"vocabulary\n{label}\nfrom" if label else "vocabulary\nfrom", kind="int"),
-            Column(f"high_{name}", "\n\nto" if label else "\nto", kind="int", width=7),
+            Column(f"printed_{name}", f"params printed\n{label}".rstrip(), align="right", priority=2),
+            Column(
+                f"low_{name}", f"vocabulary\n{label}\nfrom" if label else "vocabulary\nfrom", kind="int", priority=0
+            ),
+            Column(f"high_{name}", "\n\nto" if label else "\nto", kind="int", width=7, priority=0),
         ]
     rows = []
     for row in table.rows:

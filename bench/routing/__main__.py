@@ -1,4 +1,4 @@
-"""``python -m bench.routing``: which experts a model's tokens select, as in the MoA paper's analyses; MoH's heads too.
+"""python -m bench.routing: which experts a model's tokens select, as in the MoA paper's analyses; MoH's heads too.
 
     python -m bench.routing --checkpoint model.pt --preset moa-8K32E256D --tokens tokens.txt
     python -m bench.routing --checkpoint model.pt --preset moh-llm-s-75 --set num_layers=2 --tokens tokens.txt
@@ -21,9 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from headcount.bench import env, records
-from headcount.bench.cli import Parser, Work, serve
+from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.render import FORMATS
 from headcount.bench.table import Section
 from headcount.models.configs import presets
 
@@ -52,15 +51,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--top", type=int, default=5, metavar="N", help="tokens listed for each expert")
     out.add_argument("--least", type=int, default=5, metavar="N", help="choices that a listed token has at least")
     out.add_argument("--plot", metavar="PATH", help="write the sorted shares as a plot (png, svg, pdf)")
-    out.add_argument("--format", choices=FORMATS, default="text")
-    out.add_argument("--out", metavar="PATH", help="write there instead of stdout")
+    add_output(out)
     return out
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, tells=True)
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
@@ -75,7 +73,15 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
 
         routing_plot.save(layers, args.plot)
     path = _store(args.example, sections, argv) if args.record else None
-    return Work(sections, remark=lambda: f", record in {path}" if path else "")
+    return Work(sections, remark=lambda: f", record in {path}" if path else "", result=_result)
+
+
+def _result(printed: Sequence[Section]) -> str:
+    """The shares of all rows that have them."""
+    first = printed[0]
+    shares = [share for row in first.rows for share in (row.values.get("largest"), row.values.get("smallest")) if share]
+    where = f"{len(first.rows)} {'layers' if first.table.name == 'routing' else 'runs'}"
+    return f"{where}: shares from {float(min(shares)):.2f} % to {float(max(shares)):.2f} %." if shares else f"{where}."
 
 
 def _store(example: str, sections: Sequence[Section], argv: Sequence[str]) -> Path:

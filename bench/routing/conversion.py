@@ -118,12 +118,12 @@ def section(outcome: Outcome) -> Section:
         "conversion",
         "A dense model becomes mixture-of-head attention",
         [
-            Column("name", "model", width=24),
+            Column("name", "model", width=24, priority=0),
             Column("steps", "steps", kind="int"),
             Column("active_heads", "heads\nper token", kind="int"),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", unit="%", kind="fixed", digits=2),
-            Column("macs", "MACs\nideal", kind="int", width=11),
+            Column("macs", "MACs\nideal", kind="int", width=11, of="MACs", priority=1),
         ],
         notes_above=[
             f"{PRESET} with {HEADS} heads in each of {FIELDS['num_layers']} layers, on a made-up task with "

@@ -21,17 +21,20 @@ def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
 def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Section:
     """One row for each routed layer: its experts' shares, sorted (Figures 3-4)."""
     routed = layers[0].routed
-    shared = [Column("heads", "routed\nheads", kind="int"), Column("shared", "shared\nheads", kind="int")]
+    shared = [
+        Column("heads", "routed\nheads", kind="int", priority=2),
+        Column("shared", "shared\nheads", kind="int", priority=2),
+    ]
     table = Table(
         name,
         f"Shares of tokens per {routed.unit}",
         [
-            Column("layer", "layer", width=32),
-            Column("tokens", "tokens", kind="int", width=8),
+            Column("layer", "layer", width=32, priority=0),
+            Column("tokens", "tokens", kind="int", width=8, priority=2),
             *(shared if "s" in routed.sizes else []),
-            Column("largest", "largest\nshare", **PERCENT),
-            Column("smallest", "smallest\nshare", **PERCENT),
-            Column("sorted", "shares in %, sorted", width=40),
+            Column("largest", "largest\nshare", **PERCENT, priority=0),
+            Column("smallest", "smallest\nshare", **PERCENT, priority=0),
+            Column("sorted", "shares in %, sorted", width=40, priority=1, wraps=24),
         ],
         notes_above=[routed.shares],
     )
@@ -68,22 +71,29 @@ def expert_section(
     """
     routed, unit = layers[0].routed, layers[0].unit
     classes = [
-        Column("class", "class of\nhighest PMI"),
-        Column("class_pmi", "PMI of\nthe class", kind="fixed", digits=2),
+        Column("class", "class of\nhighest PMI", priority=1),
+        Column("class_pmi", "PMI of\nthe class", kind="fixed", digits=2, priority=3),
     ]
-    released = [Column("released_macs", "MACs\nas released", kind="int", width=13)]
+    released = [Column("released_macs", "MACs\nas released", kind="int", width=13, of="MACs", priority=4)]
     table = Table(
         f"{unit}s",
         f"{unit.capitalize()}s and their tokens",
         [
-            Column("layer", "layer", width=32),
+            Column("layer", "layer", width=32, priority=0),
             Column(unit, unit, kind="int"),
-            Column("count", "tokens", kind="int", width=8),
-            Column("share", "share", **PERCENT),
-            Column("macs", "MACs\nideal" if routed.released else "executed\nMACs", kind="int", width=13),
+            Column("count", "tokens", kind="int", width=8, priority=1),
+            Column("share", "share", **PERCENT, priority=0),
+            Column(
+                "macs",
+                "MACs\nideal" if routed.released else "executed\nMACs",
+                kind="int",
+                width=13,
+                of="MACs",
+                priority=2,
+            ),
             *(released if routed.released else []),
             *(classes if class_of else []),
-            Column("tokens", f"tokens of highest PMI, of those with at least {least} choices", width=40),
+            Column("tokens", f"tokens of highest PMI, of those with at least {least} choices", width=40, priority=2),
         ],
         notes_above=[
             f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144.",
@@ -158,9 +168,15 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
         "classes",
         f"{unit.capitalize()}s chosen per class",
         [
-            Column("class", "class"),
-            Column("choices", "choices", kind="int", width=8),
-            Column("chosen", f"{unit} (share of the class's choices in %), the most chosen first", width=60),
+            Column("class", "class", priority=1),
+            Column("choices", "choices", kind="int", width=8, priority=0),
+            Column(
+                "chosen",
+                f"{unit} (share of the class's choices in %), the most chosen first",
+                width=60,
+                priority=0,
+                wraps=24,
+            ),
         ],
     )
     by_class = _by_class(layer, class_of)
@@ -182,11 +198,11 @@ def runs_section(name: str, outcomes: Sequence[Outcome]) -> Section:
         "runs",
         example.title,
         [
-            Column("label", "coefficients", width=22),
+            Column("label", "coefficients", width=22, priority=0),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", **PERCENT),
-            Column("largest", "largest\nshare", **PERCENT),
-            Column("smallest", "smallest\nshare", **PERCENT),
+            Column("largest", "largest\nshare", **PERCENT, priority=0),
+            Column("smallest", "smallest\nshare", **PERCENT, priority=0),
             *(Column(loss, loss, kind="fixed", digits=3, width=6) for loss in example.weights),
         ],
         notes_above=[
@@ -225,10 +241,10 @@ def log_section(log: Sequence[tuple[int, dict[str, list[int]]]]) -> Section:
         "balance",
         "Balance over training steps",
         [
-            Column("step", "step", kind="int", width=8),
-            Column("layer", "layer", width=32),
-            Column("largest", "largest\nshare", **PERCENT),
-            Column("smallest", "smallest\nshare", **PERCENT),
+            Column("step", "step", kind="int", width=8, priority=0),
+            Column("layer", "layer", width=32, priority=0),
+            Column("largest", "largest\nshare", **PERCENT, priority=0),
+            Column("smallest", "smallest\nshare", **PERCENT, priority=0),
         ],
     )
     rows = []

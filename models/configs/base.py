@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
+from headcount.models.configs.nearest import meant
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be built; the message is one line and names the valid choices."""
@@ -30,7 +32,7 @@ def one_of(choices: tuple[str, ...], **values: str) -> None:
     """ConfigError naming the first of ``values`` that is none of ``choices``."""
     for name, value in values.items():
         if value not in choices:
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}{meant(str(value), choices)}")
 
 
 def same_width(d_model: int, *layers: "Lettered") -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.make import make_config
+from headcount.models.configs.nearest import choices
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import brought
 
@@ -58,4 +59,4 @@ def layer(name: str) -> AttentionConfig:
         return replace(preset(OF_PRESETS[name]).attention, bias=False)
     if name in OF_SIZES:
         return make_config(OF_SIZES[name])
-    raise ConfigError(f"unknown layer {name!r}; choose from {', '.join(LAYERS)}")
+    raise ConfigError(f"unknown layer {name!r}; {choices(name, LAYERS, 'headcount latency --list')}")

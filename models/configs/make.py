@@ -11,6 +11,7 @@ from typing import Any
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.models import Layered
+from headcount.models.configs.nearest import choices
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 PER_LAYER = int | tuple[int, ...]
@@ -45,7 +46,7 @@ def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     known = field_types(model, attention)
     for name in values:
         if name not in known:
-            raise ConfigError(f"unknown field {name!r}; choose from {', '.join(sorted(known))}")
+            raise ConfigError(f"unknown field {name!r}; {choices(name, sorted(known))}")
     if model is None:
         return _construct(ATTENTIONS[attention], values)
     if issubclass(MODELS[model], Layered):

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.base import ConfigError, ModelConfig, one_of
 from headcount.models.configs.jetmoe import JETMOE_PRESETS
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
+from headcount.models.configs.nearest import choices
 from headcount.models.configs.presets_moh import MOH_PRESETS
 from headcount.models.configs.presets_transnext import TRANSNEXT_PRESETS
 from headcount.models.configs.recipes import expanded
@@ -74,6 +75,10 @@ for _k, _e, _d in ((8, 8, 128), (8, 8, 256), (8, 16, 256), (8, 32, 256), (8, 64,
 PRESETS |= MOH_PRESETS | TRANSNEXT_PRESETS | JETMOE_PRESETS
 
 
+LISTED = "headcount macs --list"
+"""The command that names every preset."""
+
+
 def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
     """The configuration called ``name``, with some fields replaced.
 
@@ -97,13 +102,12 @@ def _exchanged(base: Mapping[str, Any], attention: str) -> dict[str, Any]:
 
 def _base(name: str) -> dict[str, Any]:
     if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
+        raise ConfigError(f"unknown preset {name!r}; {choices(name, PRESETS, LISTED)}")
     return PRESETS[name]
 
 
 def _types(base: Mapping[str, Any], attention: str) -> dict[str, Any]:
-    if attention not in ATTENTIONS:
-        raise ConfigError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
+    one_of(tuple(ATTENTIONS), attention=attention)
     return field_types(base["model"], attention) | {"attention": str, "recipe": str}
 
 
@@ -120,7 +124,7 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
     values = {}
     for field, equals, value in parts:
         if field not in types:
-            raise ConfigError(f"unknown field {field!r} of {name}; choose from {', '.join(sorted(types))}")
+            raise ConfigError(f"unknown field {field!r} of {name}; {choices(field, sorted(types))}")
         if not equals:
             raise ConfigError(f"{field} has no value; write {field}=VALUE")
         values[field] = _parse(field, value, types[field])

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.cli import Parser, Value, Work, serve
+from headcount.bench.cli import Parser, Value, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table
 
@@ -14,9 +14,9 @@ TABLE = Table("numbers", "Numbers", [Column("n", "n", kind="int")])
 
 def command(plan, *argv):
     parser = Parser(prog="a command")
-    parser.add_argument("--format", default="csv")
-    parser.add_argument("--out")
+    add_output(parser)
     parser.add_argument("--share", type=Value("share below 1", Fraction, lambda share: 0 <= share < 1))
+    argv = argv if "--out" in argv else ("--format", "csv", *argv)
     return serve("a command", parser, plan, argv)
 
 
@@ -92,5 +92,5 @@ def test_a_value_that_holds_is_read(text, value, capsys):
 
 
 def test_descriptions_keep_their_lines():
-    assert "a\n    b" in Parser(prog="x", description="a\n    b").format_help()
+    assert "a b\n\n    c\n    d\n" in Parser(prog="x", description="a\nb\n\n    c\n    d").format_help()
     assert isinstance(Parser(), argparse.ArgumentParser)

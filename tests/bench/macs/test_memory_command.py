@@ -38,7 +38,7 @@ def test_several_grids_are_several_tables(capsys):
 def test_columns_join_a_table_and_a_preset(capsys):
     _, out, _ = run(capsys, "--table", "moa-table3", "--columns", "kv_bytes", "--format", "csv")
     assert out.splitlines()[0].endswith(",macs,kv_bytes,verdict,notes")
-    argv = ["--preset", "moa-8K8E128D", "--columns", "kv_bytes", "decode_bound", "--peak-macs", "2e9"]
+    argv = ["--preset", "moa-8K8E128D", "--columns", "kv_bytes", "decode_bound", "--peak-macs", "2e9", "--brief"]
     _, out, _ = run(capsys, *argv, "--bandwidth", "1e9", "--format", "csv")
     head, row = out.rstrip().splitlines()[-2:]
     assert (head, row) == ("row,kv_bytes,decode_bound,notes", f"moa-8K8E128D,{2 * 20 * 6 * 256},memory,")
@@ -98,7 +98,10 @@ def test_a_model_that_does_not_decode_has_dashes_and_says_why(preset, capsys):
 
 
 WRONG = {
-    "unknown": (["--columns", "kv"], "unknown column 'kv'; choose from kv_token_bytes, kv_bytes"),
+    "unknown": (
+        ["--columns", "kv"],
+        "unknown column 'kv'; did you mean kv_token_bytes or kv_bytes? headcount macs --list names all 14",
+    ),
     "twice": (["--columns", "kv_bytes", "kv_bytes"], "a column is given twice in kv_bytes, kv_bytes"),
     "no peaks": (["--columns", "decode_bound", "--peak-macs", "1"], "decode_bound needs --peak-macs and --bandwidth"),
     "no columns": (["--context", "7"], "--context needs --columns"),

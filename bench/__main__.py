@@ -1,0 +1,21 @@
+"""python -m bench: which commands there are."""
+
+import sys
+
+from headcount.bench.cli import run
+from headcount.bench.errors import UsageError
+
+COMMANDS = ("macs", "latency", "derive", "budget", "routing")
+
+
+def main() -> int:
+    """Say that one of the commands must be named; the exit code of wrong usage."""
+    return run("python -m bench", _refuse)
+
+
+def _refuse() -> int:
+    raise UsageError(f"choose a command: {', '.join(f'python -m bench.{name}' for name in COMMANDS)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

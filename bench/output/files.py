@@ -1,0 +1,81 @@
+"""Where output goes: stdout, a file that is complete or not there, a folder with a file for each table."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from headcount.bench.errors import UsageError
+
+ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex": ".tex"}
+"""What the name of a file in a format ends in."""
+
+
+def chosen(form: str | None, path: str | None) -> str:
+    """The format that is asked for by name or by the ending of a file's name; text where neither says one.
+
+    UsageError where the two contradict each other.
+    """
+    by_ending = next((name for name, ending in ENDINGS.items() if path and path.lower().endswith(ending)), None)
+    if path and is_folder(path):
+        by_ending = None
+    if form and by_ending and form != by_ending:
+        raise UsageError(f"--out {path} ends as {by_ending} does, and --format says {form}")
+    return form or by_ending or "text"
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether ``path`` names a folder: one that is there, or that ends in a slash."""
+    return str(path).endswith(("/", os.sep)) or Path(path).is_dir()
+
+
+def made(path: str | Path) -> Path:
+    """The folder at ``path``, made where it is missing. UsageError where it cannot be."""
+    with _usable(path):
+        Path(path).mkdir(parents=True, exist_ok=True)
+    return Path(path)
+
+
+def write_json(stream: TextIO, payload: Any) -> None:
+    """JSON that is the same for the same payload, in its own order; ValueError for NaN and infinity."""
+    stream.write(json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    stream.flush()
+
+
+@contextmanager
+def open_output(path: str | Path | None) -> Iterator[TextIO]:
+    """A stream to stdout for None, else to a file that appears, complete, only when the block succeeds.
+
+    Until then it is a temporary file beside it, removed on any exception; an older file stays. Raises
+    UsageError where the path cannot be written. Errors of the block, a broken pipe too, pass through.
+    """
+    if path is None:
+        yield sys.stdout
+        return
+    target = Path(os.path.realpath(path))
+    # A device or a pipe cannot be replaced.
+    direct = target.exists() and not target.is_file()
+    opened = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with _usable(path):
+        stream = open(opened, "w" if direct else "x", encoding="utf-8", newline="")
+    try:
+        with stream:
+            yield stream
+        if not direct:
+            with _usable(path):
+                opened.replace(target)
+    except BaseException:
+        if not direct:
+            opened.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _usable(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,67 @@
+"""What is being done, on stderr, where that is a terminal and it takes longer than a moment."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+PATIENCE_S = 2.0
+"""How long nothing is said."""
+EVERY_S = 0.2
+CLEAR = "\r\033[K"
+
+T = TypeVar("T")
+_silent = False
+
+
+@contextmanager
+def said(what: str) -> Iterator[None]:
+    """Say ``what`` with the seconds that it takes while the block runs, and wipe it away."""
+    if _silent or not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, over), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+@contextmanager
+def left_alone() -> Iterator[None]:
+    """Say nothing while the block runs, which says something itself."""
+    global _silent
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
+
+
+def _tell(what: str, over: threading.Event) -> None:
+    started, wait, shown = time.monotonic(), PATIENCE_S, False
+    while not over.wait(wait):
+        sys.stderr.write(f"{CLEAR}{what}, {time.monotonic() - started:.0f} s")
+        sys.stderr.flush()
+        wait, shown = EVERY_S, True
+    if shown:
+        sys.stderr.write(CLEAR)
+        sys.stderr.flush()
+
+
+def watched(items: Iterable[T], what: str, unit: str) -> Iterator[T]:
+    """``items``, with progress while the next one is made."""
+    iterator, number = iter(items), 0
+    while True:
+        number += 1
+        with said(f"{what}, {unit} {number}"):
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item
