@@ -8,7 +8,7 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
-.PHONY: macs test kernels nightly lint benchmark mutate reports clean
+.PHONY: macs test kernels nightly matrix lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -25,6 +25,10 @@ kernels: $(VENV)/.stamp
 # Thousands of programs that the suite does not try, other ones every night.
 nightly: $(VENV)/.stamp
 	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
+
+# The core of the suite with torch 2.11 to the newest, the oldest of everything, and each Python that is here.
+matrix: $(VENV)/.stamp
+	$(PY) -m tests.matrix
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -5,7 +5,7 @@ import sys
 from headcount.bench.cli import run
 from headcount.bench.errors import UsageError
 
-COMMANDS = ("macs", "latency", "derive", "budget", "routing")
+COMMANDS = ("macs", "latency", "derive", "budget", "routing", "lock")
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide
+from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide, least
 
 
 def held(step: Ledger) -> Size:
@@ -63,7 +63,7 @@ def reachable_params(entry: Entry) -> Size:
     for letter in entry.selects:
         own = entry.dims[SELECTED[letter]] - entry.shared
         rows = entry.dims["B"] * entry.dims["T" if "T" in entry.dims else "S"]
-        reached[letter] = min(entry.weight[letter], entry.shared + rows * own)
+        reached[letter] = least(entry.weight[letter], entry.shared + rows * own)
     return replace(entry, weight={**entry.weight, **reached}).params
 
 

@@ -25,6 +25,7 @@ from headcount.reports import (
     torchvision,
 )
 from headcount.reports.document import Maker, Page, Section
+from headcount.reports.explorer import page as explorer
 from headcount.reports.facts import Facts
 from headcount.reports.plots import clock, cost, front, heat, roofline
 from headcount.reports.plots.plot import files
@@ -54,7 +55,7 @@ def begin_blocks(facts: Facts) -> None:
 
 def others() -> dict[str, Maker]:
     """Files that belong to no page, by their names."""
-    return {}
+    return {explorer.FILE: explorer.text}
 
 
 def begin(facts: Facts) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 import torch
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
@@ -73,7 +74,9 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
     try:
         with quiet(), FakeTensorMode(shape_env=env), no_initialisation(), symbols_as_numbers():
             module, args, kwargs = build(**sizes, **(numbers or {}))
-            parts = right_parts(record(module, args, kwargs))
+            # torch before 2.13 asks for sizes as numbers in matmul and linear, but for their decompositions in Python
+            with enable_python_dispatcher():
+                parts = right_parts(record(module, args, kwargs))
     except UncountedError:
         raise
     except Exception as error:

@@ -55,6 +55,8 @@ CELL_S, ARM_S = {"cpu": 0.3, "cuda": 0.5}, {"cpu": 1.0, "cuda": 0.45}
 """Before anything is timed: inputs of a cell; parameters, check, warm-up and graph of an arm. Assumed, not measured."""
 MACS_PER_S = {"cpu": 2e10, "cuda": 5e13}
 """What an arm is thought to reach, the slowest among them."""
+LARGE_MACS, LARGE_MACS_PER_S = 10**13, {"cpu": 2e10, "cuda": 1.5e14}
+"""A call of more is nearly all large products, in whatever arm: the models of 8 G parameters."""
 LEAST_BLOCK_S = {"cpu": 0.02, "cuda": 0.005}
 CHECKS = 12
 """Calls of an arm that are not timed."""
@@ -99,7 +101,8 @@ def seconds(cell: Cell, blocks: int) -> float:
     total = CELL_S[cell.device]
     for spec in specs:
         done = executed_work(cell, spec)
-        call = done.macs / MACS_PER_S[cell.device]
+        rate = LARGE_MACS_PER_S if done.macs > LARGE_MACS else MACS_PER_S
+        call = done.macs / rate[cell.device]
         # a GPU draws and copies the parameters of a large model in seconds
         total += ARM_S[cell.device] + done.params * 5e-9
         total += CHECKS * call + 2 * blocks * max(LEAST_BLOCK_S[cell.device], call)

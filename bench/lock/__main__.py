@@ -23,6 +23,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import settings
 from headcount.bench.isolated.count_module import count, formulas
 from headcount.bench.measure import DEVICES, check_device
+from headcount.bench.output.base import AUTO, RAW
 from headcount.bench.render import open_output
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Saved, of_answer
@@ -63,7 +64,7 @@ def plan(args: argparse.Namespace) -> Work | str:
         return _checked(args)
     # a lock is JSON, whatever its file is called
     if args.format not in ("text", "json"):
-        raise UsageError(f"--format {args.format} goes with --check; a lock is a file of its own")
+        raise UsageError(f"--format {args.format} goes with --check; a lock is JSON of its own")
     if args.update:
         if args.out:
             raise UsageError("--update writes the file that it reads; --out goes with --module and --check")
@@ -81,8 +82,10 @@ def _checked(args: argparse.Namespace) -> Work | str:
             with open_output(args.out) as stream:
                 stream.write(f"{line}\n")
         return line
-    failures = [] if same else [f"{args.check}: {summary(old, new)}"]
-    return Work(sections(old, new, LOCKED, failures))
+    failures = [] if same else [f"{args.check}: the cost is not as locked"]
+    # what is held is integers
+    args.unit = RAW if args.unit == AUTO else args.unit
+    return Work(sections(old, new, LOCKED, failures), result=lambda printed: f"{args.check}: {summary(old, new)}.")
 
 
 def _asked(args: argparse.Namespace, locked: Asked | None) -> Asked:

@@ -16,7 +16,7 @@ from headcount.bench.variants.variant import Printed, Variant, having
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.make import make_config
+from headcount.models.configs.make import field_types, make_config
 
 DEFAULT_D_MODEL = 512
 
@@ -106,6 +106,11 @@ def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
     """The layer at a point; ConfigError where its sizes cannot be built."""
     fields = variant.config.fields_by_letter
     sizes = {fields[letter]: size for letter, size in point.items() if letter in fields}
+    kinds = field_types(None, variant.name)
+    for name in [name for name in sizes if kinds[name] is bool]:
+        if sizes[name] not in (0, 1):
+            raise ConfigError(f"{name} must be 0 or 1, not {sizes[name]}")
+        sizes[name] = bool(sizes[name])
     config = make_config({"attention": variant.name, "d_model": DEFAULT_D_MODEL, **sizes})
     lengths = {"batch_size": point.get("B", 1), "tgt_len": point["T"], "src_len": point.get("S", point["T"])}
     return Case(_name(point), config, lengths)
@@ -169,10 +174,11 @@ def _layout(grid: Grid, counters: Sequence[str], case: Case, most: int) -> Table
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
-    biased = "with" if getattr(case.config, "bias", False) else "without"
+    biased = ", with biases" if getattr(case.config, "bias", False) else ", without biases"
+    biased = "" if "bias" in grid.values else biased
     return Table(
         "grid",
-        f"{grid.variant.config.module}: one layer, {biased} biases",
+        f"{grid.variant.config.module}: one layer{biased}",
         columns,
         notes_above=[
             "; ".join(fixed) + "." if fixed else "Every size is given.",

@@ -52,13 +52,16 @@ def _counts(records: Iterable[dict[str, Any]]) -> list[str]:
 
 def compared(printed: Sequence[Section], in_flops: bool = False) -> str:
     """Of a comparison: by how much A does more or less than B, and where the ranking turns."""
-    total = next(row for section in printed for row in section.rows if row.total).values
-    difference = total["difference_exact"]
+    total = printed[0].rows[-1].values
+    difference = total["difference"] if "difference" in total else total["difference_exact"]
     more = "as many as B" if not difference else f"{'more' if difference > 0 else 'less'} than B"
+    said = f"A: {macs(abs(difference), in_flops)} {more}"
+    if printed[-1].table.name != "compare-turns":
+        return f"{said}."
     turning = [row for row in printed[-1].rows if row.values["counted"] != "never turns"]
     letters = ", ".join(dict.fromkeys(row.values["letter"] for row in turning))
     where = f"the ranking turns at {len(turning)} sizes ({letters})" if turning else "the ranking never turns"
-    return f"A: {macs(abs(difference), in_flops)} {more}; {where}."
+    return f"{said}; {where}."
 
 
 def converted(printed: Sequence[Section], in_flops: bool = False) -> str:

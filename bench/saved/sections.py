@@ -1,7 +1,7 @@
 """Two kept counts beside one another, as tables: the changes by name, what is equal, and the totals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -29,13 +29,16 @@ class Sides:
 LOCKED = Sides("lock", "locked", "counted", "change", {what: what for what in (CHANGED, APPEARED, VANISHED)}, 1)
 COMPARED = Sides("compare", "A", "B", "A less B", {CHANGED: "differs", APPEARED: "B alone", VANISHED: "A alone"}, -1)
 
+TERMS = "terms"
+"""The table of multiply-accumulates, behind what the two are to one another: lock-terms, compare-terms."""
+
 
 def sections(old: Saved, new: Saved, sides: Sides, failures: Sequence[str] = ()) -> list[Section]:
     """The difference term by term and parameter by parameter, and in how the two were counted.
 
     The first is always there, and holds the ``failures``; the others where there is something in them.
     """
-    macs = _section(difference.terms(old, new), sides, "terms", "multiply-accumulates by term", "MACs", failures)
+    macs = _section(difference.terms(old, new), sides, TERMS, "multiply-accumulates by term", "MACs", failures)
     written = difference.beside(old, new)
     others = [(written, "elementwise", "contractions written elementwise, beside the count", "MACs")]
     others += [(difference.parameters(old, new), "params", "parameters by tensor", "params")]
@@ -69,13 +72,13 @@ def _section(
         f"{sides.name}-{name}",
         f"{sides.old} against {sides.new}: {title}",
         [
-            Column("path", "module", width=40, code=True),
-            Column("kind", "kind", width=13),
-            Column("what", "what", width=8),
-            Column("sizes", "sizes", width=30),
-            Column(keys[0], f"{sides.old}\n{unit}", kind="int", width=16),
-            Column(keys[1], f"{sides.new}\n{unit}", kind="int", width=16),
-            Column("difference", f"{sides.less}\n{unit}", kind="int", width=16, sign=True),
+            Column("path", "module", code=True, priority=0, wraps=20),
+            Column("kind", "kind", priority=3),
+            Column("what", "what", priority=0),
+            Column("sizes", "sizes", priority=2, wraps=12),
+            Column(keys[0], f"{sides.old}\n{unit}", kind="int", of=unit),
+            Column(keys[1], f"{sides.new}\n{unit}", kind="int", of=unit),
+            Column("difference", f"{sides.less}\n{unit}", kind="int", sign=True, priority=0, of=unit),
         ],
     )
 
@@ -89,9 +92,9 @@ def _section(
     ]
     rows.append(row("", "", "equal", f"{found.equal:,} others", found.equal_size, found.equal_size))
     rows.append(row("", "", "total", "", *found.totals))
-    out = [Row(values, records=[values]) for values in rows]
-    out[-1] = Row(rows[-1], records=[rows[-1]], failures=failures)
-    return Section(layout, out)
+    out = [Row(values, records=[values], total=values["what"] in ("equal", "total")) for values in rows]
+    out[-1] = replace(out[-1], failures=failures)
+    return Section(layout, out, detail=name != TERMS)
 
 
 def _about(old: Saved, new: Saved, sides: Sides) -> Section | None:
@@ -107,11 +110,12 @@ def _about(old: Saved, new: Saved, sides: Sides) -> Section | None:
     rows = [row for row in rows if row[1] != row[2]]
     if not rows:
         return None
-    columns = [Column("what", "what", width=14)]
-    columns += [Column(side.lower(), side, width=40, code=True) for side in (sides.old, sides.new)]
+    columns = [Column("what", "what", priority=0)]
+    columns += [Column(side.lower(), side, code=True, wraps=16) for side in (sides.old, sides.new)]
     layout = Table(f"{sides.name}-how", f"{sides.old} against {sides.new}: how they were counted", columns)
     keys = [column.key for column in columns]
-    return Section(layout, [Row(one, records=[one]) for one in (dict(zip(keys, row, strict=True)) for row in rows)])
+    values = [dict(zip(keys, row, strict=True)) for row in rows]
+    return Section(layout, [Row(one, records=[one]) for one in values], detail=True)
 
 
 def _unlike(what: str, old: Sequence[str], new: Sequence[str]) -> Iterable[tuple[str, str | None, str | None]]:

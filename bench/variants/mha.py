@@ -20,7 +20,7 @@ def _macs_eq19(config, T: int, S: int) -> int | None:
 VARIANT = Variant(
     name="mha",
     label="MHA",
-    grid=Grid(("h", "d_h", "g"), ("h",)),
+    grid=Grid(("h", "d_h", "g", "bias"), ("h",), may_be_zero=("bias",)),
     dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim, config.num_kv_heads),
     printed=Printed("Eq. 19", _macs_eq19),
     search=Search(

@@ -26,7 +26,7 @@ def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
     one = variant(name)
     known = one.config.fields_by_letter
     assert set(one.grid.letters) <= known.keys() and set(one.grid.required) <= set(one.grid.letters)
-    assert set(one.grid.may_be_zero) <= set(one.grid.required)
+    assert set(one.grid.may_be_zero) <= set(one.grid.letters)
     assert set(one.search.letters) == set(one.search.example) <= known.keys()
     assert set(one.search.cases) <= set(one.search.coupled) <= one.search.letters.keys()
     # 0 where it may be, so that what is selected is no more than there is

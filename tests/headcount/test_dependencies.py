@@ -15,13 +15,15 @@ from headcount.bench.errors import EnvironmentMissing
 ROOT = headcount.CHECKOUT
 ROOMS = ("headcount", "bench", "formulas", "models", "reports")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-IMPORT_NAMES = {"nvidia-ml-py": "pynvml", "import-linter": "importlinter", "pytest-benchmark": "pytest_benchmark"}
+IMPORT_NAMES = {
+    "nvidia-ml-py": "pynvml",
+    "import-linter": "importlinter",
+    "markdown-it-py": "markdown_it",
+    "pytest-benchmark": "pytest_benchmark",
+}
 """Where a package is imported by another name than it is installed by."""
 PYTESTS_OWN = {"pytest"}
 """What only a plugin imports, which pytest itself asks for."""
-NOT_YET = {
-    "jinja2": "used by the HTML output to come",
-}
 
 
 def package(requirement):
@@ -63,7 +65,7 @@ def test_what_the_package_imports_is_declared():
 
 
 def test_what_is_declared_is_imported():
-    assert names_of(AT_RUN_TIME) - imported(*ROOMS) == NOT_YET.keys()
+    assert names_of(AT_RUN_TIME) - imported(*ROOMS) == set()
 
 
 def test_what_tests_import_is_declared():

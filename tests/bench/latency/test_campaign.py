@@ -140,6 +140,10 @@ def test_the_order_is_that_of_the_documents():
     assert by_value(cells[::-1]) == cells
 
 
+def test_every_cell_is_thought_to_fit_into_a_call():
+    assert max(seconds(cell, 20) for cell in campaign_cells()) < 580 * 0.6
+
+
 def test_three_calls_of_ten_minutes_are_thought_to_hold_every_layer():
     cells = [cell for cell in campaign_cells() if cell.subject == "layer"]
     took = [seconds(cell, 20) for cell in cells]

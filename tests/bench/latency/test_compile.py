@@ -65,13 +65,13 @@ def test_without_triton_the_extra_is_named(monkeypatch):
 def test_an_unfit_configuration_fails(verdicts, code, monkeypatch, capsys):
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(command, "triton_interprets", lambda: False)
-    monkeypatch.setattr(command, "titled", lambda: command.TITLE)
     sources = [command.Source("expert", (), (("BM", size),), (), 4, 3) for size in (16, 64)]
     monkeypatch.setattr(command, "sources", lambda: sources)
 
     def compiled(source, arch):
         verdict = verdicts[sources.index(source)] if arch == 90 else "spills"
-        return ROW | dict(shape=source.shape, arch=arch, registers=9, shared_bytes=0, wide=0, verdict=verdict)
+        row = ROW | dict(shape=source.shape, arch=arch, registers=9, shared_bytes=0, wide=0, verdict=verdict)
+        return row | dict(source="0123456789ab", triton="3.9.0")
 
     monkeypatch.setattr(command, "compiled", compiled)
     assert command.main(["--arch", "80", "90", "--format", "csv"]) == code

@@ -169,7 +169,7 @@ WRONG = {
     ("--check", "."): "cannot read .: it is no file",
     ("--check", "a.lock", "--update", "a.lock"): "argument --update: not allowed with argument --check",
     ("--update", "a.lock", "--out", "b.lock"): "--update writes the file that it reads; --out goes with --module and",
-    ("--module", "model.py:make", "--format", "md"): "--format md goes with --check; a lock is a file of its own",
+    ("--module", "model.py:make", "--format", "md"): "--format md goes with --check; a lock is JSON of its own",
     ("--check", "program.lock"): "program.lock was written by a program and names no module; give --module",
     ("--check", "tape.lock"): "a lock with device tape and elementwise report cannot be counted",
     ("--check", "moved.lock"): "away.py:make: there is no file away.py",

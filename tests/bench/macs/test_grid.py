@@ -68,3 +68,11 @@ def test_a_grid_file_that_cannot_be_used(text, message, capsys, tmp_path):
     path.write_text(text)
     code, _, err = run(capsys, "--grid", str(path))
     assert code == 2 and message in err and err.count("\n") == 1
+
+
+def test_a_grid_of_mha_is_with_biases_or_without(capsys):
+    data = json_of(capsys, "--grid", "h=3 g=1 d_h=5 d_m=7 T=11 bias=0,1,2", *CLOSED)["tables"][0]
+    without, with_biases = (row["params"] for row in data["rows"])
+    assert without == 2 * 7 * 15 + 2 * 7 * 5 and with_biases == without + 15 + 5 + 5 + 7
+    assert data["below"][0].endswith("bias=2: bias must be 0 or 1, not 2")
+    assert data["title"] == "MultiHeadAttention: one layer"

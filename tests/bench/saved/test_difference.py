@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headcount.bench.saved import difference, file
@@ -110,12 +110,15 @@ def test_how_they_were_counted_is_no_difference_in_cost():
     assert summary(ONE, other) == "1,456 MACs (none changed), 0 parameters (none changed)"
 
 
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long an example takes says something of the machine alone."""
 TERMS = st.lists(
     st.builds(linear, st.sampled_from(["a", "b.0", "b.1", "b.2.c"]), *(st.sampled_from([2, 3, 5]),) * 3, st.just(1)),
     max_size=7,
 )
 
 
+@UNTIMED
 @given(TERMS, TERMS)
 def test_a_difference_adds_up_whatever_changed(left, right):
     old, new = saved(*left), saved(*right)
@@ -130,6 +133,7 @@ def test_a_difference_adds_up_whatever_changed(left, right):
     assert equal(old, new) == (len(rows) == 2)
 
 
+@UNTIMED
 @given(TERMS)
 def test_a_file_gives_its_count_back_whatever_order_it_ran_in(terms):
     one = saved(*terms, inputs=("x: 7x11 float32",), versions={"torch": "2.13.0"})

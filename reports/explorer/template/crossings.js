@@ -1,0 +1,65 @@
+// Where one layer becomes dearer than another as T grows: solved in integers.
+
+/** 2 f as [a, b, c] of a T^2 + b T + c; null where f is no such polynomial. */
+function polynomial(f) {
+  const [one, two, three] = [1n, 2n, 3n].map(f);
+  const a = three - 2n * two + one;
+  const b = 2n * (two - one) - 3n * a;
+  const c = 2n * one - a - b;
+  return [7n, 1000003n].every((T) => a * T * T + b * T + c === 2n * f(T)) ? [a, b, c] : null;
+}
+
+/** Whole numbers near the real roots of a T^2 + b T + c. */
+function nearRoots([a, b, c]) {
+  if (!a) return b ? [floorDivide(b < 0n ? c : -c, b < 0n ? -b : b)] : [];
+  const inside = b * b - 4n * a * c;
+  if (inside < 0n) return [];
+  const root = squareRoot(inside);
+  const sign = a < 0n ? -1n : 1n;
+  return [-root, root].map((part) => floorDivide(sign * (part - b), 2n * a * sign));
+}
+
+/** Each T at which f takes another sign than it last had, with that sign; equality is no sign. */
+function signChanges(f) {
+  const solved = polynomial(f);
+  if (!solved) return [];
+  const sign = (T) => (f(T) > 0n ? 1 : f(T) < 0n ? -1 : 0);
+  const near = nearRoots(solved).flatMap((T) => [T - 1n, T, T + 1n, T + 2n]);
+  const places = [...new Set(near)].filter((T) => T > 1n && T <= BigInt(MOST)).sort((x, y) => (x < y ? -1 : 1));
+  let last = sign(1n);
+  return places.flatMap((T) => {
+    const now = sign(T);
+    const changed = now && last && now !== last;
+    last = now || last;
+    return changed ? [{ T, sign: now }] : [];
+  });
+}
+
+/** Layers without those that cost what an earlier one costs at every T. */
+function distinct(forms, account, sizes) {
+  const seen = new Set();
+  return forms.filter((form) => {
+    const key = [1n, 2n, 3n].map((T) => total(form, account, { ...sizes, T })).join();
+    return !seen.has(key) && seen.add(key);
+  });
+}
+
+/** Every place where two of the layers change their order, those with the first of them first. */
+function crossingsOf(forms, account, sizes) {
+  const value = (form, T) => total(form, account, { ...sizes, T });
+  const found = distinct(forms, account, sizes).flatMap((a, i, all) =>
+    all
+      .slice(0, i)
+      .flatMap((b) =>
+        signChanges((T) => value(a, T) - value(b, T)).map(({ T, sign }) => ({
+          T,
+          sign,
+          a,
+          b,
+          value: value(a, T),
+          base: value(BASE, T),
+        })),
+      ),
+  );
+  return [...found.filter((one) => one.b === BASE), ...found.filter((one) => one.b !== BASE)];
+}

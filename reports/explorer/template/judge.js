@@ -1,0 +1,132 @@
+// The second tab: a printed number of a paper, and what is billed for it, switched on and off.
+
+const JUDGED = DATA.judged;
+
+const judgedTable = () => byName(JUDGED.tables, state.table);
+const judgedColumn = () => judgedTable().columns[state.column] || judgedTable().columns[0];
+const judgedRow = () => judgedColumn().rows[state.row] || judgedColumn().rows[0];
+
+/** Numbers of the parts that the table's rule bills. */
+function ruleParts() {
+  const { bills } = judgedColumn();
+  return Object.keys(bills).length ? Object.keys(bills) : JUDGED.parts.map((_, part) => String(part));
+}
+
+/** Numbers of the parts that are billed, and a1, a2, ... for what closes the chosen row's gap. */
+function billedParts() {
+  if (state.bill) return new Set(state.bill.split("."));
+  return new Set(ruleParts());
+}
+
+/** The parts of a model with their totals, and how many times each is billed where it is billed. */
+function partsOf(preset) {
+  const { of, bills } = judgedColumn();
+  const flat = JUDGED.models[preset][of];
+  return flat.flatMap((part, i) => {
+    if (i % 2) return [];
+    const [text, contraction] = JUDGED.parts[part];
+    return [{ id: String(part), text, contraction, size: BigInt(flat[i + 1]), times: BigInt(bills[part] || 1) }];
+  });
+}
+
+const adjustmentsOf = (row) =>
+  (row[5] || []).map(([text, size], i) => ({ id: `a${i}`, text, size: BigInt(size), times: 1n }));
+
+const billedOf = (row, billed) =>
+  [...partsOf(row[1]), ...(row === judgedRow() ? adjustmentsOf(row) : [])].reduce(
+    (sum, part) => (billed.has(part.id) ? sum + part.size * part.times : sum),
+    0n,
+  );
+
+function drawJudge() {
+  const [table, column, row, billed] = [judgedTable(), judgedColumn(), judgedRow(), billedParts()];
+  const option = (value, text, chosen) =>
+    `<option value="${value}"${chosen ? " selected" : ""}>${escaped(text)}</option>`;
+  element("table").innerHTML = JUDGED.tables
+    .map((one) => option(one.name, `${one.name}: ${one.title}`, one === table))
+    .join("");
+  element("column-of").innerHTML = table.columns
+    .map((one, i) =>
+      option(i, { macs: "MACs", params: "parameters" }[one.of] + (one.as ? `, ${one.as}` : ""), one === column),
+    )
+    .join("");
+  element("rule").textContent = column.rule;
+  element("printed-rows").innerHTML = column.rows.map((one, i) => printedRowHtml(one, i, column, billed)).join("");
+  const fits = column.rows.filter((one) => printed(billedOf(one, billed), column.print, one[2]) === one[2]).length;
+  element("fits").textContent = `These switches print ${fits} of the ${column.rows.length} rows.`;
+  element("sum").innerHTML = sumHtml(row, column, billed);
+  element("parts").innerHTML = partsHtml(row, billed);
+  element("verdict").innerHTML = row[3]
+    ? `<p>By the table's rule: <b class="v-${row[3].split(" ")[0]}">${escaped(row[3])}</b>${row[4] ? `. ${escaped(row[4])}` : ""}</p>`
+    : "<p>The table's rule does not judge this column: the paper's vocabularies are not printed.</p>";
+  element("judge-command").textContent = `headcount macs --table ${table.name} --counter closed-form`;
+}
+
+function printedRowHtml(row, i, column, billed) {
+  const own = printed(billedOf(row, billed), column.print, row[2]);
+  const same = own === row[2];
+  return (
+    `<tr class="${row === judgedRow() ? "chosen" : ""}" data-row="${i}"><td class="${same ? "yes" : "no"}">${same ? "✓" : "✗"}</td>` +
+    `<th scope="row"><button type="button" class="pick">${escaped(row[0])}</button></th><td class="n">${escaped(row[2])}</td><td class="n">${escaped(own)}</td></tr>`
+  );
+}
+
+function sumHtml(row, column, billed) {
+  const sum = billedOf(row, billed);
+  const own = printed(sum, column.print, row[2]);
+  const same = own === row[2];
+  return (
+    `<p class="big"><span>printed <b>${escaped(row[2])}</b></span> <span class="${same ? "yes" : "no"}">${same ? "✓ these switches print" : "✗ these switches print"} <b>${escaped(own)}</b></span></p>` +
+    `<p><b>${escaped(row[0])}</b>, preset ${escaped(row[1])}: ${grouped(sum)}</p>`
+  );
+}
+
+function partsHtml(row, billed) {
+  let sum = 0n;
+  const line = (part) => {
+    const on = billed.has(part.id);
+    if (on) sum += part.size * part.times;
+    const many = part.times === 1n ? "" : ` <small>× ${part.times}</small>`;
+    return (
+      `<tr class="${on ? "" : "off"}"><td><label><input type="checkbox" data-part="${part.id}"${on ? " checked" : ""}><span>${escaped(part.text)}${many}</span></label></td>` +
+      `<td class="n">${part.id[0] === "a" ? signed(part.size) : grouped(part.size * part.times)}</td><td class="n">${on ? grouped(sum) : ""}</td></tr>`
+    );
+  };
+  const parts = [...partsOf(row[1])].sort((p, q) => q.contraction - p.contraction || Number(q.size - p.size));
+  const closing = adjustmentsOf(row).map((part) => ({
+    ...part,
+    text: `${part.size < 0n ? "without" : "with"} the ${part.text}, as the explanation says`,
+  }));
+  return `<thead><tr><th>billed</th><th class="n">amount</th><th class="n">running sum</th></tr></thead><tbody>${[...parts, ...closing].map(line).join("")}</tbody>`;
+}
+
+/** Switches by name: those of the table's rule, of every contraction, of the rule and what closes the gap, of nothing. */
+const SWITCHES = {
+  rule: () => [],
+  contractions: () =>
+    partsOf(judgedRow()[1])
+      .filter((part) => part.contraction)
+      .map((part) => part.id),
+  explained: () => [...ruleParts(), ...adjustmentsOf(judgedRow()).map((part) => part.id)],
+  nothing: () => ["none"],
+};
+
+function listenJudge() {
+  element("table").onchange = (event) => change({ table: event.target.value, column: "0", row: "0", bill: "" });
+  element("column-of").onchange = (event) => change({ column: event.target.value, row: "0", bill: "" });
+  element("printed-rows").onclick = (event) => {
+    const chosen = event.target.closest("[data-row]");
+    if (chosen) change({ row: chosen.dataset.row });
+  };
+  element("parts").onchange = (event) => {
+    const billed = billedParts();
+    billed[event.target.checked ? "add" : "delete"](event.target.dataset.part);
+    billed.delete("none");
+    change({ bill: [...billed].join(".") || "none" });
+    document.querySelector(`[data-part="${event.target.dataset.part}"]`)?.focus();
+  };
+  element("switches").onclick = (event) => {
+    const chosen = SWITCHES[event.target.dataset.switch];
+    if (chosen) change({ bill: chosen().join(".") });
+  };
+}

@@ -1,0 +1,55 @@
+// Where it begins.
+
+const DRAW = { compare: drawCompare, judge: drawJudge, heat: drawHeat };
+
+function draw() {
+  for (const tab of TABS) {
+    element(tab).hidden = tab !== state.tab;
+    const button = element(`tab-${tab}`);
+    button.setAttribute("aria-selected", tab === state.tab);
+    button.tabIndex = tab === state.tab ? 0 : -1;
+  }
+  if (state.tab === TABS[0]) drawControls();
+  DRAW[state.tab]();
+}
+
+function listenTabs() {
+  element("tabs").addEventListener("click", (event) => {
+    const tab = event.target.id.replace("tab-", "");
+    if (TABS.includes(tab)) change({ tab });
+  });
+  element("tabs").addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const next = TABS[(TABS.indexOf(state.tab) + step + TABS.length) % TABS.length];
+    change({ tab: next });
+    element(`tab-${next}`).focus();
+  });
+}
+
+document.documentElement.classList.add("js");
+buildControls();
+for (const listen of [listenTabs, listenCompare, listenCopies, listenJudge, listenHeat]) listen();
+state = fromHash(location.hash);
+draw();
+addEventListener("hashchange", () => {
+  state = fromHash(location.hash);
+  draw();
+});
+addEventListener("resize", () => state.tab === TABS[0] && draw());
+// for the console: the exact functions by themselves
+window.headcount = {
+  DATA,
+  FORMS,
+  total,
+  chipsOf,
+  whyNot,
+  printedOf,
+  bigs,
+  crossingsOf,
+  reproduce,
+  printed,
+  fromHash,
+  toHash,
+  JUDGED,
+};

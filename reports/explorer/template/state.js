@@ -1,0 +1,72 @@
+// What the reader chose. The address holds what is not as at the start, so that it can be sent to somebody.
+
+const MOST = 999999999;
+const LEAST = Object.fromEntries(DATA.letters.map(({ letter, range }) => [letter, Math.min(range[0], 1)]));
+const TABS = ["compare", "judge", "heat"];
+const UNITS = ["auto", "raw", "M", "G"];
+const START = {
+  tab: TABS[0],
+  account: DATA.accounts[0].name,
+  form: "moa",
+  unit: UNITS[0],
+  axis: "ratio",
+  printed: "",
+  show: DATA.shown.join(),
+  table: DATA.judged.tables[2].name,
+  column: "0",
+  row: "5",
+  bill: "",
+  cell: "",
+};
+let state = { ...START, sizes: { ...DATA.start } };
+
+const CHOICES = {
+  tab: TABS,
+  unit: UNITS,
+  axis: ["ratio", "absolute"],
+  printed: ["", "1"],
+  account: DATA.accounts.map((one) => one.name),
+  form: FORMS.map((one) => one.name),
+  table: DATA.judged.tables.map((one) => one.name),
+};
+
+/** A size from text; the start's where it is none. */
+function sizeFrom(letter, text) {
+  const size = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
+  return size >= LEAST[letter] ? size : DATA.start[letter];
+}
+
+/** The state that an address stands for; what it does not say, or says wrongly, is as at the start. */
+function fromHash(hash) {
+  const given = new URLSearchParams(hash.replace(/^#/, ""));
+  const found = { ...START, sizes: { ...DATA.start } };
+  for (const [name, text] of given) {
+    if (name in DATA.start) found.sizes[name] = sizeFrom(name, text);
+    else if (name in START && (!CHOICES[name] || CHOICES[name].includes(text))) found[name] = text;
+  }
+  // the layer that all are compared with is always there
+  const shown = [BASE.name, ...found.show.split(",")];
+  found.show = FORMS.map((form) => form.name)
+    .filter((name) => shown.includes(name))
+    .join();
+  return found;
+}
+
+function toHash(from) {
+  const out = new URLSearchParams();
+  for (const letter in DATA.start) if (from.sizes[letter] !== DATA.start[letter]) out.set(letter, from.sizes[letter]);
+  for (const name in START) if (from[name] !== START[name]) out.set(name, from[name]);
+  return out.toString();
+}
+
+let writing = 0;
+
+/** Change the state, draw again, and write the address when nothing has changed for a moment. */
+function change(what) {
+  state = { ...state, ...what };
+  draw();
+  clearTimeout(writing);
+  writing = setTimeout(() => history.replaceState(null, "", `#${toHash(state)}`), 150);
+}
+
+const shownForms = () => FORMS.filter((form) => state.show.split(",").includes(form.name));

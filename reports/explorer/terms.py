@@ -1,0 +1,194 @@
+"""The explorer's layers as data: terms that are equal stand together, with the modules that they are of."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import sympy
+
+from headcount.bench.accounts import ACCOUNTS
+from headcount.bench.macs import columns, grid
+from headcount.formulas import conventions
+from headcount.formulas.ledger import Entry, Size
+from headcount.formulas.published.expressions import expression
+from headcount.formulas.symbols import symbol
+from headcount.reports.explorer.forms import GIVEN, LAYER_ACCOUNTS, PATH, Account, Equation, Form
+from headcount.reports.explorer.nodes import Node, factors, node
+
+WORDS = {
+    "queries": "queries and output",
+    "keys": "keys and values",
+    "pairs": "products over pairs of tokens",
+    "router": "router",
+    "cache": "cache",
+    "norms": "norms",
+}
+"""What terms have one colour, with the words for it."""
+FAMILIES = tuple(WORDS)
+_OF_KIND = {"scores": "pairs", "values": "pairs", "rms_norm": "norms"}
+_OF_PATH = {"q": "queries", "out": "queries", "k": "keys", "v": "keys", "kv": "keys"}
+
+
+def family(entry: Entry) -> str:
+    """One of FAMILIES. KeyError for an entry that is of none."""
+    if conventions.router(entry):
+        return "router"
+    if entry.kind.startswith("cache"):
+        return "cache"
+    return _OF_KIND.get(entry.kind) or _OF_PATH[entry.path.removeprefix(f"{PATH}.").partition("_")[0]]
+
+
+def as_data(layers: Sequence[Form]) -> dict[str, Any]:
+    """The forms, and what they name by number: ``entries``, the module path and kind of what their terms are of;
+    ``products``, the factors of these; ``heads``, those of the command's columns."""
+    heads, products, entries = Numbers(), Numbers(), Numbers()
+    made = [_form(form, heads, products, entries) for form in layers]
+    return {"forms": made, "entries": entries.all, "products": products.all, "heads": heads.all}
+
+
+class Numbers:
+    """Things, each kept once and called by its number."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self._known: dict[str, int] = {}
+
+    def of(self, thing: Any) -> int:
+        """The number of ``thing``."""
+        if str(thing) not in self._known:
+            self._known[str(thing)] = len(self.all)
+            self.all.append(thing)
+        return self._known[str(thing)]
+
+
+def _form(form: Form, heads: Numbers, products: Numbers, entries: Numbers) -> dict[str, Any]:
+    """A form: its letters, what its sizes must meet, its terms by account, and how the command line asks for it.
+
+    ``cases``: sizes at which the terms are others than elsewhere; the last one that holds is meant.
+    """
+    special = {letter: sizes for letter, sizes in form.of.search.cases.items() if form.sizes[letter] == symbol(letter)}
+    chosen = product(*((None, *sizes) for sizes in special.values()))
+    cases = [{k: size for k, size in zip(special, sizes, strict=True) if size is not None} for sizes in chosen]
+    cases.sort(key=len)
+    return {
+        "name": form.name,
+        "label": form.label,
+        "of": form.of.name,
+        "letters": form.letters,
+        "needs": _conditions(form),
+        "cases": cases,
+        "accounts": _shared({a.name: _terms(form, a, cases, products, entries) for a in LAYER_ACCOUNTS}),
+        "printed": {account.name: found for account in LAYER_ACCOUNTS if (found := _printed(form, account))},
+        "grid": _grid(form),
+        "columns": [heads.of(head) for head in _columns(form)],
+    }
+
+
+def _shared(accounts: dict[str, Any]) -> dict[str, Any]:
+    """Accounts by name; one whose terms are those of an earlier one is its name."""
+    first: dict[str, str] = {}
+    return {name: terms if (same := first.setdefault(str(terms), name)) == name else same
+            for name, terms in accounts.items()}  # fmt: skip
+
+
+def _terms(form: Form, account: Account, cases: Sequence[Mapping[str, int]], products, entries) -> list[list[Any]]:
+    """The groups of equal terms; last, where these are not all, the numbers of the cases that have one."""
+    found: dict[str, list[int]] = {}
+    groups: dict[str, list[Any]] = {}
+    for number, case in enumerate(cases):
+        for group in _groups(form, account, case, products, entries):
+            groups[str(group)] = group
+            found.setdefault(str(group), []).append(number)
+    return [[*group, *([found[key]] if len(found[key]) < len(cases) else [])] for key, group in groups.items()]
+
+
+def _groups(form: Form, account: Account, case: Mapping[str, int], products, entries) -> list[list[Any]]:
+    """Numbers of the family, of the product and of entries; these with how many times, where that is not once, and 1
+    where the paper does not bill them. Factors that are letters alone are one text."""
+    groups: dict[str, list[Any]] = {}
+    total = 0
+    at_case = {symbol(letter): size for letter, size in case.items()}
+    usual = {(entry.path, entry.kind): size for entry, size in account.terms(form, {})}
+    for entry, size in account.terms(form, case):
+        if size == 0:
+            continue
+        total += size
+        # written as elsewhere where that is the same
+        elsewhere = sympy.sympify(usual.get((entry.path, entry.kind), 0))
+        size = elsewhere if elsewhere.subs(at_case) == size else size
+        times, parts = factors(size)
+        written = " ".join(parts) if all(isinstance(one, str) for one in parts) else parts
+        group = groups.setdefault(f"{family(entry)} {parts}", [FAMILIES.index(family(entry)), products.of(written), []])
+        number = entries.of([entry.path, entry.kind])
+        unbilled = [1] if account.billed and not account.billed(entry) else []
+        group[2].append([number, _number(times), *unbilled] if unbilled or times != 1 else number)
+    _same(f"the terms of {form.label}", total, account.total(form, case))
+    return list(groups.values())
+
+
+def _same(what: str, found: Size, wanted: Size) -> None:
+    if sympy.expand(found - wanted) != 0:
+        raise ArithmeticError(f"{what}: {found} is not {wanted}")
+
+
+def _number(times: Fraction) -> int | list[int]:
+    return times.numerator if times.denominator == 1 else [times.numerator, times.denominator]
+
+
+def _conditions(form: Form) -> list[list[Any]]:
+    """What sizes must meet: a chain of sizes that do not fall, or one that divides another. What any sizes meet that
+    are at least 1 is left out."""
+    search = form.of.search
+    example = grid.case_at(form.of, {**search.example, "T": 1}).config
+    found = []
+    for text in search.conditions(search.example, example):
+        kind, mark = ("divides", " divides ") if " divides " in text else ("chain", "<=")
+        first, *others = (sympy.sympify(expression(side.strip()).value(form.sizes)) for side in text.split(mark))
+        always = first == 1 and (kind == "divides" or len(others) == 1 and others[0].is_Symbol)
+        found += [] if always else [[kind, node(first), *map(node, others)]]
+    return found
+
+
+def _printed(form: Form, account: Account) -> dict[str, Any]:
+    """What the paper prints of this account; empty where it prints nothing."""
+    equation = form.equations.get(account.name)
+    if equation is None:
+        return {}
+    missing = sum(size for entry, size in account.terms(form, {}) if not account.billed(entry))
+    exact = sympy.sympify(account.total(form, {})).subs({symbol(k): size for k, size in equation.where.items()})
+    left_out = sympy.sympify(missing).subs({symbol(k): size for k, size in equation.where.items()})
+    _same(f"{equation.name} and what it leaves out", equation.size + left_out, exact)
+    return {"name": equation.name, "size": node(sympy.expand(equation.size)), "where": _where(equation)}
+
+
+def _where(equation: Equation) -> list[list[Node]]:
+    """Pairs of sizes that must be equal, without quotients."""
+    return [[node(symbol(letter) * below), node(above)] for letter, above, below in (
+        (letter, *sympy.fraction(size)) for letter, size in equation.where.items()
+    )]  # fmt: skip
+
+
+def _grid(form: Form) -> dict[str, Node]:
+    """The sizes of a grid of one point that is this layer, which has no biases."""
+    bias = {"bias": 0} if "bias" in form.of.grid.letters else {}
+    return {**{letter: node(size) for letter, size in form.sizes.items()}, **bias, "d_m": "d_m", "T": "T", "B": "B"}
+
+
+def _columns(form: Form) -> list[str]:
+    """The head of the column of the command's table that has each account."""
+    point = " ".join(f"{letter}={size}" for letter, size in {**form.of.search.example, "T": 1}.items())
+    keys = [account.key for account in LAYER_ACCOUNTS]
+    asked = [key for key in keys if key in ACCOUNTS]
+    section = columns.extended(grid.section(grid.parse(point), [], None), asked, GIVEN)
+    heads = {column.key: column.head.replace("\n", " ").removeprefix("= ") for column in section.table.columns}
+
+    def head(key: str) -> str:
+        own = f"{key}{columns.IDEAL}" if key in ACCOUNTS else f"ideal_{key}"
+        there = own if form.ideal and own in heads else key
+        # of a layer as released the column is its ideal form's, and one without routing has none
+        if there == "active_params" and (section.ideal and not form.ideal or there not in heads):
+            there = "params"
+        return heads[there]
+
+    return [head(key) for key in keys]

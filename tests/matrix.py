@@ -1,0 +1,135 @@
+"""``python -m tests.matrix [NAME …]``: the core of the suite with other versions of what this software stands on.
+
+Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11, 2.12 and 2.13 and the
+newest that the index has, the oldest that pyproject.toml allows of everything, and each Python that is on this machine.
+What a cell's tests print stands in build/matrix/NAME.txt. Exit codes: 0 every cell that could be had passes; 1 one
+does not; 2 wrong usage. A Python that is not here is named, and fails nothing.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headcount.bench.cli import Parser, run
+from headcount.bench.errors import UsageError
+
+PROG = "python -m tests.matrix"
+ROOT = Path(__file__).parents[1]
+STAGE = ROOT / "build" / "matrix"
+CORE = (
+    "tests/formulas", "tests/agreement", "tests/bench/contractions", "tests/bench/counters", "tests/bench/derive",
+    "tests/bench/saved", "tests/bench/lock", "tests/models/test_attention_layers.py", "tests/models/test_build.py",
+    "tests/headcount/test_public.py", "tests/headcount/test_portable.py",
+)  # fmt: skip
+"""What torch, the counters and Python can change."""
+INSTALL_SECONDS, TEST_SECONDS = 1800, 5400
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An environment: a Python, "" for the one that runs this, and constraints of pip."""
+
+    name: str
+    python: str = ""
+    constraints: tuple[str, ...] = ()
+
+    @property
+    def interpreter(self) -> str | None:
+        """The Python to make it with; None where this machine has none."""
+        return shutil.which(f"python{self.python}") if self.python else sys.executable
+
+
+def project() -> dict:
+    """The [project] table of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def oldest(requirements: Iterable[str]) -> tuple[str, ...]:
+    """The lower bound of each requirement as the only version: ``torch>=2.11`` as ``torch==2.11``."""
+    bounds = (re.match(r"([\w-]+)>=([\w.]+)", requirement) for requirement in requirements)
+    return tuple(f"{bound[1]}=={bound[2]}" for bound in bounds if bound)
+
+
+def cells() -> dict[str, Cell]:
+    """Every environment by name."""
+    kept = tuple(
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith(("#", "torch"))
+    )
+    minors = ("2.11", "2.12", "2.13")
+    pythons = [c.rpartition(" ")[2] for c in project()["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    extras = project()["optional-dependencies"]
+    found = [Cell(f"torch-{minor}", constraints=(f"torch=={minor}.*", *kept)) for minor in minors]
+    found.append(Cell("torch-newest", constraints=kept))
+    found.append(
+        Cell("oldest", constraints=oldest((*project()["dependencies"], *extras["report"], *extras["completion"])))
+    )
+    found += [Cell(f"python-{minor}", minor, ("torch==2.13.*", *kept)) for minor in pythons]
+    return {cell.name: cell for cell in found}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    out = Parser(prog=PROG, description=__doc__)
+    out.add_argument("cells", nargs="*", metavar="NAME", help=", ".join(cells()))
+    out.add_argument("--tests", nargs="+", metavar="PATH", default=CORE, help="other tests than the core")
+    return out
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make each environment, run the tests in it and print a line; the exit code."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    known = cells()
+    if unknown := [name for name in args.cells if name not in known]:
+        raise UsageError(f"unknown {', '.join(unknown)}; choose from {', '.join(known)}")
+    STAGE.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for name in args.cells or known:
+        fine, said = _tried(known[name], args.tests)
+        failed += not fine
+        print(f"{name:14} {said}", flush=True)
+    print(f"{failed} of {len(args.cells or known)} fail" if failed else "every cell that could be had passes")
+    return 1 if failed else 0
+
+
+def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
+    """Whether a cell passes or cannot be had, and what is said of it."""
+    if cell.interpreter is None:
+        return True, f"no python{cell.python} on this machine"
+    started, home = time.perf_counter(), STAGE / cell.name
+    python = home / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    constraints = STAGE / f"{cell.name}.in"
+    constraints.write_text("".join(f"{line}\n" for line in cell.constraints))
+    with (STAGE / f"{cell.name}.txt").open("w") as log:
+
+        def step(seconds: int, *command: str | Path) -> int:
+            return subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, timeout=seconds).returncode
+
+        try:
+            if not python.exists() and step(INSTALL_SECONDS, cell.interpreter, "-m", "venv", home):
+                return False, f"no environment; see {log.name}"
+            install = ("-m", "pip", "install", "--disable-pip-version-check", "-c", constraints, "-e", ".[test]")
+            if step(INSTALL_SECONDS, python, *install):
+                return False, f"cannot be installed; see {log.name}"
+            code = step(TEST_SECONDS, python, "-m", "pytest", "-p", "no:benchmark", "-p", "no:cacheprovider", *tests)
+        except subprocess.TimeoutExpired as error:
+            return False, f"not ready after {error.timeout:.0f} s; see {log.name}"
+    ask = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
+    versions = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout.strip()
+    last = (STAGE / f"{cell.name}.txt").read_text().rstrip().rpartition("\n")[2]
+    return code == 0, f"{versions}: {last} ({time.perf_counter() - started:.0f} s)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

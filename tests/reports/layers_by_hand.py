@@ -1,0 +1,102 @@
+"""What the explorer must show, from closed forms with integers; and random sizes to try it at."""
+
+import random
+from functools import cached_property
+
+from headcount.formulas import backward, decoding, mha, mla, mla_ideal, moa, moh, moh_ideal, switchhead
+
+LETTERS = ("T", "d_m", "B", "K", "E", "D", "h", "g", "d_h", "s", "r", "d_c", "d_r", "d_v")
+MOH, MLA = ("h", "s", "r", "d_h", "g"), ("h", "d_h", "d_r", "d_v", "d_c")
+
+FORMS = {
+    "width": lambda z, **lengths: mha.layer("", h=1, g=1, d_h=z["d_m"], bias=False, **lengths),
+    "mha": lambda z, **lengths: mha.layer("", bias=False, **some(z, "h", "g", "d_h"), **lengths),
+    "moa": lambda z, **lengths: moa.layer("", **some(z, "K", "E", "D"), **lengths),
+    "mqa": lambda z, **lengths: mha.layer("", h=z["K"], g=1, d_h=z["D"], bias=False, **lengths),
+    "moh": lambda z, **lengths: moh.layer("", **some(z, *MOH), **lengths),
+    "moh-ideal": lambda z, **lengths: moh_ideal.layer("", **some(z, *MOH), **lengths),
+    "mla": lambda z, **lengths: mla.layer("", d_q=None, **some(z, *MLA), **lengths),
+    "mla-ideal": lambda z, **lengths: mla_ideal.layer("", d_q=None, **some(z, *MLA), **lengths),
+    "switchhead": lambda z, **lengths: switchhead.layer("", **some(z, "h", "E", "K", "d_h"), **lengths),
+}
+"""Each a function of sizes by letter and of lengths, as a ledger of integers."""
+
+
+def some(sizes, *letters):
+    return {letter: sizes[letter] for letter in letters}
+
+
+class Layer:
+    """A form at sizes: its ledgers, each made once."""
+
+    def __init__(self, form, z):
+        self._form, self._z, self.T = FORMS[form], z, z["T"]
+
+    @cached_property
+    def forward(self):
+        return self._form(self._z, B=self._z["B"], T=self.T, S=self.T, d_m=self._z["d_m"])
+
+    @cached_property
+    def last_step(self):
+        return self.step(self.T)
+
+    def step(self, stored):
+        return self._form(self._z, B=self._z["B"], T=1, S=stored, n=stored - 1, d_m=self._z["d_m"])
+
+    def generated(self):
+        """The sum over all steps, one by one while there are few of them."""
+        if self.T <= 40:
+            return sum(self.step(stored).macs for stored in range(1, self.T + 1))
+        return decoding.total(lambda stored: self.step(stored).macs, self.T)
+
+
+ACCOUNTS = {
+    "forward": lambda layer: layer.forward.macs,
+    "decode": lambda layer: layer.last_step.macs,
+    "generate": Layer.generated,
+    "training": lambda layer: backward.training_macs(layer.forward),
+    "params": lambda layer: layer.forward.params,
+    "active": lambda layer: layer.forward.active_params,
+    "cache": lambda layer: 2 * decoding.held(layer.last_step),
+    "moved": lambda layer: 2 * decoding.step_elements(layer.last_step),
+}
+"""Each a function of a layer."""
+
+
+def exact(account, form, z):
+    """One account of a form at sizes."""
+    return ACCOUNTS[account](Layer(form, z))
+
+
+def possible(form, z):
+    """Whether a layer of these sizes can be built."""
+    if form in ("moa", "switchhead"):
+        return z["K"] <= z["E"]
+    if form in ("moh", "moh-ideal"):
+        return 1 <= z["s"] + z["r"] <= z["h"] and z["h"] % z["g"] == 0
+    return form != "mha" or z["h"] % z["g"] == 0
+
+
+def points(seed, count):
+    """Random sizes: a third small, with shared and routed heads of 0 and 1, a third usual, a third beyond 2^53."""
+    dice = random.Random(seed)
+    found = []
+    for i in range(count):
+        most = (12, 600, 10**6)[i % 3]
+        z = {letter: dice.randint(1, most) for letter in LETTERS}
+        if dice.random() < 0.8:
+            z["K"], z["E"] = sorted((z["K"], z["E"]))
+            z["g"] = dice.choice([g for g in range(1, 40) if z["h"] % g == 0])
+            z["s"] = dice.choice([0, 1, dice.randint(0, z["h"])])
+            z["r"] = dice.choice([0, dice.randint(0, z["h"] - z["s"])]) if z["s"] else dice.randint(1, z["h"])
+        found.append(z)
+    return found
+
+
+def wanted(point):
+    """Every form's accounts as texts, None for a layer that cannot be built."""
+    return {form: _texts(Layer(form, point)) if possible(form, point) else None for form in FORMS}
+
+
+def _texts(layer):
+    return {name: str(account(layer)) for name, account in ACCOUNTS.items()}

@@ -1,0 +1,261 @@
+"""The explorer in headless Chromium: its integers are Python's, and what one does has its effect."""
+
+import json
+import shlex
+
+import pytest
+
+from headcount.bench.macs.__main__ import main
+from headcount.formulas.published.tables import typed
+from tests.reports import chromium
+from tests.reports import explorer_facts as made
+from tests.reports.layers_by_hand import ACCOUNTS, FORMS, exact, points, possible, wanted
+
+pytestmark = chromium.needed
+START = made.data()["start"]
+POINTS = points(seed=2210, count=500)
+POINT = {**START, "T": 37, "K": 3, "E": 5, "D": 24, "s": 1, "r": 3, "g": 2, "B": 3}
+NEAR = [
+    {**p, "T": 1, "d_m": 16 + p["d_m"] % 40, "K": 1 + p["K"] % 9, "D": 1 + p["D"] % 30, "E": 1 + p["E"] % 20}
+    for p in POINTS[:200]
+]
+"""Layers that cost about as much as MHA of their width."""
+ADDED = (0, 1, 3, 10, 499_999, 500_000, 12_345_678)
+EVALUATE = """
+const { FORMS, DATA, JUDGED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf, reproduce } = headcount;
+const evaluated = points.map((point) => {
+  const sizes = bigs(point);
+  const accounts = (form) => DATA.accounts.map(({ name }) => [name, String(total(form, name, sizes))]);
+  const one = (form) => [form.name, whyNot(form, sizes) ? null : Object.fromEntries(accounts(form))];
+  return Object.fromEntries(FORMS.map(one));
+});
+"""
+CALL = """
+const state = fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=judge&bill=2.8&cell=a.cpu.torch");
+const junk = fromHash("T=-5&K=1e9&d_m=0&account=nothing&tab=<b>&E=12345678901&h=7.5&unknown=1&toString=2");
+const hashes = { state, again: fromHash(toHash(state)), hash: toHash(state), start: fromHash(""), junk };
+const rounded = JUDGED.tables.map(({ columns }) => columns.map(({ of, print, rows }) => rows.map(([, preset, cell]) => {
+  const sizes = JUDGED.models[preset][of].filter((_, i) => i % 2);
+  return sizes.map((size) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
+})));
+const crossings = near.map((point) => crossingsOf(FORMS.slice(0, 4), "forward", bigs(point)).map(
+  ({ T, sign, a, b }) => [a.name, b.name, Number(T), sign]));
+const sizes = bigs(point);
+const commands = FORMS.flatMap((form) => DATA.accounts.map((account) =>
+  ({ ...reproduce(form, account, sizes), value: String(total(form, account.name, sizes)) })));
+answer({ evaluated, hashes, rounded, crossings, commands });
+"""
+
+
+def given(**values):
+    return "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())
+
+
+@pytest.fixture(scope="module")
+def called(tmp_path_factory):
+    """What the page's functions answer."""
+    program = given(points=POINTS, near=NEAR, point=POINT, added=ADDED) + EVALUATE + CALL
+    return chromium.ask(tmp_path_factory.mktemp("called"), made.text(), program)
+
+
+def test_500_random_points_are_pythons_integers(called):
+    assert called["evaluated"] == [wanted(point) for point in POINTS]
+    accounts = [accounts for point in called["evaluated"] for accounts in point.values() if accounts]
+    numbers = [int(text) for one in accounts for text in one.values()]
+    assert len(numbers) > 20_000 and sum(number > 2**53 for number in numbers) > 5_000
+
+
+def test_a_letter_that_is_another_is_seen(tmp_path):
+    assert made.text().count('"B T d_m K D"') == 1
+    flipped = made.text().replace('"B T d_m K D"', '"B T d_m K E"')
+    said = chromium.ask(tmp_path, flipped, given(points=POINTS[:9]) + EVALUATE + "answer(evaluated);")
+    pairs = [
+        (one[form], wanted(point)[form], form) for one, point in zip(said, POINTS[:9], strict=True) for form in FORMS
+    ]
+    assert {form for found, exact, form in pairs if found != exact} == {"moa", "mqa"}
+
+
+def test_the_address_holds_the_state(called):
+    said = called["hashes"]
+    assert said["again"] == said["state"] != said["start"]
+    assert said["state"]["sizes"] == START | {"T": 77, "K": 3, "s": 0}
+    assert said["state"]["show"] == "width,moa,mla" and said["state"]["bill"] == "2.8"
+    assert said["junk"] == said["start"]
+    assert "d_m" not in said["hash"] and "T=77" in said["hash"]
+
+
+def test_numbers_are_rounded_as_the_tables_rules_say(called):
+    judged, found = made.data()["judged"], 0
+    for table, columns in zip(judged["tables"], called["rounded"], strict=True):
+        for column, rows in zip(table["columns"], columns, strict=True):
+            printing = typed()[table["name"]].column(column["of"]).printing
+            for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
+                sizes = judged["models"][preset][column["of"]][1::2]
+                assert texts == [[printing.like(cell).text(7 * size + n) for n in ADDED] for size in sizes]
+                found += len(sizes)
+    assert found > 500
+
+
+def costs(form, point, T):
+    return exact("forward", form, {**point, "T": T})
+
+
+def test_crossings_are_where_the_order_changes_and_nowhere_else(called):
+    found = 0
+    for point, crossings in zip(NEAR, called["crossings"], strict=True):
+        for a, b, T, sign in crossings:
+            before, now = (costs(a, point, t) - costs(b, point, t) for t in (T - 1, T))
+            assert now * sign > 0 >= before * sign
+            found += 1
+        for a in ("moa", "mqa"):
+            first, last = (costs(a, point, T) > costs("width", point, T) for T in (1, 10**8))
+            crossed = any({a, "width"} == {p, q} for p, q, *_ in crossings)
+            assert crossed or first == last
+    assert found > 20
+
+
+def test_the_command_that_is_shown_prints_the_number_in_the_column_that_is_named(called, capsys):
+    assert all(possible(form, POINT) for form in FORMS)
+    assert len(called["commands"]) == len(FORMS) * len(ACCOUNTS)
+    for one in called["commands"]:
+        program, command, *argv = shlex.split(one["command"])
+        assert (program, command) == ("headcount", "macs") and main([*argv, "--format", "md"]) == 0
+        head, _, row, *_ = (line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
+        cells = {" ".join(h.split()): cell.strip() for h, cell in zip(head.split("|"), row.split("|"), strict=True)}
+        named = [cell for name, cell in cells.items() if name.removeprefix("= ").startswith(one["column"])]
+        assert f"{int(one['value']):,}" in named, one
+
+
+HASHES = ("", "printed=1", "account=moved&form=moh-ideal&s=1&r=3&B=3", "account=generate&form=mla&show=width,moa,mla",
+          "account=params&form=mha&show=width,mha&printed=1&unit=raw", "T=1048576&d_m=16384&form=mqa")  # fmt: skip
+IMPOSSIBLE = "K=9&E=8&h=6&g=4&s=3&r=4&show=moa,moh,moh-ideal,mha,mqa&form=moa"
+SHOWN = """
+const number = (text) => text?.replace(/,/g, "");
+const $ = (one, selector) => one.querySelector(selector);
+const rows = [...document.querySelectorAll("#rows tbody tr")];
+const chosen = rows.find((row) => row.classList.contains("chosen"));
+answer({
+  terms: [...document.querySelectorAll("#terms tbody td:nth-child(3)")].map((one) => number(one.textContent)),
+  equation: [...document.querySelectorAll("#equation .term")].map((one) => number(one.title.match(/: ([\\d,]+)/)[1])),
+  total: number(document.querySelector("#equation .total b:last-of-type")?.textContent),
+  row: number(chosen.querySelector(".exact")?.textContent),
+  form: chosen.dataset.form,
+  rows: Object.fromEntries(rows.map((row) => [row.dataset.form, [row.textContent, $(row, ".why")?.textContent]])),
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What stands in the page, by address."""
+    folder = tmp_path_factory.mktemp("shown")
+    found = chromium.ask_framed(folder, made.text(), SHOWN, [900], [*HASHES, IMPOSSIBLE])
+    return {hash: said for (_, hash), said in found.items()}
+
+
+@pytest.mark.parametrize("hash", HASHES)
+def test_the_terms_that_are_shown_sum_to_the_total(shown, hash):
+    chosen, said = dict(pair.split("=") for pair in hash.split("&") if pair), shown[hash]
+    sizes = {letter: int(chosen.get(letter, size)) for letter, size in START.items()}
+    total = exact(chosen.get("account", "forward"), said["form"], sizes)
+    assert said["form"] == chosen.get("form", "moa")
+    assert int(said["total"]) == int(said["row"]) == total
+    assert sum(map(int, said["terms"])) == sum(map(int, said["equation"])) == total
+
+
+def test_sizes_that_cannot_be_have_a_reason_and_no_number(shown):
+    rows = shown[IMPOSSIBLE]["rows"]
+    assert rows["moa"] == ["MoAneeds K ≤ E: K = 9, E = 8", "needs K ≤ E: K = 9, E = 8"]
+    assert rows["moh"][1] == rows["moh-ideal"][1] == "needs 1 ≤ s + r ≤ h: s + r = 7, h = 6"
+    assert rows["mha"][1] == "g must divide h: g = 4, h = 6" and rows["mha"][0].endswith(rows["mha"][1])
+    assert rows["mqa"][1] is None
+    assert shown[IMPOSSIBLE]["terms"] == [] and not {"row", "total"} & shown[IMPOSSIBLE].keys()
+
+
+ACT = """
+const $ = (selector) => document.querySelector(selector);
+const fire = (one, name, more = {}) => one.dispatchEvent(Object.assign(new Event(name, { bubbles: true }), more));
+const written = () => new Promise((done) => setTimeout(() => done(location.hash), 400));
+const out = {};
+$("#r-K").value = 5; fire($("#r-K"), "input");
+out.slider = [$("#n-K").value, $("#r-K").getAttribute("aria-valuetext"), await written()];
+$("#n-E").value = "37"; fire($("#n-E"), "change");
+out.field = [await written(), $("#command").textContent];
+fire($("#chart"), "keydown", { key: "ArrowRight" });
+out.keyboard = await written();
+fire($("#equation .term.pairs"), "click");
+out.pinned = [...document.querySelectorAll(".on")].map((one) => one.closest("[id]").id);
+fire($("#rows [data-form=mqa]"), "click");
+out.form = $("#equation .of").textContent;
+$("[data-preset=moh-llm-s-75]").click();
+const letters = [...document.querySelectorAll(".letter:not([hidden])")].map((one) => one.dataset.letter);
+out.preset = [await written(), $("#say").textContent, letters];
+out.copies = {};
+for (const kind of ["md", "LaTeX", "CSV", "command"]) {
+  $(`[data-copy=${kind}]`).click();
+  out.copies[kind] = $("#copied").value;
+}
+$("#account").value = "cache"; fire($("#account"), "change");
+out.flat = $("#crossings").textContent;
+$("#tab-judge").click();
+out.rule = [$("#sum .big").textContent, $("#fits").textContent, $("#verdict").textContent];
+$("[data-switch=explained]").click();
+out.judge = [$("#sum .big").textContent, $("#fits").textContent];
+$("[data-switch=nothing]").click();
+out.nothing = $("#sum .big").textContent;
+fire($("#tab-judge"), "keydown", { key: "ArrowRight" });
+fire($("[data-cell='13']"), "click");
+fire($("[data-cell='13']"), "keydown", { key: "ArrowRight" });
+out.heat = [await written(), $("#cell").textContent, document.querySelectorAll("td.cell").length];
+answer(out);
+"""
+
+
+@pytest.fixture(scope="module")
+def acted(tmp_path_factory):
+    """What the page shows after one thing was done, and the next."""
+    return chromium.ask(tmp_path_factory.mktemp("acted"), made.text(), ACT)
+
+
+def test_sliders_fields_keys_and_presets_change_the_sizes(acted):
+    assert acted["slider"] == ["6", "6", "#K=6"]
+    assert acted["field"][0] == "#K=6&E=37" and "K=6 E=37 D=128" in acted["field"][1]
+    assert acted["keyboard"].startswith("#T=1536&")
+    hash, said, letters = acted["preset"]
+    assert "d_m=768" in hash and said.startswith("MoH released, MACs, forward: ")
+    assert letters == ["T", "d_m", "B", "h", "g", "d_h", "s", "r"]
+
+
+def test_a_term_is_shown_wherever_it_stands(acted):
+    assert {"equation", "bars", "terms"} <= set(acted["pinned"])
+    assert acted["form"] == "MQA of K heads"
+
+
+def test_the_table_is_copied_in_three_forms(acted):
+    rows = {kind: text.splitlines() for kind, text in acted["copies"].items()}
+    assert rows["md"][1].startswith("| :--- | ---: |") and rows["md"][2].startswith("| MHA of the same width | ")
+    assert rows["LaTeX"][0] == r"\begin{tabular}{lrrrr}" and rows["LaTeX"][-1] == r"\end{tabular}"
+    assert all(line.endswith(r" \\") for line in rows["LaTeX"][4:-2])
+    assert {line.count(",") for line in rows["CSV"][1:]} == {4}
+    assert rows["command"][0].startswith("headcount macs --grid 'h=12 ")
+
+
+def test_lines_that_never_cross_are_said_to(acted):
+    assert acted["flat"] == "No two of these lines cross."
+
+
+def test_a_printed_row_is_judged_by_what_is_billed(acted):
+    cell = typed()["moa-table3"].row("E: 8K32E256D").cells["macs"]
+    sum_, fits, verdict = acted["rule"]
+    assert (
+        sum_.startswith(f"printed {cell} ✗ these switches print 8") and fits == "These switches print 7 of the 8 rows."
+    )
+    assert verdict.startswith("By the table's rule: explained. 843,427,840 prints 843M, not 841M; ")
+    assert acted["judge"] == [f"printed {cell} ✓ these switches print {cell}", "These switches print 8 of the 8 rows."]
+    assert acted["nothing"] == f"printed {cell} ✗ these switches print 0M"
+
+
+def test_the_heat_map_has_every_cell_and_says_what_one_is(acted):
+    hash, text, cells = acted["heat"]
+    assert hash.endswith("cell=moa-spelling-0.cpu.torch") and cells == len(made.SPELLINGS) * 2 * len(made.COUNTERS)
+    assert text.startswith("torch on cpu, moa-spelling-0 (x @ W + b) reads ")

@@ -1,0 +1,63 @@
+"""python -m tests.matrix: which environments there are, without making one."""
+
+import pytest
+
+from tests import matrix
+
+
+def test_the_cells_are_the_versions_that_are_promised():
+    found = matrix.cells()
+    assert [name for name in found if name.startswith("torch-")] == [
+        "torch-2.11", "torch-2.12", "torch-2.13", "torch-newest",
+    ]  # fmt: skip
+    assert [cell.python for name, cell in found.items() if name.startswith("python-")] == [
+        "3.11",
+        "3.12",
+        "3.13",
+        "3.14",
+    ]
+    assert not any(line.startswith("torch") for line in found["torch-newest"].constraints)
+    assert all("tabulate<0.11" in cell.constraints for name, cell in found.items() if name != "oldest")
+
+
+def test_the_oldest_is_the_lower_bound_of_every_dependency():
+    wanted = matrix.oldest(["torch>=2.11", "fvcore>=0.1.5.post20221221,<0.2", "triton>=3.5; sys_platform == 'linux'"])
+    assert wanted == ("torch==2.11", "fvcore==0.1.5.post20221221", "triton==3.5")
+    names = {line.partition("==")[0] for line in matrix.cells()["oldest"].constraints}
+    assert names >= {
+        "torch",
+        "ptflops",
+        "fvcore",
+        "pandas",
+        "psutil",
+        "sympy",
+        "tabulate",
+        "tqdm",
+        "matplotlib",
+        "shtab",
+    }
+
+
+def test_a_python_that_is_not_here_is_named_and_fails_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(matrix, "STAGE", tmp_path / "matrix")
+    monkeypatch.setattr(matrix.shutil, "which", lambda name: None)
+    assert matrix.main(["python-3.14"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "python-3.14    no python3.14 on this machine"
+
+
+@pytest.mark.parametrize(("codes", "said"), [((1,), "no environment"), ((0, 1), "cannot be installed")])
+def test_what_fails_on_the_way_fails_the_cell(codes, said, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(matrix, "STAGE", tmp_path / "matrix")
+    left = list(codes)
+
+    def run(command, **options):
+        return matrix.subprocess.CompletedProcess(command, left.pop(0))
+
+    monkeypatch.setattr(matrix.subprocess, "run", run)
+    assert matrix.main(["torch-2.12"]) == 1
+    assert said in capsys.readouterr().out and left == []
+
+
+def test_a_cell_that_there_is_not_is_wrong_usage(capsys):
+    assert matrix.main(["torch-1.0"]) == 2
+    assert "unknown torch-1.0; choose from torch-2.11, " in capsys.readouterr().err
