@@ -25,6 +25,7 @@ def about(facts: Facts) -> str:
     """The pages."""
     lines = [f"- {link(name, name)}: {what}" for name, what in PAGES.items()]
     head = "Written by `python -m reports`; `python -m reports --check` tells whether it is stale."
+    lines.append("- [explorer](explorer.html): sizes by sliders, one file that works offline")
     return "\n".join([head, "", *lines])
 
 

@@ -26,8 +26,11 @@ GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
 
 
-COMMAND = f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' --counter closed-form --columns {' '.join((*DECODING, *TRAINING))}"
-COMMAND_OF_MODELS = f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 --counter closed-form --columns {' '.join((*DECODING, *GENERATION))}"
+CLOSED = "--counter closed-form --columns"
+COMMAND = " ".join((f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'", CLOSED, *DECODING, *TRAINING))
+COMMAND_OF_MODELS = " ".join(
+    ("python -m bench.macs --preset", *LANGUAGE, "--seq-len 2048", CLOSED, *DECODING, *GENERATION)
+)
 
 
 def layers(facts: Facts) -> str:

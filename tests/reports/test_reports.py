@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path):
 
 
 def arguments(**given):
-    return argparse.Namespace(**{"only": None, "html": False, "check": False, "out": None, **given})
+    return argparse.Namespace(**{"only": None, "html": False, "check": False, "out": None, "recount": False, **given})
 
 
 def section(text):
