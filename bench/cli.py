@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import headcount
@@ -97,6 +98,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
 
 
+LONGEST = 100
+"""The characters that a number on a command line may have."""
+
+
 @dataclass(frozen=True)
 class Value:
     """What an option takes, for argparse: ``read`` of its text, where ``holds`` is true of that; else ``name`` says
@@ -108,7 +113,8 @@ class Value:
 
     def __call__(self, text: str) -> Any:
         try:
-            value = self.read(text)
+            # a number of thousands of digits is none that anybody means, and cannot be printed again
+            value = self.read(text) if len(text) <= LONGEST else None
         except (ValueError, ZeroDivisionError):
             value = None
         if value is None or not self.holds(value):
@@ -238,6 +244,8 @@ def run(prog: str, command: Callable[[], int]) -> int:
         code = getattr(error, "exit_code", None)
         if isinstance(error, ModuleNotFoundError) and (package := _package(error)):
             error, code = missing(package), EnvironmentMissing.exit_code
+        if isinstance(error, OSError) and _of_user(error):
+            error, code = f"{error.strerror}: {error.filename}", UsageError.exit_code
         if code is None:
             raise
         print(f"{prog}: error: {error}", file=sys.stderr)
@@ -245,6 +253,12 @@ def run(prog: str, command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _of_user(error: OSError) -> bool:
+    """Whether this is about a file that somebody named, and no file of ours."""
+    ours = Path(headcount.__file__).parent
+    return isinstance(error.filename, str) and not Path(os.path.abspath(error.filename)).is_relative_to(ours)
 
 
 def _package(error: ModuleNotFoundError) -> str:

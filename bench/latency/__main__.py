@@ -19,6 +19,7 @@ wrong or failed; 2 wrong usage; 3 no such device.
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,7 @@ def _estimated(args: argparse.Namespace) -> Work:
     args.device = "cuda"
     fill(args)
     section = estimate.section(_cells(args, installed=False), hardware)
+    section = replace(section, rows=list(section.rows))
     return Work([section], result=lambda printed: f"{len(printed[0].rows)} rows estimated; nothing was measured.")
 
 

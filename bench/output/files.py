@@ -29,7 +29,7 @@ def chosen(form: str | None, path: str | None) -> str:
 
 def is_folder(path: str | Path) -> bool:
     """Whether ``path`` names a folder: one that is there, or that ends in a slash."""
-    return str(path).endswith(("/", os.sep)) or Path(path).is_dir()
+    return str(path).endswith(("/", os.sep)) or os.path.isdir(path)
 
 
 def made(path: str | Path) -> Path:
@@ -57,7 +57,7 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
         return
     target = Path(os.path.realpath(path))
     # A device or a pipe cannot be replaced.
-    direct = target.exists() and not target.is_file()
+    direct = os.path.exists(target) and not os.path.isfile(target)
     opened = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with _usable(path):
         stream = open(opened, "w" if direct else "x", encoding="utf-8", newline="")

@@ -2,9 +2,11 @@
 
 import argparse
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
+from headcount.bench import cli
 from headcount.bench.cli import Parser, Value, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table
@@ -94,3 +96,13 @@ def test_a_value_that_holds_is_read(text, value, capsys):
 def test_descriptions_keep_their_lines():
     assert "a b\n\n    c\n    d\n" in Parser(prog="x", description="a\nb\n\n    c\n    d").format_help()
     assert isinstance(Parser(), argparse.ArgumentParser)
+
+
+def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(capsys, tmp_path):
+    def opening(path):
+        return lambda: open(path).close() or 0
+
+    assert cli.run("prog", opening(tmp_path / ("x" * 300))) == 2
+    assert capsys.readouterr().err == f"prog: error: File name too long: {tmp_path / ('x' * 300)}\n"
+    with pytest.raises(FileNotFoundError):
+        cli.run("prog", opening(Path(cli.headcount.__file__).with_name("missing.json")))

@@ -1,0 +1,74 @@
+"""python -m tests.fuzz: what makes a line hold or not, and some lines of each cheap command."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import fuzz
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
+
+
+def held(command):
+    return fuzz.outcome(command)
+
+
+def said(text, code, stream="stderr"):
+    """A command that prints and ends."""
+
+    def command():
+        print(text, file=getattr(sys, stream))
+        return code
+
+    return command
+
+
+def raising():
+    raise ValueError("x")
+
+
+def writing():
+    Path("left.txt").write_text("half")
+    return 2
+
+
+def test_a_line_that_ends_as_documented_holds():
+    assert held(said("x: error: y", 2)) == (2, "")
+    assert held(said("a table", 0, "stdout")) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command, why",
+    [
+        (raising, "a traceback: ValueError: x"),
+        (said("a\nb\nc", 2), "3 lines on stderr: a"),
+        (said("a table", 2, "stdout"), "printed though it failed"),
+        (said("x", 4), "exit code 4"),
+        (writing, "left left.txt"),
+        (lambda: os.kill(os.getpid(), 11), "exit code -11"),
+    ],
+)
+def test_a_line_that_does_not_says_why(command, why):
+    assert why in held(command)[1]
+
+
+def test_a_line_that_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr(fuzz, "SECONDS", 0.3)
+    assert held(lambda: held(lambda: None) and __import__("time").sleep(60)) == (-1, "still ran after 0 s")
+
+
+def test_lines_are_those_of_their_seed_and_hold_something_hostile():
+    from headcount.bench.budget.__main__ import parser
+
+    first, again = ([*fuzz.lines(parser(), fuzz.random.Random(3), 50, ["--limit", "3"])] for _ in range(2))
+    assert first == again
+    assert all(set(line[:-2]) & set(fuzz.HOSTILE) and line[-2:] == ["--limit", "3"] for line in first)
+
+
+@pytest.mark.parametrize("family", ["macs", "budget"])
+def test_wrong_lines_end_in_a_line_and_leave_nothing(family):
+    found = list(fuzz.fuzz(family, 60, seed=7))
+    assert [one.text() for one in found if isinstance(one, fuzz.Broken)] == []
+    assert found.count(2) > 30
