@@ -8,7 +8,7 @@ import logging
 import math
 import numbers as abstract
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -74,8 +74,7 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
     try:
         with quiet(), FakeTensorMode(shape_env=env), no_initialisation(), symbols_as_numbers():
             module, args, kwargs = build(**sizes, **(numbers or {}))
-            # torch before 2.13 asks for sizes as numbers in matmul and linear, but for their decompositions in Python
-            with enable_python_dispatcher():
+            with decomposed():
                 parts = right_parts(record(module, args, kwargs))
     except UncountedError:
         raise
@@ -118,6 +117,11 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
+
+
+def decomposed() -> AbstractContextManager:
+    """Where torch before 2.13 asks for sizes as numbers, in matmul and linear, it decomposes these in Python instead."""
+    return nullcontext() if torch.__version__ >= (2, 13) else enable_python_dispatcher()
 
 
 @contextmanager
