@@ -3,6 +3,7 @@ pipe, and the way from arguments to printed tables."""
 
 import argparse
 import codecs
+import errno
 import os
 import re
 import shutil
@@ -97,6 +98,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--brief", action="store_true", help="the answer without its details")
     group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
 
+
+# Windows has no EDQUOT
+FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+"""What the system says of a disk, or a share of it, that holds no more."""
 
 LONGEST = 100
 """The characters that a number on a command line may have."""
@@ -245,7 +250,8 @@ def run(prog: str, command: Callable[[], int]) -> int:
         if isinstance(error, ModuleNotFoundError) and (package := _package(error)):
             error, code = missing(package), EnvironmentMissing.exit_code
         if isinstance(error, OSError) and _of_user(error):
-            error, code = f"{error.strerror}: {error.filename}", UsageError.exit_code
+            named = f": {error.filename}" if error.filename else ""
+            error, code = f"{error.strerror}{named}", UsageError.exit_code
         if code is None:
             raise
         print(f"{prog}: error: {error}", file=sys.stderr)
@@ -256,7 +262,9 @@ def run(prog: str, command: Callable[[], int]) -> int:
 
 
 def _of_user(error: OSError) -> bool:
-    """Whether this is about a file that somebody named, and no file of ours."""
+    """Whether this is about a file that somebody named, and no file of ours, or about a disk that is full."""
+    if error.errno in FULL:
+        return True
     ours = Path(headcount.__file__).parent
     return isinstance(error.filename, str) and not Path(os.path.abspath(error.filename)).is_relative_to(ours)
 

@@ -53,10 +53,15 @@ def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str,
 
 
 def device_name(device: str) -> str:
-    """The processor's name: the GPU's on cuda, else the CPU's with its number of cores."""
+    """The processor's name: the GPU's on cuda, else the CPU's with its number of cores.
+
+    EnvironmentMissing where there is no GPU.
+    """
     if device == "cuda":
         import torch
 
+        if not torch.cuda.is_available():
+            raise EnvironmentMissing("no CUDA device on this machine")
         return torch.cuda.get_device_name()
     return f"{_cpu() or platform.machine()}, {os.cpu_count()} cores"
 

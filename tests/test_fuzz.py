@@ -47,7 +47,7 @@ def test_a_line_that_ends_as_documented_holds():
         (said("a table", 2, "stdout"), "printed though it failed"),
         (said("x", 4), "exit code 4"),
         (writing, "left left.txt"),
-        (lambda: os.kill(os.getpid(), 11), "exit code -11"),
+        (lambda: os.kill(os.getpid(), 9), "exit code -9"),
     ],
 )
 def test_a_line_that_does_not_says_why(command, why):

@@ -52,7 +52,7 @@ def parse(text: str) -> Bound:
 
 
 def _number(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|)B?", text)
+    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)(k|M|G|T|Ki|Mi|Gi|)B?", text)
     if not match:
         raise UsageError(f"malformed budget {text!r}; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G")
     return int(Decimal(match[1]) * (UNITS | BINARY)[match[2]])

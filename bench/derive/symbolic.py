@@ -120,7 +120,7 @@ def quiet() -> Iterator[None]:
 
 
 def decomposed() -> AbstractContextManager:
-    """Where torch before 2.13 asks for sizes as numbers, in matmul and linear, it decomposes these in Python instead."""
+    """Where torch before 2.13 wants sizes as numbers, in matmul and linear, it decomposes these in Python instead."""
     return nullcontext() if torch.__version__ >= (2, 13) else enable_python_dispatcher()
 
 

@@ -106,3 +106,9 @@ def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(c
     assert capsys.readouterr().err == f"prog: error: File name too long: {tmp_path / ('x' * 300)}\n"
     with pytest.raises(FileNotFoundError):
         cli.run("prog", opening(Path(cli.headcount.__file__).with_name("missing.json")))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_disk_is_one_line(capsys):
+    code = command(lambda args: Work([Section(TABLE, [Row({"n": 1})])]), "--out", "/dev/full")
+    assert (code, capsys.readouterr().err.splitlines()[-1]) == (2, "a command: error: No space left on device")

@@ -252,6 +252,8 @@ WRONG = {
     ),
     "nothing fits": (["--macs", "1k", "--params", "1k", "--kv-bytes", "1"], "the nearest is 422,191,360"),
     "match alone": (["--macs", "1G", "--match", "params"], "--match and --tolerance need --like, the model to match"),
+    "digits": (["--macs", "9" * 5001], "malformed budget '999"),
+    "unicode": (["--macs", "\u0663G"], "malformed budget '\u0663G'"),
     "malformed": (["--macs", "1.2X"], "malformed budget '1.2X'; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G"),
     "backwards": (["--macs", "2G:1G"], "the budget '2G:1G' ends below its beginning"),
     "letter": (["--macs", "1G", "--range", "h=2"], "unknown letter 'h'; choose from K, E, D"),
