@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Any
 
 from headcount.formulas.ledger import Size
-from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Expression, Relation, expression, relation
 
 QUOTED = ("verbatim", "read as")
@@ -118,7 +117,7 @@ class Claim(Sentence):
         """``letters`` with those that the premise gives."""
         found = dict(letters)
         for letter, given in self.premise.items():
-            found[letter] = given.value(found, costs())
+            found[letter] = given.value(found)
         return found
 
     def admitted(self, letters: Mapping[str, int]) -> dict[str, int] | None:

@@ -2,9 +2,17 @@
 
 from functools import partial
 
-from headcount.formulas import conventions, decoding, jetmoe, mae, mha, moh, moh_ideal
+import pytest
+import sympy
+
+from headcount.formulas import conventions, convolution, decoding, jetmoe, mae, mha, moh, moh_ideal
+from headcount.formulas.activations import moa as activations_moa
+from headcount.formulas.activations import moh as activations_moh
+from headcount.formulas.activations.schedule import NoSchedule
+from headcount.formulas.ledger import least
 from headcount.formulas.published import columns
 from headcount.formulas.published.rounding import Printing
+from headcount.formulas.symbols import by_letter
 
 MAE = partial(mae.layer, "a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7, n=16)
 
@@ -38,6 +46,64 @@ def test_a_step_of_jetmoe_is_its_model_on_new_tokens_after_those_in_the_cache():
     assert step.macs == 2 * (3 * (attention + feed_forward) + 13 * 29)
     assert decoding.held(step) == 2 * 3 * 2 * 17 * 7
     assert decoding.written(step) == 2 * 3 * 2 * 7
+    assert in_the_legend(step)
+
+
+def in_the_legend(form):
+    """Whether every letter of a form is one that the legend explains; KeyError names one that is not."""
+    letters = {letter for entry in form for letter in (*entry.dims, *entry.weight)}
+    return all(by_letter(letter) for letter in letters)
+
+
+CONVOLVED = {"B": 2, "S": 19, "d_m": 14, "F": 11, "V": 29, "h_w": 7, "decoder_kernels": (3, 31), "dynamic": True}
+
+
+def test_a_step_of_convolutions_embeds_the_new_tokens_and_keeps_as_many_inputs_as_a_window_has():
+    cross = partial(mha.layer, h=2, d_h=7, g=2, d_m=14, bias=True)
+    step = convolution.step(cross, new=1, stored=17, **CONVOLVED)
+    assert in_the_legend(step)
+    first, second, *_ = step
+    rows = {"B": 2, "T": 1, "d_m": 14}
+    assert (first.path, first.kind, dict(first.dims)) == ("embedding", "embedding", rows)
+    # scaling and positions
+    assert (second.path, second.kind, dict(second.dims)) == ("", "elementwise", {"2": 2, **rows})
+    windows = [entry for entry in step if "N_w" in entry.dims]
+    assert [(entry.kind, entry.dims["N_w"]) for entry in windows] == [
+        ("cache", 2), ("cache_write", 1), ("cache_read", 2), ("cache", 17), ("cache_write", 1), ("cache_read", 16)
+    ]  # fmt: skip
+    assert all(list(entry.dims) == ["B", "N_w", "d_m"] for entry in windows)
+
+
+def test_the_lesser_of_two_sizes_is_one_of_them_or_says_so_in_symbols():
+    assert least(3, 7) == 3 and type(least(3, 7)) is int and type(least(7, 3)) is int
+    n = sympy.Symbol("n", positive=True)
+    assert least(n, 7).subs(n, 5) == 5 and least(7, n).subs(n, 11) == 7
+
+
+def test_a_sum_of_steps_bends_where_it_is_told():
+    def macs(stored):
+        return 100 if stored <= 1 else 3 * stored
+
+    assert decoding.total(macs, 5, (1,)) == 100 + 3 * (2 + 3 + 4 + 5)
+    assert decoding.total(macs, 1, (1,)) == 100
+
+
+@pytest.mark.parametrize("field", [{"g": 2}, {"output_bias": True}, {"g": 2, "output_bias": True}])
+def test_experts_of_several_heads_and_a_bias_after_their_sum_have_no_schedule(field):
+    sizes = dict(B=2, T=7, S=5, d_m=13, E=11, K=3, D=6, element_bytes=4)
+    for schedule in (activations_moa.forward, activations_moa.training):
+        with pytest.raises(NoSchedule, match="^no schedule for experts of several heads or with a bias after their "):
+            schedule(**sizes, **field)
+
+
+def test_a_forward_of_heads_counts_biases_where_there_are_some():
+    sizes = dict(B=2, T=7, S=5, d_m=13, h=6, s=2, r=3, d_h=5, g=3, element_bytes=4)
+    plain, biased = (activations_moh.parts(**_without(sizes), bias=bias)[0] for bias in (False, True))
+    assert plain != biased
+
+
+def _without(sizes):
+    return {letter: size for letter, size in sizes.items() if letter != "element_bytes"}
 
 
 def test_shared_heads_are_a_share_of_those_that_a_token_uses():
