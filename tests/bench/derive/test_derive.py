@@ -217,7 +217,7 @@ WRONG = {
     "variable": (["--preset", "moa-8K8E128D", "--vars", "T,q"], "unknown variable 'q'; choose from B (batch_size)"),
     "twice": (["--preset", "moa-8K8E128D", "--vars", "K,top_k"], "a variable is given twice"),
     "the same twice": (["--preset", "moa-8K8E128D", "--vars", "T,T"], "--vars names T twice"),
-    "preset": (["--preset", "moa", "--vars", "T"], "unknown preset 'moa'; choose from"),
+    "preset": (["--preset", "moa", "--vars", "T"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
     "layers differ": (
         ["--preset", "moh-dit-l2-90", "--part", "model", "--vars", "h"],
         "unknown variable 'h'; choose from B (batch_size), d_m (d_model), p (patch_size)",

@@ -4,6 +4,7 @@ import pytest
 
 from headcount.bench.latency import arms, cells
 from headcount.bench.latency.roofline import Peaks
+from headcount.bench.latency.store import STARTED
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 
@@ -17,6 +18,12 @@ LAYERS = {
     | dict(router="query_norm"),
     "dense": dict(attention="mha", d_model=64, num_heads=2, bias=False),
 }
+
+
+@pytest.fixture(autouse=True)
+def _begun_now(monkeypatch):
+    """No run goes on from one of another test, and none that a test began is left for the next."""
+    monkeypatch.setenv(STARTED, "0")
 
 
 @pytest.fixture

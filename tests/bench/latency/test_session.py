@@ -141,7 +141,7 @@ def test_what_cells_took_corrects_what_others_are_thought_to_take(monkeypatch):
         values = notes = staticmethod(lambda record: {})
 
     class Cell:
-        dtype, device = "float32", "cpu"
+        dtype, device, blocks = "float32", "cpu", None
 
         def __init__(self, key):
             self.key = key

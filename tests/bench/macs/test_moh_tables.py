@@ -186,7 +186,7 @@ def test_wrong_heads_are_one_line_and_exit_code_2(case, capsys):
 
 def test_wrong_models_are_one_line_and_exit_code_2(capsys):
     for argv, message in (
-        (["--preset", "moh-llama3"], "unknown preset 'moh-llama3'; choose from "),
+        (["--preset", "moh-llama3"], "unknown preset 'moh-llama3'; did you mean moh-llama3-8b"),
         (["--preset", "dit-s2", "--seq-len", "7"], "dit has no seq_len; choose from batch_size"),
         (
             ["--preset", "dit-s2", "--set", "patch_size=3"],
