@@ -145,7 +145,10 @@ def test_configs_that_cannot_be_built():
     rotary = ", ".join(sorted(name for name, attention in ATTENTIONS.items() if attention.rotary))
     assert "mha" in rotary and "mae" not in rotary
     for delta, message in (
-        (dict(attention="mae", num_heads=3), f"attention must be one of {rotary}, not 'mae'; did you mean moa, mla or mha?"),
+        (
+            dict(attention="mae", num_heads=3),
+            f"attention must be one of {rotary}, not 'mae'; did you mean moa, mla or mha?",
+        ),
         (MHA | dict(head_dim=5), "head_dim must be even for rotary positions, not 5"),
         (UNEVEN | dict(top_k=(3, 4, 0)), "layer 1: top_k must lie in 0..num_heads - num_shared_heads = 0..3, not 4"),
         (MHA | dict(num_layers=0), "num_layers must be at least 1, not 0"),

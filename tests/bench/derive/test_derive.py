@@ -230,7 +230,10 @@ WRONG = {
     ),
     "argument": (["--module", "USER:small", "--vars", "T,X"], ":small: small takes T"),
     "file": (["--module", "nowhere.py:small", "--vars", "T"], "there is no file nowhere.py"),
-    "buildable": (["--preset", "moa-8K8E128D", "--vars", "K"], "cannot be built at K=9: top_k must lie in 1..num"),
+    "buildable": (
+        ["--preset", "moa-8K8E128D", "--vars", "K", "--base", "K=9"],
+        "cannot be built at K=9: top_k must lie in 1..num",
+    ),
 }
 
 

@@ -254,4 +254,6 @@ def test_columns_of_a_model_of_images_are_dashes_where_it_does_not_decode(capsys
     lines = capsys.readouterr().out.splitlines()
     (row,) = (line for line in lines if line.startswith("dit-s2 [1]"))
     assert row.split()[2:] == ["–"] * 3
-    assert any(line.endswith("a diffusion Transformer makes its image at once and decodes no tokens.") for line in lines)
+    assert any(
+        line.endswith("a diffusion Transformer makes its image at once and decodes no tokens.") for line in lines
+    )
