@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcount.bench.count import assert_macs, count_macs
     from headcount.bench.count import count_macs as count
-    from headcount.bench.lock.library import lock
+    from headcount.bench.lock.api import lock
     from headcount.models.build import build
     from headcount.models.configs.presets import preset
     from headcount.models.convert import convert
@@ -41,7 +41,7 @@ _HOMES = {
     "count": "bench.count:count_macs",
     "count_macs": "bench.count:count_macs",
     "load_hugging_face": "models.hugging_face:load_hugging_face",
-    "lock": "bench.lock.library:lock",
+    "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
 }
 """Where each name of ``__all__`` is defined."""

@@ -35,7 +35,7 @@ class Workers(Executor):
     def __init__(self) -> None:
         # a fork of a process with threads may hang, and none is to see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(WORKERS, context, initializer=_without_gpu)
+        self._pool = ProcessPoolExecutor(WORKERS, context, initializer=_before_torch)
         self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
@@ -58,8 +58,10 @@ class Workers(Executor):
             raise EnvironmentMissing("a process that counts was ended from outside, perhaps for want of memory")
 
 
-def _without_gpu() -> None:
+def _before_torch() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # two workers of many small products: more threads only wait for one another
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @contextmanager

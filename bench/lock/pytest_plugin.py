@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from headcount.bench.lock.library import Lock
+    from headcount.bench.lock.api import Lock
 
 OPTION = "--macs-lock-update"
 _OWNERS = pytest.StashKey[dict[Path, str]]()
@@ -38,7 +38,7 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
     mine: set[Path] = set()
 
     def check(module: Any, *inputs: Any, name: str = "", **options: Any) -> "Lock":
-        from headcount.bench.lock.library import CostChanged, lock
+        from headcount.bench.lock.api import CostChanged, lock
 
         path = _place(request.node, name)
         owner = request.config.stash.setdefault(_OWNERS, {}).setdefault(path, request.node.nodeid)

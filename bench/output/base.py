@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -99,7 +100,7 @@ def unit_for(largest: int) -> str | None:
 
 
 @dataclass
-class Renderer:
+class Renderer(ABC):
     """Writes tables to a stream: ``begin(table)``, ``row(values, notes)`` per row, ``end(notes_below)``.
 
     ``values`` maps column keys to raw values; keys without a column are ignored, a missing key is a KeyError.
@@ -126,13 +127,13 @@ class Renderer:
         self.tables += 1
         self.table, self.footnotes = table, []
 
+    @abstractmethod
     def row(self, values: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
         """One row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, notes_below: Sequence[str] = ()) -> None:
         """The last of a table's calls."""
-        raise NotImplementedError
 
     def marks(self, notes: Sequence[str]) -> str:
         """The marks of footnotes; notes without a column for them are a ValueError."""

@@ -70,8 +70,12 @@ def training_flags_kept(model: nn.Module) -> Iterator[None]:
 
 
 def evaluating(model: nn.Module) -> None:
-    """``model.eval()``; exported and frozen modules have no other mode, and say so by an error."""
-    with suppress(NotImplementedError, AttributeError):
+    """``model.eval()``; exported modules and frozen scripts have no other mode, and say so by an error.
+
+    Any other error of somebody's own ``eval`` passes through.
+    """
+    frozen = not all(hasattr(module, "training") for module in model.modules())
+    with suppress(NotImplementedError, *[AttributeError] * frozen):
         model.eval()
 
 
