@@ -41,11 +41,11 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
     if args.html and not args.out and checkout:
         raise UsageError("--html goes with --out DIR: a checkout holds the pages as markdown alone")
     # workers that import this file again need none of the pages
+    from headcount.bench.isolated.workers import Workers
     from headcount.reports.facts import Facts
-    from headcount.reports.workers import Workers
 
     folder = args.out or (None if checkout else OUT)
-    with Workers() as workers:
+    with Workers(2, bar=True) as workers:
         files = made(Facts(workers, recount=args.recount), args, folder, checkout)
     return finish(files, args.check, folder or checkout)
 

@@ -11,6 +11,7 @@ from typing import Any
 from headcount.bench import accounts, records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
+from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.table import Column, Row, Section
@@ -27,7 +28,6 @@ from headcount.reports import counting
 from headcount.reports.counting import done
 from headcount.reports.heat_map import Cell
 from headcount.reports.kept import Calls
-from headcount.reports.workers import Here
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from headcount.bench.isolated.workers import Here
 from headcount.bench.table import Row, Section
 from headcount.formulas.published.expressions import expression
 from headcount.reports import counting, kept
 from headcount.reports.counting import Disagreement
 from headcount.reports.facts import Facts
-from headcount.reports.workers import Here
 
 
 class Listed(Here):

@@ -8,6 +8,7 @@ import pytest
 from headcount.bench import taken
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
+from headcount.bench.isolated.workers import Here
 from headcount.bench.measure import measure
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.published import tables
@@ -15,7 +16,6 @@ from headcount.formulas.published.proofs import Search
 from headcount.reports import counting, kept
 from headcount.reports.facts import STORE, Facts
 from headcount.reports.heat_map import Cell
-from headcount.reports.workers import Here
 
 
 def doubled(number):
