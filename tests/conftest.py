@@ -13,7 +13,9 @@ import pytest
 import torch
 from jaxtyping import config
 
+from headcount.bench.isolated import ask
 from headcount.bench.isolated.heap import keep_freed
+from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
 
@@ -49,6 +51,18 @@ def pytest_collection_finish():
     """What is imported by now stays: a collection of garbage need not walk through all of torch each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def warm_process():
+    with process() as run:
+        yield run
+
+
+@pytest.fixture
+def warm(monkeypatch, warm_process):
+    """Somebody's code runs in a fork of a process that has torch already."""
+    monkeypatch.setattr(ask, "_run", warm_process)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from headcount.bench.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
-SHARED = ("conftest.py", "plain.py", "tally.py")
+SHARED = ("conftest.py", "plain.py", "tally.py", "warm.py")
 """What tests of several rooms import."""
 
 ROOMS = {

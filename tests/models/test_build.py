@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import jaxtyping
 import pytest
 import torch
 from fvcore.nn import FlopCountAnalysis
@@ -53,8 +54,14 @@ def output_len(config):
     return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama", "jetmoe") else "tgt_len"]
 
 
+@pytest.fixture
+def unchecked(monkeypatch):
+    """As users run it: shapes within are checked in small models, and in many layers that takes most of the time."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
 @pytest.mark.parametrize("name", PRESETS)
-def test_preset_runs_on_meta(name):
+def test_preset_runs_on_meta(name, unchecked):
     config = preset(name)
     model = build(config, device="meta")
     out = model(**example_inputs(config, LENGTHS, device="meta"))
@@ -247,7 +254,7 @@ def test_dropout_acts_in_training_only(config, field):
 
 @every_small
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_fvcore_traces_the_forward_and_reads_every_product(config, device):
+def test_fvcore_traces_the_forward_and_reads_every_product(config, device, unchecked):
     model, inputs = build(config, device=device), example_inputs(config, LENGTHS, device=device)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(**inputs)

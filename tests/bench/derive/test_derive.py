@@ -1,16 +1,14 @@
 """python -m bench.derive: the closed form of a module, found by running it."""
 
-from pathlib import Path
-
 import pytest
 import sympy
 from jaxtyping import config
 
 from headcount.bench.derive.__main__ import main
 from headcount.formulas.symbols import symbol
-from tests.bench.derive.derived import derived_outside, polynomials
+from tests.bench.derive.derived import derived
 
-ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("warm")
 USER = """
 import math
 
@@ -105,15 +103,8 @@ def run(capsys, *argv):
     return main(argv), *capsys.readouterr()
 
 
-def derived(capsys, names, *argv):
-    """Polynomials by kind, and the facts beside them."""
-    code, out, err = run(capsys, *argv, "--vars", names, "--format", "json")
-    assert code == 0, err
-    return polynomials(out, names)
-
-
 def test_moa_is_derived_in_one_run_and_is_the_closed_form():
-    rows, table = derived_outside("T,S,K,E,D,d_model", "--preset", "moa-8K8E128D")
+    rows, table = derived("T,S,K,E,D,d_model", "--preset", "moa-8K8E128D")
     T, S, K, E, D, d = map(symbol, "T S K E D d_model".split())
     assert sympy.expand(rows["total"] - (T * d * E + 2 * K * T * d * D + 2 * S * d * D + 2 * K * T * S * D)) == 0
     assert sympy.expand(rows["linear"] - (T * d * E + 2 * S * d * D)) == 0
@@ -124,20 +115,20 @@ def test_moa_is_derived_in_one_run_and_is_the_closed_form():
 def test_without_symbols_the_same_comes_from_a_grid(capsys, monkeypatch):
     # checks of shapes want numbers
     monkeypatch.setattr(config, "jaxtyping_disable", False)
-    rows, table = derived(capsys, "T,K,E", "--preset", "moa-8K8E128D")
+    rows, table = derived("T,K,E", "--preset", "moa-8K8E128D")
     assert table["method"].startswith("an interpolation, because with symbols it raises TypeCheckError")
     assert table["equals_closed_form"] is True
 
 
 def test_self_attention_has_its_keys_from_its_queries():
-    rows, table = derived_outside("T,h,d_h,d_m", "--preset", "transformer-base")
+    rows, table = derived("T,h,d_h,d_m", "--preset", "transformer-base")
     T, h, d_h, d = map(symbol, "T h d_h d_m".split())
     assert sympy.expand(rows["total"] - (4 * T * d * h * d_h + 2 * h * T**2 * d_h)) == 0
     assert table["equals_closed_form"] is True
 
 
 def test_feed_forward_is_the_closed_form(capsys):
-    rows, table = derived(capsys, "batch_size,T,d_model,d_ff", "--preset", "transformer-big", "--part", "feed-forward")
+    rows, table = derived("batch_size,T,d_model,d_ff", "--preset", "transformer-big", "--part", "feed-forward")
     assert rows["total"] == 2 * sympy.prod(map(symbol, ("batch_size", "T", "d_model", "d_ff")))
     assert table["equals_closed_form"] is True
 
@@ -153,7 +144,7 @@ def test_a_closed_form_that_differs_is_said_to(capsys, monkeypatch):
 
 
 def test_a_users_module_with_einsum_fused_attention_and_grouped_products(capsys, user):
-    rows, table = derived(capsys, "T,D,h,E", "--module", f"{user}:mixed", "--base", "D=32:8", "h=2:2")
+    rows, table = derived("T,D,h,E", "--module", f"{user}:mixed", "--base", "D=32:8", "h=2:2")
     T, D, E = map(symbol, "TDE")
     assert rows["scores"] == rows["values"] == 2 * D * T**2
     assert sympy.expand(rows["total"] - (6 * T * D**2 + 4 * D * T**2 + 8 * E * T * D**2 + 8 * T * D**2)) == 0
@@ -162,7 +153,7 @@ def test_a_users_module_with_einsum_fused_attention_and_grouped_products(capsys,
 
 
 def test_a_module_that_pins_a_size_is_interpolated_and_says_so(capsys, user):
-    rows, table = derived(capsys, "T,D", "--module", f"{user}:pinned")
+    rows, table = derived("T,D", "--module", f"{user}:pinned")
     assert rows["total"] == symbol("T") ** 2 * symbol("D") ** 2
     assert table["method"].startswith("an interpolation in D, because it pins D = 5, with symbols for the other")
     assert "T=37 D=17" in table["method"]
@@ -176,7 +167,7 @@ def test_a_count_that_is_no_polynomial_names_the_point_that_breaks_it(capsys, us
 
 
 def test_a_loop_over_layers_goes_on_the_grid_and_other_sizes_stay_symbols(capsys, user):
-    rows, table = derived(capsys, "T,D,L", "--module", f"{user}:stacked")
+    rows, table = derived("T,D,L", "--module", f"{user}:stacked")
     T, D, L = map(symbol, "TDL")
     assert rows["linear"] == 3 * L * T * D**2 and rows["scores"] == rows["values"] == 3 * L * T**2 * D
     # D starts at 5 and L at 7, the least prime that nothing else starts at
@@ -185,17 +176,17 @@ def test_a_loop_over_layers_goes_on_the_grid_and_other_sizes_stay_symbols(capsys
 
 
 def test_the_domain_is_what_the_module_decides_and_not_how_tensors_lie(capsys, user):
-    rows, table = derived(capsys, "T,D", "--module", f"{user}:last")
+    rows, table = derived("T,D", "--module", f"{user}:last")
     assert rows["total"] == 7 * symbol("D") ** 2
     # a width of 1 is squeezed away, and the layer cannot be run
     assert table["domain"] == ["T >= 7", "D >= 2"]
-    rows, table = derived(capsys, "T,D", "--module", f"{user}:branched")
+    rows, table = derived("T,D", "--module", f"{user}:branched")
     assert rows["total"] == symbol("T") * symbol("D") ** 2
     assert table["domain"] == ["T < 16"] and "confirmed by counting at T=13 D=7; T=12 D=6" in table["method"]
 
 
 def test_a_branch_on_the_other_side_is_another_polynomial(capsys, user):
-    rows, table = derived(capsys, "T,D", "--module", f"{user}:branched", "--base", "T=17")
+    rows, table = derived("T,D", "--module", f"{user}:branched", "--base", "T=17")
     assert rows["total"] == 2 * symbol("T") * symbol("D") ** 2
     assert table["domain"] == ["T >= 16"]
 

@@ -4,7 +4,7 @@ import pytest
 import sympy
 
 from headcount.formulas.symbols import symbol
-from tests.bench.derive.derived import derived_outside
+from tests.bench.derive.derived import derived
 
 HEADS = "T,S,h,s,r,d_h,d_model"
 ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
@@ -14,7 +14,7 @@ ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
 @pytest.mark.parametrize("form", ["released", "ideal"])
 def test_heads_of_both_forms_and_both_routers_are_the_closed_form(form, router):
     changed = ["--set", f"form={form}", f"router={router}"]
-    rows, table = derived_outside(HEADS, "--preset", "moh-llm-s-75", *changed)
+    rows, table = derived(HEADS, "--preset", "moh-llm-s-75", *changed)
     T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
     k = s + r if form == "ideal" else h
     # a norm of every query needs every query
@@ -37,31 +37,36 @@ def plain(d, F):
 MODELS = {
     "transformer-base": (
         "T,S,d_model,d_ff,V",
+        "--set num_encoder_layers=2 num_decoder_layers=3",
         lambda T, S, d, F, V: (
-            6 * S * (4 * d * 512 + plain(d, F)) + 6 * 2 * S * S * 512
-            + 6 * T * (6 * d * 512 + plain(d, F)) + 6 * 2 * S * d * 512 + 6 * 2 * 512 * (T * T + T * S) + T * d * V
+            2 * S * (4 * d * 512 + plain(d, F)) + 2 * 2 * S * S * 512
+            + 3 * T * (6 * d * 512 + plain(d, F)) + 3 * 2 * S * d * 512 + 3 * 2 * 512 * (T * T + T * S) + T * d * V
         ),
     ),
     "mlm-moa-8K16E256D": (
         "T,K,E,D,d_model,N",
+        "--base N=1",
         lambda T, K, E, D, d, N: (
             N * T * (d * E + 2 * K * d * D + 2 * d * D + 2 * K * T * D + plain(d, 2048)) + T * d * d + T * d * 50265
         ),
     ),
     "llm-s": (
-        "T,d_model,h,d_h,d_ff,num_layers",
-        lambda T, d, h, d_h, F, N: N * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
+        "T,d_model,h,d_h,d_ff",
+        "--set num_layers=2",
+        lambda T, d, h, d_h, F: 2 * T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
     ),
     "jetmoe-small": (
-        "T,d_model,K,E,K_ff,E_ff,num_layers",
-        lambda T, d, K, E, K_ff, E_ff, N: (
-            N * T * (d * (E + E_ff) + 2 * 256 * (K * d + d + K * T) + K_ff * gated(d, 512)) + T * d * 32000
+        "T,d_model,K,E,K_ff,E_ff",
+        "--set num_layers=2",
+        lambda T, d, K, E, K_ff, E_ff: (
+            2 * T * (d * (E + E_ff) + 2 * 256 * (K * d + d + K * T) + K_ff * gated(d, 512)) + T * d * 32000
         ),
     ),
     "dit-s2": (
         "B,d_model,latent_size,mlp_ratio",
+        "--set num_layers=3",
         lambda B, d, side, ratio: (
-            12 * B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
+            3 * B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
             + B * (side**2 / 4 * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d)
         ),
     ),
@@ -70,14 +75,15 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_whole_models_are_the_closed_form(name):
-    names, form = MODELS[name]
-    rows, table = derived_outside(names, "--preset", name, "--part", "model")
+    """With a few layers: their number is a letter in one of them, which is counted from one layer on."""
+    names, options, form = MODELS[name]
+    rows, table = derived(names, "--preset", name, "--part", "model", *options.split())
     assert sympy.expand(rows["total"] - form(*map(symbol, names.split(",")))) == 0
     assert table["equals_closed_form"] is True
 
 
 def test_the_feed_forward_block_of_a_llama_is_gated():
-    rows, table = derived_outside("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
+    rows, table = derived("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
     assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
     assert table["equals_closed_form"] is True
 
@@ -85,7 +91,7 @@ def test_the_feed_forward_block_of_a_llama_is_gated():
 @pytest.mark.parametrize("gate, gates", [("sequence", "1"), ("running", "T")])
 def test_attentive_experts_are_the_closed_form_by_either_gate(gate, gates):
     names = "T,S,h,d_h,G"
-    rows, table = derived_outside(names, "--preset", "mae-7", "--set", f"gate={gate}")
+    rows, table = derived(names, "--preset", "mae-7", "--set", f"gate={gate}")
     T, S, h, d_h, G = symbols = [symbol(name) for name in names.split(",")]
     number = sympy.sympify(gates, locals={"T": T})
     expected = number * G * (512 + h) + 2 * (T + S) * 512 * h * d_h + 2 * h * T * S * d_h
@@ -97,7 +103,7 @@ def test_attentive_experts_are_the_closed_form_by_either_gate(gate, gates):
 def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
     changed = ["encoder_kernel_sizes=3", "decoder_kernel_sizes=5,7", f"spelling={spelling}", "d_model=64", "d_ff=31"]
     command = ["--preset", "dynamicconv", "--part", "model", "--set", *changed, "vocab_size=37"]
-    rows, table = derived_outside("T,S", *command)
+    rows, table = derived("T,S", *command)
     T, S = symbol("T"), symbol("S")
     products = {"windows": 64 * (3 * S + (5 + 7) * T), "band": 64 * (S**2 + 2 * T**2)}[spelling]
     assert sympy.expand(rows["conv" if spelling == "windows" else "contraction"] - products) == 0
@@ -109,7 +115,7 @@ def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
 
 
 def test_the_feed_forward_block_of_a_jetmoe_is_of_experts():
-    rows, table = derived_outside("T,d_m,F,E_ff,K_ff", "--preset", "jetmoe-small", "--part", "feed-forward")
+    rows, table = derived("T,d_m,F,E_ff,K_ff", "--preset", "jetmoe-small", "--part", "feed-forward")
     T, d_m, F, E_ff, K_ff = map(symbol, ("T", "d_m", "F", "E_ff", "K_ff"))
     assert sympy.expand(rows["total"] - T * d_m * (E_ff + 3 * K_ff * F)) == 0
     assert table["equals_closed_form"] is True and table["domain"] == ["K_ff <= E_ff"]

@@ -15,6 +15,7 @@ from headcount.bench.saved.file import text
 from headcount.bench.saved.saved import Asked, Saved
 
 ROOT = headcount.CHECKOUT
+pytestmark = pytest.mark.usefixtures("warm")
 
 FACTORY = """
 import torch

@@ -223,7 +223,7 @@ def layer(T, d):
 """
 
 
-def test_a_preset_stands_against_a_users_module(capsys, tmp_path):
+def test_a_preset_stands_against_a_users_module(warm, capsys, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(USER)
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"

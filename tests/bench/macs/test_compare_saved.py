@@ -17,6 +17,9 @@ def make(width=13, n=7):
 """
 
 
+pytestmark = pytest.mark.usefixtures("warm")
+
+
 def saved(width):
     term = Entry("", "linear", {"m": 7, "i": 11, "j": width})
     return Saved(

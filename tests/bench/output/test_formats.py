@@ -192,7 +192,7 @@ def test_units_and_flops_are_for_readers(capsys):
     assert pandas.read_csv(io.StringIO(capsys.readouterr().out))["macs"].sum() == 632_258_560
 
 
-def test_a_module_is_told_in_a_sentence(capsys, tmp_path):
+def test_a_module_is_told_in_a_sentence(warm, capsys, tmp_path):
     (tmp_path / "model.py").write_text(MODULE)
     assert macs(["--module", f"{tmp_path}/model.py:make", *CLOSED, "--brief"]) == 0
     (line,) = capsys.readouterr().out.splitlines()[-1:]

@@ -1,0 +1,91 @@
+"""A process that has imported torch and the counters, and forks one for each question about somebody's code.
+
+What answers is as bench.isolated.ask starts it, with nothing of pytest's: only its imports, most of its time, are
+done once for all. What a process of its own is for is tested with one, in bench/isolated/.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from contextlib import contextmanager, suppress
+from importlib import import_module
+
+from headcount.bench.isolated import ask
+
+LARGEST = 2**16
+"""Bytes of a request: what a socket takes at once."""
+
+
+@contextmanager
+def process():
+    """Starts it, and gives what stands for bench.isolated.ask._run; it ends when the line to it is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    start = f"import runpy, sys; sys.path[:0] = {ask._OURS!r}; runpy.run_path({__file__!r}, run_name='__main__')"
+    with theirs:
+        started = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=theirs, stdout=subprocess.DEVNULL)
+
+    def run(request, out):
+        ends, lifeline = os.pipe()
+        try:
+            details = {"here": os.getcwd(), "environment": ask._environment(), "request": request}
+            socket.send_fds(ours, [json.dumps(details).encode()], [ends, out, 2])
+            return json.loads(ours.recv(LARGEST))
+        finally:
+            os.close(ends)
+            os.close(lifeline)
+
+    with started:
+        with ours:
+            yield run
+
+
+def serve():
+    """Fork for every request until the line is closed."""
+    from headcount.bench.counters import registry
+    from headcount.bench.isolated.answer import main
+
+    for task in ask.TASKS.values():
+        import_module(task)
+    for name in registry.NAMES:
+        registry.counter(name)
+    line = socket.socket(fileno=0)
+    while True:
+        text, places, *_ = socket.recv_fds(line, LARGEST, 3)
+        if not text:
+            return
+        process = os.fork()
+        if not process:
+            _answer(main, places, **json.loads(text))
+        for place in places:
+            os.close(place)
+        _, status = os.waitpid(process, 0)
+        with suppress(OSError):
+            os.killpg(process, signal.SIGKILL)
+        line.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _answer(main, places, here, environment, request):
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        for standard, place in enumerate(places):
+            os.dup2(place, standard)
+            os.close(place)
+        os.chdir(here)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv.append(json.dumps(request))
+        code = main()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()
