@@ -8,7 +8,7 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
-.PHONY: macs test kernels nightly matrix lint benchmark mutate reports clean
+.PHONY: macs test kernels nightly matrix ptflops lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -30,6 +30,10 @@ nightly: $(VENV)/.stamp
 # The core of the suite with torch 2.11 to the newest, the oldest of everything, and each Python that is here.
 matrix: $(VENV)/.stamp
 	$(PY) -m tests.matrix
+
+# What ptflops read of the same modules when the papers were written.
+ptflops: $(VENV)/.stamp
+	$(PY) -m tests.older_ptflops
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -20,6 +20,7 @@ from headcount.reports import (
     memory,
     method,
     notation,
+    older_ptflops,
     papers,
     tables,
     torchvision,
@@ -142,9 +143,11 @@ def _counters() -> Page:
             Section("Spelling by spelling", [heat.PLOT.shown, audit.summary], [audit.COMMAND]),
             Section("What makes the differences", [audit.causes, audit.without_reading], [audit.COMMAND]),
             Section("On grids of prime sizes", [consistency.page], grids),
+            Section("ptflops of the papers' time", [older_ptflops.page], [older_ptflops.COMMAND]),
             Section("torchvision's own operation counts", [torchvision.page], [torchvision.COMMAND]),
         ],
-        files(heat.PLOT) | {audit.READINGS: audit.readings, audit.CALLS: audit.calls},
+        files(heat.PLOT)
+        | {audit.READINGS: audit.readings, audit.CALLS: audit.calls, older_ptflops.DATA: older_ptflops.data},
         start,
     )
 

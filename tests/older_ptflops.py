@@ -1,0 +1,121 @@
+"""``python -m tests.older_ptflops [VERSION …]``: what ptflops read in other versions, of the same modules.
+
+Each version is installed from the index, by itself, into build/ptflops/, and reads every spelling of the audit and the
+models of the MoA tables on the CPU in a process of its own, as a user would call it. The readings stand in
+reports/records/ptflops.json, from which the report's table is made. Exit codes: 0 fine; 2 wrong usage; 3 a version
+that cannot be installed.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from headcount.bench.cli import Parser, run
+from headcount.bench.errors import EnvironmentMissing
+
+PROG = "python -m tests.older_ptflops"
+ROOT = Path(__file__).parents[1]
+STAGE = ROOT / "build" / "ptflops"
+RECORD = ROOT / "reports" / "records" / "ptflops.json"
+OF_THE_PAPERS = "0.6.9"
+"""The newest version when both papers were written."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    out = Parser(prog=PROG, description=__doc__)
+    out.add_argument("versions", metavar="VERSION", nargs="*", type=_version, default=[OF_THE_PAPERS])
+    return out
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)+", text):
+        raise argparse.ArgumentTypeError(f"a version is numbers with points between, not {text!r}")
+    return text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read with each version and with the one that is installed, and store what they read."""
+    return run(PROG, lambda: _main(parser().parse_args(argv)))
+
+
+def _main(args: argparse.Namespace) -> int:
+    found = [_read_by(place) for place in [*map(installed, args.versions), None]]
+    exact = {name: macs for name, _, _, macs in subjects()}
+    stored = {"torch": version("torch"), "models": models(), "exact": exact, "readings": found}
+    RECORD.write_text(json.dumps(stored, indent=1) + "\n")
+    print(f"{len(exact)} modules read by ptflops {', '.join(one['version'] for one in found)}")
+    return 0
+
+
+def installed(wanted: str) -> Path:
+    """Where that version is installed. EnvironmentMissing where it cannot be."""
+    place = STAGE / wanted
+    if not place.exists():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(place), f"ptflops=={wanted}"]
+        done = subprocess.run(pip, capture_output=True, text=True)
+        if done.returncode:
+            raise EnvironmentMissing(f"ptflops {wanted} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    return place
+
+
+def _read_by(place: Path | None) -> dict[str, Any]:
+    paths = [*([str(place)] if place else []), str(ROOT)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    child = [sys.executable, "-c", "from tests import older_ptflops; older_ptflops.answer()"]
+    done = subprocess.run(child, env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer() -> None:
+    """Print, as the last line, which version this process has and what it reads; None where it fails."""
+    print(json.dumps({"version": version("ptflops"), "macs": {name: reading(*of) for name, *of, _ in subjects()}}))
+
+
+def models() -> list[str]:
+    """The presets of the MoA tables."""
+    from headcount.formulas.published import tables
+
+    rows = [row.preset for name in tables.names(paper="moa") for row in tables.load(name).rows]
+    return list(dict.fromkeys(rows))
+
+
+def subjects() -> Iterator[tuple[str, Any, Mapping[str, Any], int]]:
+    """The name of each module, the module, its inputs by name and its exact MACs."""
+    from headcount.bench.case import Case
+    from headcount.bench.spellings.catalog import SPELLINGS
+    from headcount.models.build import build, example_inputs
+
+    for spelling in SPELLINGS:
+        yield (spelling.name, *spelling.build("cpu"), spelling.exact.macs)
+    for name in models():
+        case = Case.of(name)
+        module = build(case.config, initialise=False)
+        yield name, module, example_inputs(case.config, case.lengths), case.ledger.macs
+
+
+def reading(module: Any, inputs: Mapping[str, Any]) -> int | None:
+    """MACs of the whole batch by the default backend."""
+    import torch._dynamo  # noqa: F401
+    from ptflops import get_model_complexity_info
+
+    from headcount.bench.counters.ptflops_run import _Whole
+
+    named = {f"input_{i}": tensor for i, tensor in enumerate(inputs.values())}
+    options = {"print_per_layer_stat": False, "as_strings": False, "input_constructor": lambda _: named}
+    try:
+        macs, _ = get_model_complexity_info(_Whole(module), (1,), **options)
+    except Exception:
+        return None
+    return None if macs is None else int(macs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
