@@ -18,6 +18,7 @@ from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates
 from headcount.bench.measure import check_device
 from headcount.bench.table import Row, Section
+from headcount.documented import said
 
 PROG = "python -m bench.latency campaign"
 WITHIN_S = 580.0
@@ -28,7 +29,7 @@ BLOCKS, TOKENS = 20, 16384
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency campaign."""
-    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
+    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
     out.add_argument("--within", type=float, metavar="SECONDS", default=WITHIN_S, help="%(default)s")
     out.add_argument("--out-dir", metavar="DIR", required=True, help="where everything is stored")
     out.add_argument("--commit", metavar="SHA", help="what is measured, where there is no repository to ask")

@@ -1,0 +1,25 @@
+"""The layout of ``--help``."""
+
+import argparse
+import textwrap
+
+
+class Help(argparse.HelpFormatter):
+    """Paragraphs are broken at the terminal's width; lines that are set in are examples and keep theirs, but for what
+    they say behind two spaces, which takes a line of its own where both do not fit."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(self._paragraph(part, width) for part in text.strip().split("\n\n"))
+
+    def _paragraph(self, part: str, width: int) -> str:
+        lines = part.split("\n")
+        if not lines[0].startswith("    "):
+            return textwrap.fill(" ".join(lines), width, break_on_hyphens=False)
+        if max(map(len, lines)) <= width:
+            return part
+        return "\n".join(line for text in lines for line in _apart(text, width))
+
+
+def _apart(line: str, width: int) -> list[str]:
+    command, _, what = line.strip().partition("  ")
+    return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
