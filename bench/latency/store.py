@@ -44,10 +44,8 @@ class Store:
             if kind == BROKEN:
                 self.broken.setdefault(cell, {})[record["label"]] = record["status"]
         for cell, own in rows.items():
-            count = own[-1]["arms_in_cell"]
-            # a cell is stored with all its arms or is run again
-            if len(own) >= count:
-                self.done[cell] = own[-count:]
+            if whole := _last_whole(own):
+                self.done[cell] = whole
 
     def given_up(self, cell: str) -> bool:
         """Whether ``cell`` has ended the process too often."""
@@ -71,12 +69,26 @@ class Store:
     def finish(self, cell: str, rows: Sequence[dict[str, Any]]) -> None:
         """Keep the rows of a finished cell."""
         self.done[cell] = list(rows)
-        for row in rows:
-            self._append(row)
+        self._append(*rows)
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _append(self, *found: dict[str, Any]) -> None:
         if self.path:
-            records.append(self.path, record)
+            records.append(self.path, *found)
+
+
+def _last_whole(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest rows of a cell that one run stored of all its arms; none where every run was broken off before.
+
+    Rows in a row are of one run where they are of one time and no arm is there twice.
+    """
+    for end in range(len(rows), 0, -1):
+        count = rows[end - 1].get("arms_in_cell")
+        own = rows[max(0, end - count) : end] if isinstance(count, int) and count > 0 else []
+        arms = {(row.get("arm"), row.get("implementation")) for row in own}
+        times = {(row.get("environment") or {}).get("time") for row in own}
+        if own and len(arms) == count == len(own) and len(times) == 1:
+            return own
+    return []
 
 
 def go_on(started: float) -> None:
