@@ -19,9 +19,9 @@ from typing import Any, NoReturn, TextIO
 import headcount
 from headcount.bench.errors import Stopped, UsageError, asked_to_end, needs, no_warning_is_an_error, said_of
 from headcount.bench.output import progress
+from headcount.bench.output.arguments import Help
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.files import chosen, is_folder
-from headcount.bench.output.help import Help
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
 from headcount.bench.table import Section
@@ -53,6 +53,11 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             near = meant(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        for action in self._actions:
+            given = getattr(found, action.dest, None)
+            # a variable of a shell that is not set is no path, and nothing that was left out
+            if "" in (given if isinstance(given, list) else [given]):
+                self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -77,30 +82,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--flops", action="store_true", help="FLOPs, two for each MAC; json and csv have MACs")
     group.add_argument("--brief", action="store_true", help="the answer without its details")
     group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
-
-
-LONGEST = 100
-"""The characters that a number on a command line may have."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """What an option takes, for argparse: ``read`` of its text, where ``holds`` is true of that; else ``name`` says
-    what was wanted."""
-
-    name: str
-    read: Callable[[str], Any]
-    holds: Callable[[Any], bool] = lambda value: True
-
-    def __call__(self, text: str) -> Any:
-        try:
-            # a number of thousands of digits is none that anybody means, and cannot be printed again
-            value = self.read(text) if len(text) <= LONGEST else None
-        except (ValueError, ZeroDivisionError):
-            value = None
-        if value is None or not self.holds(value):
-            raise argparse.ArgumentTypeError(f"invalid {self.name} value: {text!r}")
-        return value
 
 
 @dataclass(frozen=True)

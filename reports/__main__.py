@@ -12,6 +12,7 @@ from pathlib import Path
 import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
+from headcount.bench.output.files import write
 from headcount.documented import said
 
 PROG = "python -m reports"
@@ -95,11 +96,7 @@ def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
         if check:
             print(f"{PROG}: stale: {path.relative_to(root)}", file=sys.stderr)
             continue
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        write(path, text)
         print(f"wrote {path if path.is_relative_to(OUT) else path.relative_to(root)}", file=sys.stderr)
     return 1 if check and stale else 0
 

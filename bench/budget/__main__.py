@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from headcount.bench.cli import Parser, Value, Work, add_output, serve, start
+from headcount.bench.cli import Parser, Work, add_output, serve, start
 from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.budget"
@@ -33,6 +33,7 @@ from headcount.bench.budget.ranges import chosen_ranges
 from headcount.bench.budget.search import Surroundings, base_for, layer_fields, search
 from headcount.bench.budget.table import WORDS, Like, no_cache, section
 from headcount.bench.case import Case, resolve_lengths, with_attention
+from headcount.bench.output.arguments import Value
 from headcount.bench.variants.variant import Variant, having, variant
 from headcount.documented import said
 from headcount.models.configs.base import ModelConfig

@@ -1,7 +1,10 @@
-"""The layout of ``--help``."""
+"""Arguments of a command line: the layout of ``--help``, and numbers that an option takes."""
 
 import argparse
 import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 
 class Help(argparse.HelpFormatter):
@@ -23,3 +26,27 @@ class Help(argparse.HelpFormatter):
 def _apart(line: str, width: int) -> list[str]:
     command, _, what = line.strip().partition("  ")
     return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
+
+
+LONGEST = 100
+"""The characters that a number on a command line may have."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What an option takes, for argparse: ``read`` of its text, where ``holds`` is true of that; else ``name`` says
+    what was wanted."""
+
+    name: str
+    read: Callable[[str], Any]
+    holds: Callable[[Any], bool] = lambda value: True
+
+    def __call__(self, text: str) -> Any:
+        try:
+            # a number of thousands of digits is none that anybody means, and cannot be printed again
+            value = self.read(text) if len(text) <= LONGEST else None
+        except (ValueError, ZeroDivisionError):
+            value = None
+        if value is None or not self.holds(value):
+            raise argparse.ArgumentTypeError(f"invalid {self.name} value: {text!r}")
+        return value
