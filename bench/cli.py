@@ -24,7 +24,7 @@ from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.files import chosen, is_folder
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
-from headcount.bench.table import Section
+from headcount.bench.table import Section, shown
 from headcount.models.configs.nearest import meant
 
 SIGNALLED = 128
@@ -122,7 +122,7 @@ def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namesp
     with progress.said(prog):
         work = plan(args)
     if isinstance(work, str):
-        print(work)
+        print(shown(work))
         return 0
     details = _Details(args.brief and args.format != "json")
     in_text = args.format == "text" and not (args.out and is_folder(args.out))
@@ -178,17 +178,17 @@ class _Done:
         failures = [failure for section in sections for row in section.rows for failure in row.failures]
         self.failures = failures if self.work.strict else []
         for failure in self.failures:
-            print(f"{self.prog}: {failure}", file=sys.stderr)
-        print(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}", file=sys.stderr)
+            print(shown(f"{self.prog}: {failure}"), file=sys.stderr)
+        print(shown(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}"), file=sys.stderr)
         if self.work.verdict:
             said = f"{len(self.failures)} disagree" if self.failures else self.work.verdict
             print(f"check: {said}", file=sys.stderr)
         result = self.work.result(sections)
         if result and self.in_text:
-            stream.write("\n" * bool(printed) + wrapped(result, style.notes) + "\n")
+            stream.write("\n" * bool(printed) + wrapped(shown(result), style.notes) + "\n")
             stream.flush()
         if result and self.apart:
-            print(result, file=sys.stderr)
+            print(shown(result), file=sys.stderr)
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
@@ -232,7 +232,7 @@ def start(prog: str, module: str, package: str) -> NoReturn:
 def _ended(text: str, code: int) -> int:
     """``code``, said on stderr where that is still read."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(shown(text), file=sys.stderr, flush=True)
     except OSError:
         _read_no_more()
     return code

@@ -174,6 +174,12 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return records, problems
 
 
+def briefly(problems: Sequence[str]) -> str:
+    """The first of what is wrong with a file's lines, and how many more there are."""
+    more = f", and {len(problems) - 1} more lines that are none" if len(problems) > 1 else ""
+    return f"{problems[0]}{more}"
+
+
 def _refused(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
@@ -261,8 +267,8 @@ def _timed(folders: Iterable[Path]) -> list[dict]:
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("*.jsonl")):
         rows, problems = read(path)
-        for problem in problems:
-            print(problem, file=sys.stderr)
+        if problems:
+            print(briefly(problems), file=sys.stderr)
         found += [
             row
             for row in rows

@@ -129,7 +129,10 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
             table=Table(
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
-                [Column("kind", "kind", width=13, priority=0), Column(key, "polynomial", priority=0, wraps=24)],
+                [
+                    Column("kind", "kind", width=13, priority=0),
+                    Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex"),
+                ],
                 notes if key == "text" else (),
             ),
             rows=rows if key == "text" else [Row(row.values) for row in rows],

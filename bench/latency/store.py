@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
+from headcount.bench.table import shown
 
 ROW, BEGUN, LEFT, BROKEN = "latency", "latency-begun", "latency-left", "latency-broken"
 MOST_ATTEMPTS = 2
@@ -24,14 +25,14 @@ class Store:
     """The records of one file; nothing is kept without a ``path``."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read ``path``; lines that are no records are named on stderr."""
+        """Read ``path``; of lines that are no records the first is named on stderr."""
         self.path = path
         self.done: dict[str, list[dict[str, Any]]] = {}
         self.broken: dict[str, dict[str, str]] = {}
         self._begun: Counter[str] = Counter()
         found, problems = records.read(path) if path and path.exists() else ([], [])
-        for problem in problems:
-            print(problem, file=sys.stderr)
+        if problems:
+            print(shown(records.briefly(problems)), file=sys.stderr)
         rows: dict[str, list[dict[str, Any]]] = {}
         for record in found:
             kind, cell = record.get("kind"), record.get("cell")

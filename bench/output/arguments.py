@@ -1,6 +1,7 @@
 """Arguments of a command line: the layout of ``--help``, and numbers that an option takes."""
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ def _apart(line: str, width: int) -> list[str]:
 
 LONGEST = 100
 """The characters that a number on a command line may have."""
+_ENDLESS = re.compile(r"[eE][+-]?[0-9_]{4,}")
+"""An exponent that writes thousands of digits in few characters."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class Value:
 
     def __call__(self, text: str) -> Any:
         try:
-            # a number of thousands of digits is none that anybody means, and cannot be printed again
-            value = self.read(text) if len(text) <= LONGEST else None
+            # a number of thousands of digits is none that anybody means, takes long and cannot be printed again
+            value = self.read(text) if len(text) <= LONGEST and not _ENDLESS.search(text) else None
         except (ValueError, ZeroDivisionError):
             value = None
         if value is None or not self.holds(value):

@@ -47,4 +47,11 @@ class Csv(Collected):
             return {f"{column.key}.{name}": [cell and number(cell[name]) for cell in cells] for name in INTERVAL}
         if column.words:
             cells = [None if isinstance(cell, str) else cell for cell in cells]
+        if column.code:
+            cells = [_text(cell) for cell in cells]
         return {column.key: [number(cell) for cell in cells]}
+
+
+def _text(cell: Any) -> Any:
+    """A text that a spreadsheet would run as a formula, with an apostrophe before it, which says that it is a text."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
