@@ -12,9 +12,11 @@ import argparse
 import contextlib
 import importlib
 import json
+import math
 import os
 import random
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -32,7 +34,8 @@ from tests.fuzz_values import HOSTILE, SANE
 
 PROG = "python -m tests.fuzz"
 ROOT = headcount.CHECKOUT
-SECONDS, MEMORY = 5.0, 6 * 2**30
+SECONDS, PATIENCE, MEMORY = 5.0, 20, 6 * 2**30
+"""Of a processor, and how many times that of the clock: a busy machine makes no line hang. Bytes of addresses."""
 CODES = (0, 1, 2, 3)
 """Fine, something disagrees, wrong usage, something is missing."""
 LINES = 2000
@@ -193,6 +196,8 @@ def outcome(command: Callable[[], int]) -> tuple[int, str]:
     if status is None:
         return -1, f"{HANG} {SECONDS:.0f} s"
     code = os.waitstatus_to_exitcode(status)
+    if hasattr(signal, "SIGXCPU") and code == -signal.SIGXCPU:
+        return code, f"{HANG} {SECONDS:.0f} s"
     said = err.strip().splitlines()
     problems = {
         f"exit code {code}": code not in CODES,
@@ -233,6 +238,7 @@ def _child(command: Callable[[], int], folder: Path, out: Path, err: Path) -> No
     code = 70
     try:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(SECONDS), math.ceil(SECONDS) + 1))
         os.chdir(folder)
         for descriptor, path in ((1, out), (2, err)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
@@ -255,7 +261,7 @@ def _child(command: Callable[[], int], folder: Path, out: Path, err: Path) -> No
 
 def _waited(pid: int) -> int | None:
     """The status of a child that ends in time; None for one that does not, which is ended."""
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + PATIENCE * SECONDS
     while time.monotonic() < until:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:

@@ -1,7 +1,9 @@
 """python -m tests.fuzz: what makes a line hold or not, and some lines of each cheap command."""
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +58,18 @@ def test_a_line_that_does_not_says_why(command, why):
 
 def test_a_line_that_does_not_end_is_ended(monkeypatch):
     monkeypatch.setattr(fuzz, "SECONDS", 0.3)
-    assert held(lambda: held(lambda: None) and __import__("time").sleep(60)) == (-1, "still ran after 0 s")
+    monkeypatch.setattr(fuzz, "PATIENCE", 1)
+    assert held(lambda: time.sleep(60)) == (-1, "still ran after 0 s")
+
+
+def test_a_line_that_works_without_an_end_is_ended(monkeypatch):
+    monkeypatch.setattr(fuzz, "SECONDS", 1.0)
+
+    def works():
+        while True:
+            pass
+
+    assert held(works) == (-signal.SIGXCPU, "still ran after 1 s")
 
 
 def test_lines_are_those_of_their_seed_and_hold_something_hostile():
