@@ -13,6 +13,7 @@ point of the grid.
 """
 
 import argparse
+import keyword
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -51,6 +52,9 @@ def plan(args: argparse.Namespace) -> Work:
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
+    for name in names:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageError(f"--vars: {name!r} is no name of a size")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
     return Work(_of_module(args, names) if args.module else _of_preset(args, names), result=_result)

@@ -1,4 +1,4 @@
-"""``python -m tests.faults [WORD …]``: every fault that is tried on commands, the dear ones too; a figure each is stored.
+"""``python -m tests.faults [WORD …]``: every fault that is tried on commands, the dear ones too, stored for the report.
 
 WORDs choose tests by name, as pytest's -k does; then nothing is stored.
 """

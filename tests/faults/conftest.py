@@ -110,7 +110,10 @@ class Place:
 
     def left(self):
         """Temporary files: those that a system or torch keeps apart."""
-        known = ("torchinductor", "matplotlib", "tmp.pt")
+        known = (
+            "torchinductor",
+            "matplotlib",
+        )
         beside = [path.name for path in self.folder.rglob(".*.tmp")]
         return beside + [path.name for path in self.temporary.iterdir() if not path.name.startswith(known)]
 
