@@ -8,7 +8,7 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
-.PHONY: macs test kernels nightly matrix lint benchmark mutate reports clean
+.PHONY: macs test kernels nightly matrix faults fuzz lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -29,6 +29,14 @@ nightly: $(VENV)/.stamp
 # The core of the suite with torch 2.11 to the newest, the oldest of everything, and each Python that is here.
 matrix: $(VENV)/.stamp
 	$(PY) -m tests.matrix
+
+# What is done to commands, from kill -9 to a full disk, and what must hold afterwards; some need root.
+faults: $(VENV)/.stamp
+	$(PY) -m tests.faults
+
+# 2,000 command lines of each family with something wrong in each.
+fuzz: $(VENV)/.stamp
+	$(PY) -m tests.fuzz
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
