@@ -64,10 +64,10 @@ def _of_call(node):
     if isinstance(node.func, ast.Name) and name in RUNS_TEXT:
         yield name
     elif isinstance(node.func, ast.Attribute) and name in ATTRIBUTES:
-        # model.eval() of torch takes nothing
-        yield from (
-            [name] if of == ATTRIBUTES[name] or (name not in ("eval", "S", "query", "fork") and node.args) else []
-        )
+        # sympy reads no text where it is strict, and model.eval() of torch takes nothing
+        strict = name == "sympify" and named.get("strict") is True
+        if not strict and (of == ATTRIBUTES[name] or (name not in ("eval", "S", "query", "fork") and node.args)):
+            yield name
     elif name in WRITES:
         yield name
     if name == "load" and of == "torch" and named.get("weights_only") is not True:

@@ -1,4 +1,4 @@
-"""Texts of users that would be code or markup somewhere: nothing runs, and everything is escaped where it is printed."""
+"""Texts of users that would be code or markup somewhere: nothing runs, and what is printed is escaped."""
 
 import io
 import json
