@@ -71,8 +71,8 @@ class Place:
         (self.folder / "whole.jsonl").write_bytes(b"".join(records.read_bytes().splitlines(keepends=True)[:4]))
 
     def argv(self, command, *more):
-        """The command line of a name of COMMANDS, or of words."""
-        words = COMMANDS.get(command, command).split()
+        """The command line of a name of COMMANDS, or of words: a text of them, where none holds a space."""
+        words = COMMANDS.get(command, command).split() if isinstance(command, str) else list(command)
         if words[0] == "routing" and not (self.folder / "model.pt").exists():
             self._checkpoint()
         return [sys.executable, "-m", "headcount", *words, *more]

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="pr
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SAID = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM", signal.SIGHUP: "ended by SIGHUP"}
+MANY = ",".join(map(str, range(1, 41)))
 LONG = {
     "macs": "macs --counter closed-form --table moa-table3 --grid K=1:60,E=60:70,D=1:40",
     "budget": "budget --macs 700M --any --limit 0",
