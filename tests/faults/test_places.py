@@ -80,7 +80,7 @@ LOCALES = {
 
 @pytest.mark.parametrize("locale", LOCALES)
 @pytest.mark.fault("a locale that lacks characters, or is not there", "the same numbers, other signs for what it lacks")
-@choose(*SAY, dear=("macs --module", "derive", "latency --estimate", "latency compare", "lock"))
+@choose("macs", dear=("budget", "macs --module", "derive", "latency --estimate", "latency compare", "lock"))
 def test_every_locale_prints(command, locale, place):
     done = place.run(command, env=LOCALES[locale], text=None, encoding=None)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
@@ -104,7 +104,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.fault("a setting of Python or of the terminal", "exit code 0 and the same JSON, byte for byte")
-@choose(*SAY, dear=("macs --counter", "macs --module", "derive", "derive --module", "lock", "routing"))
+@choose("macs", dear=("budget", "macs --counter", "macs --module", "derive", "derive --module", "lock", "routing"))
 def test_a_setting_changes_no_byte(command, setting, place):
     more = () if command == "lock" else ("--format", "json")
     done = place.run(command, *more, env=SETTINGS[setting])
