@@ -22,8 +22,9 @@ kernels: $(VENV)/.stamp
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark tests/models/test_triton_*.py tests/bench/latency/test_compile.py
 	$(PY) -m bench.latency.compile --arch 80 90 100
 
-# Thousands of programs that the suite does not try, other ones every night.
+# Every number of the report counted anew, and thousands of programs that the suite does not try.
 nightly: $(VENV)/.stamp
+	$(PY) -m reports --check --recount
 	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
 
 # The core of the suite with torch 2.11 to the newest, the oldest of everything, and each Python that is here.

@@ -1,8 +1,8 @@
 """Readings kept between runs, each beside what it was taken of: equal sources and versions give equal readings.
 
-A store is JSON: ``sources``, a digest of every file that a reading depends on, ``versions`` of the tools, and
-``models``, by a name of the caller's, what each counter read of a model. A store of other sources or versions is not
-used, and a reading that is used is held against its counter's rules as any other (bench.measure). Imports no torch.
+Whoever stores readings stores ``header`` with them: a digest of every file that a reading depends on, and the versions
+of the tools. Readings under another header are not used, and one that is used is held against its counter's rules as
+any other (bench.measure). Imports no torch.
 """
 
 import hashlib
@@ -30,7 +30,12 @@ KEPT = ("tool", "version", "backend", "device", "macs", "params", "uncounted")
 
 def header() -> dict[str, Any]:
     """The sources and versions that readings are taken by now."""
-    return {"sources": digest(), "versions": {name: found for name in TOOLS if (found := _version(name))}}
+    return {"sources": digest(), "versions": versions(TOOLS)}
+
+
+def versions(tools: Iterable[str]) -> dict[str, str]:
+    """The version of each tool that is installed."""
+    return {name: found for name in tools if (found := _version(name))}
 
 
 def digest() -> str:
@@ -77,10 +82,3 @@ def restored(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
         name: Reading(name, by_module=None, by_operator=None, **fields) for name, fields in entry["counts"].items()
     }
     return {PARAMS: entry[PARAMS], **counts}
-
-
-def usable(store: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The models of a store, by name; none where it is of other sources or versions."""
-    if not store:
-        return {}
-    return store["models"] if {name: store.get(name) for name in ("sources", "versions")} == header() else {}

@@ -27,7 +27,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
     out.add_argument("--html", action="store_true", help="each page as static HTML too, beside it")
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
-    out.add_argument("--recount", action="store_true", help="run every counter again, stored readings or not")
+    out.add_argument("--recount", action="store_true", help="count everything again, stored or not")
     out.add_argument("--out", metavar="DIR", type=Path, help=f"write the pages there; installed, {OUT} without it")
     return out
 
@@ -43,11 +43,11 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
     if args.html and not args.out and checkout:
         raise UsageError("--html goes with --out DIR: a checkout holds the pages as markdown alone")
     # workers that import this file again need none of the pages
+    from headcount.bench.isolated.workers import Workers
     from headcount.reports.facts import Facts
-    from headcount.reports.workers import Workers
 
     folder = args.out or (None if checkout else OUT)
-    with Workers() as workers:
+    with Workers(2, bar=True) as workers:
         files = made(Facts(workers, recount=args.recount), args, folder, checkout)
     return finish(files, args.check, folder or checkout)
 
@@ -55,7 +55,7 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
     """The files that are asked for, with the text that they must have. UsageError for a page that there is not."""
     from headcount.reports import contents
-    from headcount.reports.facts import READINGS
+    from headcount.reports.facts import STORE
 
     pages = contents.pages(facts)
     blocks = {} if folder else {README: None}
@@ -77,7 +77,7 @@ def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | 
 
         out |= {path.with_suffix(".html"): html.page(text, pages) for path, text in out.items() if path.suffix == ".md"}
     if not (args.only or folder):
-        out[checkout / "reports" / "records" / READINGS] = facts.readings()
+        out[checkout / "reports" / "records" / STORE] = facts.counts()
     return out | (filled(facts, checkout) if README in wanted else {})
 
 

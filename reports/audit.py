@@ -7,7 +7,7 @@ from headcount.bench.table import Column
 from headcount.reports import markdown
 from headcount.reports.data_files import table_as_csv
 from headcount.reports.facts import Facts
-from headcount.reports.heat_map import Cell, cells
+from headcount.reports.heat_map import Cell
 
 COMMAND = "python -m bench.macs --audit"
 READINGS, CALLS = "readings.csv", "calls.csv"
@@ -16,8 +16,7 @@ OURS = "right"
 
 def found(facts: Facts) -> list[Cell]:
     """Every reading of the audit."""
-    readings, _ = facts.audit()
-    return cells(readings.rows)
+    return facts.audit()
 
 
 def summary(facts: Facts) -> str:

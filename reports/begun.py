@@ -20,4 +20,4 @@ def derivations(facts: Facts) -> None:
 def grids(facts: Facts) -> None:
     """The grids of prime sizes."""
     for spec in consistency.GRIDS:
-        facts.begin(counting.grid_section, spec)
+        facts.begin(counting.grid_agreement, spec)

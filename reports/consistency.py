@@ -11,21 +11,15 @@ def page(facts: Facts) -> str:
     """A row for each grid."""
     rows = []
     for grid in GRIDS:
-        records = [record for row in facts.grid(grid).rows for record in row.records]
-        counted = [r for r in records if r["counter"] != "closed-form"]
-        points = [r for r in records if r["counter"] == "closed-form"]
+        found = facts.grid(grid)
         rows.append(
             {
                 "grid": f"`{grid}`",
-                "points": len(points),
-                "readings": len(counted),
-                "as predicted": sum(r["macs"] == r["predicted_macs"] for r in counted),
-                "printed + left out = exact": sum(
-                    r["printed_equation_macs"] is not None
-                    and r["printed_equation_macs"] + sum(r["omitted_macs"].values()) == r["macs"]
-                    for r in points
-                ),
-                "with a printed equation": sum(r["printed_equation_macs"] is not None for r in points),
+                "points": found["points"],
+                "readings": found["readings"],
+                "as predicted": found["as_predicted"],
+                "printed + left out = exact": found["add_up"],
+                "with a printed equation": found["printed"],
             }
         )
     columns = [Column("grid", "grid"), *(Column(key, key, kind="int") for key in rows[0] if key != "grid")]

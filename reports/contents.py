@@ -63,6 +63,7 @@ def begin(facts: Facts) -> None:
     """Begin all that pages count, the longest first, before they wait for it one by one."""
     begun.rows(facts, slice(6))
     facts.begin(counting.audit)
+    facts.begin(counting.terms)
     begun.derivations(facts)
     begun.rows(facts, slice(6, None))
     begun.grids(facts)

@@ -1,9 +1,8 @@
-"""What a report needs torch for: functions of names and numbers whose results are plain data, for a worker process.
+"""What takes a report long: functions of names and numbers whose results are plain data, for a worker process.
 
 Each raises Disagreement where a count is not what it must be: no document is written from it.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -13,8 +12,9 @@ from headcount.bench import taken
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.table import Row, Section
-from headcount.formulas.published import tables
+from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
+from headcount.reports.heat_map import Cell, cells
 
 Letters = tuple[tuple[str, int], ...]
 """Letters with their sizes, as a key."""
@@ -38,14 +38,16 @@ def _agreeing(rows: Iterable[Row]) -> list[Row]:
     return made
 
 
-def rows(places: tuple[tuple[str, str], ...], kept: str | None = None) -> tuple[list[Row], dict[str, Any]]:
+def rows(places: tuple[tuple[str, str], ...], kept: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
     """Rows of published tables, each by its table's and its own name, that are all of one model: counted once.
 
-    ``kept``: the JSON of what the counters read in an earlier run. Second comes what they read, to be kept.
+    ``kept``: what the counters read in an earlier run. Second comes what they read, to be kept. Rows come without
+    their records, which hold whole ledgers.
     """
     name, row = places[0]
-    measured = _regenerated(name).measured(row, parse_counters(None), None, json.loads(kept or "null"))
-    return _agreeing(_regenerated(name).row(row, measured) for name, row in places), taken.to_keep(measured)
+    measured = _regenerated(name).measured(row, parse_counters(None), None, kept)
+    made = _agreeing(_regenerated(name).row(row, measured) for name, row in places)
+    return [replace(one, records=()) for one in made], taken.to_keep(measured)
 
 
 @cache
@@ -53,21 +55,48 @@ def _regenerated(name: str) -> published.Regenerated:
     return published.Regenerated(tables.load(name))
 
 
-def grid_section(spec: str) -> Section:
-    """A grid counted by every counter."""
-    return done([grid.section(grid.parse(spec), parse_counters(None), None)])[0]
+def grid_agreement(spec: str) -> dict[str, int]:
+    """What of a grid counted by every counter comes out: ``points`` and the ``readings`` of them; readings that are
+    ``as_predicted``; points with a ``printed`` equation, and those where it and what it leaves out ``add_up``."""
+    (section,) = done([grid.section(grid.parse(spec), parse_counters(None), None)])
+    records = [record for row in section.rows for record in row.records]
+    counted = [record for record in records if record["counter"] != "closed-form"]
+    points = [record for record in records if record["counter"] == "closed-form"]
+    printed = [record for record in points if record["printed_equation_macs"] is not None]
+    return {
+        "points": len(points),
+        "readings": len(counted),
+        "as_predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
+        "printed": len(printed),
+        "add_up": sum(r["printed_equation_macs"] + sum(r["omitted_macs"].values()) == r["macs"] for r in printed),
+    }
 
 
-def audit() -> list[Section]:
+def audit() -> list[Cell]:
     """Every spelling under every counter on cpu and meta, and the causes of each difference."""
     from headcount.bench.macs import audit as spellings
 
-    return done(spellings.sections(parse_counters(None), None))
+    readings, _ = done(spellings.sections(parse_counters(None), None))
+    return cells(readings.rows)
 
 
 def comparison(a: str, b: str) -> list[Section]:
     """Two models side by side, their turning points counted by PyTorch's own counter."""
     return done(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
+
+
+def searches(name: str, largest_sum: int) -> list[proofs.Search]:
+    """The searches of a claim's relation as printed and as executed, up to a sum of all letters."""
+    (claim,) = (one for one in claims.load().claims if one.name == name)
+    return [proofs.search(claim, relation, largest_sum) for relation in (claim.as_printed, claim.as_executed)]
+
+
+def terms() -> dict[str, Any]:
+    """The closed forms of the layers that the explorer shows, term by term."""
+    from headcount.reports.explorer.forms import forms
+    from headcount.reports.explorer.terms import as_data
+
+    return as_data(forms())
 
 
 def derivation(argv: str) -> Section:

@@ -3,14 +3,15 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.bench import accounts, records, taken
+from headcount.bench import accounts, records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
+from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.table import Column, Row, Section
@@ -25,13 +26,14 @@ from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
 from headcount.reports.counting import done
-from headcount.reports.workers import Here
+from headcount.reports.heat_map import Cell
+from headcount.reports.kept import Calls
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
 
-READINGS = "readings.json"
-"""Beside the records: what the counters read of those tables' models."""
+STORE = "counts.json"
+"""Beside the records: what counting gave in the last run (headcount.reports.kept)."""
 
 ASSUMED = accounts.Assumptions()
 
@@ -58,15 +60,20 @@ class Facts:
         largest_sum: int = proofs.LARGEST_SUM,
         recount: bool = False,
     ) -> None:
-        self.largest_sum, self._recount = largest_sum, recount
-        self._executor, self._folder = executor or Here(), stored or records.shipped()
-        self._begun: dict[tuple, Future] = {}
+        self.largest_sum = largest_sum
+        self._executor, self._folder, self._recount = executor or Here(), stored or records.shipped(), recount
 
-    def begin(self, call: Callable[..., Any], *args: Any) -> Future:
+    @cached_property
+    def _calls(self) -> Calls:
+        return Calls(self._executor, None if self._recount else self.stored_json(STORE))
+
+    def begin(self, call: Callable[..., Any], *args: Any) -> None:
         """Begin a call of headcount.reports.counting, whose result a page asks for later."""
-        if (call, args) not in self._begun:
-            self._begun[call, args] = self._executor.submit(call, *args)
-        return self._begun[call, args]
+        self._calls.begin(call, *args)
+
+    def counts(self) -> str:
+        """What was counted, to be stored for the next run."""
+        return self._calls.to_store()
 
     @cached_property
     def tables(self) -> Mapping[str, PublishedTable]:
@@ -92,26 +99,18 @@ class Facts:
                 work[case.config] = case.ledger.macs
         return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
 
-    @cached_property
-    def _kept(self) -> Mapping[str, Any]:
-        return {} if self._recount else taken.usable(self.stored_json(READINGS))
-
-    def begin_rows(self, places: tuple[tuple[str, str], ...]) -> Future:
-        """Begin to make the rows of one model, counted unless its readings are stored."""
-        kept = self._kept.get(": ".join(places[0]))
-        return self.begin(counting.rows, places, json.dumps(kept) if kept else None)
-
-    def readings(self) -> str:
-        """The readings of the counted rows as JSON, to be stored for the next run."""
-        found = {": ".join(places[0]): self.begin_rows(places).result()[1] for places in self.same_models}
-        return json.dumps({**taken.header(), "models": found}, indent=1) + "\n"
+    def begin_rows(self, places: tuple[tuple[str, str], ...]) -> None:
+        """Begin to make the rows of one model, counted unless the readings of an earlier run can be used."""
+        _, kept = self._calls.before(counting.rows, places) or (None, None)
+        self._calls.begin(counting.rows, places, kept=kept)
 
     def counted(self, name: str) -> Section:
         """A table of that paper, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
         for places in self.same_models:
             if name in (table for table, _ in places):
-                rows, _ = self.begin_rows(places).result()
+                self.begin_rows(places)
+                rows, _ = self._calls.result(counting.rows, places)
                 found |= zip(places, rows, strict=True)
         again = self._regenerated[name]
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
@@ -148,21 +147,21 @@ class Facts:
         case = Case.of(preset)
         return case.config.length_letters(case.lengths)["T"]
 
-    def grid(self, spec: str) -> Section:
-        """A grid counted now by every counter."""
-        return self.begin(counting.grid_section, spec).result()
+    def grid(self, spec: str) -> Mapping[str, int]:
+        """What of a grid comes out under every counter."""
+        return self._calls.result(counting.grid_agreement, spec)
 
-    def audit(self) -> list[Section]:
+    def audit(self) -> list[Cell]:
         """Every spelling under every counter, and the calls that make the differences."""
-        return self.begin(counting.audit).result()
+        return self._calls.result(counting.audit)
 
     def comparison(self, a: str, b: str) -> Mapping[str, Section]:
         """Two models side by side: the sections of ``--compare`` by name."""
-        return {section.table.name: section for section in self.begin(counting.comparison, a, b).result()}
+        return {section.table.name: section for section in self._calls.result(counting.comparison, a, b)}
 
     def derivation(self, argv: str) -> Section:
         """What ``python -m bench.derive`` finds for these arguments."""
-        return self.begin(counting.derivation, argv).result()
+        return self._calls.result(counting.derivation, argv)
 
     def budget(self, argv: str) -> Section:
         """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
@@ -230,24 +229,24 @@ class Facts:
         return {letter: self.ledger(self.tables[name].row(row).preset) for letter, (name, row) in check.rows.items()}
 
     @cached_property
-    def searches(self) -> Mapping[str, tuple[Search, Search]]:
+    def searches(self) -> Mapping[str, Sequence[Search]]:
         """By the claim's name, the searches of its relation as printed and as executed."""
-        return {claim.name: self.search(claim) for claim in self.claims.claims}
+        asked = {claim.name: (counting.searches, claim.name, self.largest_sum) for claim in self.claims.claims}
+        for call in asked.values():
+            self.begin(*call)
+        return {name: self._calls.result(*call) for name, call in asked.items()}
 
-    def search(self, claim: Claim) -> tuple[Search, Search]:
-        """The searches of one claim's relations."""
-        printed, executed = (
-            proofs.search(claim, relation, self.largest_sum) for relation in (claim.as_printed, claim.as_executed)
-        )
-        return printed, executed
+    def terms(self) -> Mapping[str, Any]:
+        """The closed forms of the explorer's layers."""
+        return self._calls.result(counting.terms)
 
     def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
         """One side of a relation, counted on built layers."""
-        return self.begin_cost(side, letters).result()
+        return self._calls.result(counting.cost, side.text, tuple(letters.items()))
 
-    def begin_cost(self, side: Expression, letters: Mapping[str, int]) -> Future:
+    def begin_cost(self, side: Expression, letters: Mapping[str, int]) -> None:
         """Begin to count that."""
-        return self.begin(counting.cost, side.text, tuple(letters.items()))
+        self.begin(counting.cost, side.text, tuple(letters.items()))
 
     def stored(self, kind: str) -> list[dict[str, Any]]:
         """Every stored record of a kind; a line that is none is named on stderr."""

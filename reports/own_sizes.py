@@ -157,10 +157,10 @@ def threshold_in_words(claim: Claim, facts: Facts) -> str:
     threshold = claim.threshold
     if not threshold.holds:
         return ""
-    letter, bounds = threshold.letter, []
+    letter, bounds, solved = threshold.letter, [], proofs.threshold(claim)
     for own in facts.own_layers(claim).points.values():
         case = next(c for c in proofs.cases(claim) if c is None or c.holds(own))
-        exact = proofs.threshold(claim)[case].subs({symbol(name): size for name, size in own.items()})
+        exact = solved[case].subs({symbol(name): size for name, size in own.items()})
         # the first whole number above, or the last one below
         bounds.append(int(exact // 1) + 1 if threshold.holds == "above" else int(-(-exact // 1)) - 1)
     if not bounds:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
@@ -108,7 +109,11 @@ def mutants(facts: Facts) -> str:
     if not rooms:
         return "Not run yet: `make mutate`."
     return "\n".join(
-        f"- {room}/: {found['mutants']:,} mutants, {found['alive']} alive, {found['unexplained']} without a reason; "
-        f"{found['seconds']:,} s on {found['machine']['cpu']}, {found['machine']['cores']} cores."
+        f"- {room}/: {found['mutants']:,} mutants{_drawn(found)}, {found['alive']} alive, {found['unexplained']} "
+        f"without a reason; {found['seconds']:,} s on {found['machine']['cpu']}, {found['machine']['cores']} cores."
         for room, found in rooms.items()
     )
+
+
+def _drawn(found: Mapping[str, Any]) -> str:
+    return f" of {found['of']:,}, drawn by seed {found['seed']}" if "of" in found else ""

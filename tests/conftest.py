@@ -13,6 +13,8 @@ import pytest
 import torch
 from jaxtyping import config
 
+from headcount.bench.isolated.heap import keep_freed
+
 MODELS = Path(__file__).parent / "models"
 
 # what is printed to nobody's terminal has no width, whoever runs the tests
@@ -20,6 +22,7 @@ os.environ.pop("COLUMNS", None)
 
 # Tests run many small products: a second thread mostly waits, and on a busy machine very long.
 torch.set_num_threads(1)
+keep_freed()
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -11,17 +11,19 @@ have changed. ``--part 2/5`` runs one of five parts, file by file; when the last
 room are stored for CONTRIBUTING.md, which ``python -m reports`` fills. ``--again`` tries once more, on the files as
 they are now, what no test had noticed: tests that grow need not notice everything anew. ``--changed COMMIT`` runs the
 files alone that are not as they were there, and a PATTERN ('headcount.formulas.mha*') some mutants alone; neither is
-stored.
+stored. ``--sample N`` tries N mutants of the room, drawn by ``--seed``, where all are too many.
 """
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ RECORD = ROOT / "reports" / "records" / "mutants.json"
 NOTICED = ("killed", "timeout", "segfault")
 """What mutmut calls a mutant that fails a test, or with which the tests never end or end in a crash."""
 
+SKIPPED, NONE = 34, "no mutant is called so"
+"""mutmut's exit code of a mutant that is not to be tried; and a name."""
+
 Listed = Mapping[str, Mapping[str, str]]
 """Function -> mutated line -> why that is no other program."""
 
@@ -50,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     only.add_argument("--part", metavar="I/N", type=_part, default=(1, 1), help="one of N parts of the room")
     out.add_argument("--again", action="store_true", help="once more what was not noticed, after tests were added")
     only.add_argument("--changed", metavar="COMMIT", help="only files that are not as they were at COMMIT")
+    only.add_argument("--sample", metavar="N", type=_number, help="only N mutants of the room, drawn at random")
+    out.add_argument("--seed", metavar="N", type=_number, default=1, help="another seed draws other ones (1)")
     return out
 
 
@@ -65,8 +72,16 @@ def _part(text: str) -> tuple[int, int]:
     return int(index), int(parts)
 
 
+def _number(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on expected, not {text!r}")
+    return int(text)
+
+
 def _main(args: argparse.Namespace) -> int:
-    if args.changed:
+    if args.sample:
+        stage = Stage(args.room, f"{args.room}-{args.sample}-by-{args.seed}", files_of(args.room))
+    elif args.changed:
         stage = Stage(args.room, f"{args.room}-changed", changed(args.room, args.changed))
     else:
         index, parts = args.part
@@ -77,6 +92,8 @@ def _main(args: argparse.Namespace) -> int:
     seconds = stage.renew(noticed) if args.again else stage.lay_out()
     started = time.perf_counter()
     try:
+        if args.sample:
+            draw(stage, args.sample, args.seed)
         _mutmut(stage.folder, "run", *args.patterns)
     finally:
         seconds = stage.worked(seconds + time.perf_counter() - started)
@@ -84,10 +101,25 @@ def _main(args: argparse.Namespace) -> int:
     for failure in failures:
         print(f"{PROG}: {failure}", file=sys.stderr)
     print(f"{found['mutants']:,} mutants, {found['alive']} alive, {len(failures)} unexplained, {seconds:.0f} s")
-    if not (args.patterns or args.changed):
+    if args.sample and not args.patterns:
+        write(args.room, {**found, "seed": args.seed})
+    elif not (args.patterns or args.changed):
         stage.keep(found)
         store(args.room, args.part[1], stage.inputs)
     return 1 if failures else 0
+
+
+def draw(stage: Stage, number: int, seed: int) -> None:
+    """Leave ``number`` of a stage's mutants to be tried, drawn by ``seed`` from all of them by name; once a stage."""
+    if not stage.codes():
+        with suppress(EnvironmentMissing):
+            # mutmut makes the mutants and finds their tests before it sees that no mutant is called so
+            _mutmut(stage.folder, "run", NONE)
+    codes = stage.codes()
+    if not codes or SKIPPED in codes.values():
+        return
+    chosen = set(random.Random(seed).sample(sorted(codes), min(number, len(codes))))
+    stage.skip(SKIPPED, chosen)
 
 
 def noticed(code: int | None) -> bool:
@@ -97,7 +129,9 @@ def noticed(code: int | None) -> bool:
 
 def judged(stage: Stage, patterns: Sequence[str], seconds: float) -> tuple[dict[str, Any], list[str]]:
     """The figures of what mutmut found in a stage, and what is wrong with it."""
-    statuses = read_results(_mutmut(stage.folder, "results", "--all", "true"))
+    everything = read_results(_mutmut(stage.folder, "results", "--all", "true"))
+    statuses = {name: status for name, status in everything.items() if status != "skipped"}
+    drawn = len(statuses) < len(everything)
     listed = tomllib.loads(LISTED.read_text())
     if patterns:
         statuses = {name: status for name, status in statuses.items() if any(fnmatch(name, p) for p in patterns)}
@@ -108,9 +142,12 @@ def judged(stage: Stage, patterns: Sequence[str], seconds: float) -> tuple[dict[
         statuses,
         lambda name: mutated_line(_mutmut(stage.folder, "show", name)),
         {function: lines for function, lines in listed.items() if function in asked},
+        # a listed line that was not drawn says nothing
+        stale=not drawn,
     )
     found = {
         "mutants": len(statuses),
+        **({"of": len(everything)} if drawn else {}),
         "statuses": dict(Counter(statuses.values())),
         "alive": sum(status not in NOTICED for status in statuses.values()),
         "unexplained": len(failures),
@@ -149,8 +186,13 @@ def store(room: str, parts: int, inputs: str) -> None:
     for part in found:
         statuses.update(part["statuses"])
     sums = {name: sum(part[name] for part in found) for name in ("mutants", "alive", "unexplained", "seconds")}
+    write(room, {**sums, "statuses": dict(statuses)})
+
+
+def write(room: str, found: Mapping[str, Any]) -> None:
+    """Store the figures of a room, with the machine and the commit."""
     rooms = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    rooms[room] = {**sums, "statuses": dict(statuses), "machine": machine(), "commit": commit()}
+    rooms[room] = {**found, "machine": machine(), "commit": commit()}
     RECORD.write_text(json.dumps(rooms, indent=2) + "\n")
 
 
@@ -188,15 +230,16 @@ def mutated_line(diff: str) -> str:
     return " ".join(added)
 
 
-def judge(statuses: Mapping[str, str], line_of: Callable[[str], str], listed: Listed) -> list[str]:
-    """What is wrong: mutants that no test noticed and no reason excuses, and reasons without such a mutant."""
+def judge(statuses: Mapping[str, str], line_of: Callable[[str], str], listed: Listed, stale: bool = True) -> list[str]:
+    """What is wrong: mutants that no test noticed and no reason excuses, and with ``stale`` reasons without such a
+    mutant."""
     alive = {name: line_of(name) for name, status in statuses.items() if status not in NOTICED}
     reasons = {(function, line) for function, lines in listed.items() for line in lines}
     known = {(function_of(name), line) for name, line in alive.items()}
     failures = [
         f"{name}: {statuses[name]}: {line}" for name, line in alive.items() if (function_of(name), line) not in reasons
     ]
-    unneeded = sorted(reasons - known)
+    unneeded = sorted(reasons - known) if stale else []
     return failures + [f"{function}: listed as equivalent, and does not survive: {line}" for function, line in unneeded]
 
 

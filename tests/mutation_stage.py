@@ -101,6 +101,21 @@ class Stage:
             path.write_text(json.dumps(kept))
         return self.worked(json.loads(said.read_text())["seconds"])
 
+    def codes(self) -> dict[str, int | None]:
+        """By mutant, the exit code that mutmut keeps of it; None of one that was not tried yet."""
+        found: dict[str, int | None] = {}
+        for path in (self.folder / "mutants").rglob("*.meta"):
+            found |= json.loads(path.read_text())["exit_code_by_key"]
+        return found
+
+    def skip(self, code: int, chosen: set[str]) -> None:
+        """Note ``code`` for every mutant that is not ``chosen``."""
+        for path in (self.folder / "mutants").rglob("*.meta"):
+            kept = json.loads(path.read_text())
+            codes = kept["exit_code_by_key"]
+            kept["exit_code_by_key"] = {name: own if name in chosen else code for name, own in codes.items()}
+            path.write_text(json.dumps(kept))
+
     def _copy(self) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         copy = partial(shutil.copytree, ignore=ignored, dirs_exist_ok=True)

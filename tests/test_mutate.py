@@ -10,7 +10,7 @@ import tomllib
 
 import pytest
 
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import EnvironmentMissing, UsageError
 from tests import mutate, mutation_stage
 
 RESULTS = """
@@ -131,6 +131,60 @@ def test_a_room_is_stored_when_its_last_part_is_through(tmp_path, monkeypatch, c
     assert stored["statuses"] == {"killed": 2, "survived": 2}
 
 
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """A room of ten mutants, made when mutmut first runs; f's fifth is the only one that survives, wherever drawn."""
+    names = [f"{MHA}.x_f__mutmut_{number}" for number in range(1, 11)]
+    said = []
+
+    def mutmut(folder, command, *argv):
+        meta = folder / "mutants" / "headcount" / "mha.py.meta"
+        if command == "show":
+            return DIFF
+        codes = json.loads(meta.read_text())["exit_code_by_key"] if meta.exists() else dict.fromkeys(names)
+        if command == "results":
+            return "".join(
+                f"{name}: { {0: 'survived', 1: 'killed', 34: 'skipped'}[code] }\n" for name, code in codes.items()
+            )
+        said.append(argv)
+        if not argv:
+            codes = {n: int(n != names[4]) if code is None else code for n, code in codes.items()}
+        meta.parent.mkdir(parents=True, exist_ok=True)
+        meta.write_text(json.dumps({"exit_code_by_key": codes}))
+        if argv:
+            raise EnvironmentMissing("nothing matches")
+        return ""
+
+    answering(monkeypatch, tmp_path, "")
+    monkeypatch.setattr(mutate, "_mutmut", mutmut)
+    return said
+
+
+def test_a_sample_is_drawn_by_its_seed_once_and_the_rest_is_not_judged(drawn, tmp_path, capsys):
+    found = set()
+    for seed in range(1, 9):
+        assert mutate.main(["--sample", "4", "--seed", str(seed)]) in (0, 1)
+        stored = json.loads((tmp_path / "mutants.json").read_text())["formulas"]
+        assert (stored["mutants"], stored["of"], stored["seed"]) == (4, 10, seed)
+        assert sum(stored["statuses"].values()) == 4
+        found.add(stored["unexplained"])
+    assert found == {0, 1}
+    first = capsys.readouterr().out.splitlines()[0]
+    before = len(drawn)
+    mutate.main(["--sample", "4", "--seed", "1"])
+    # the names are asked for once; what was drawn stays drawn
+    assert drawn[before:] == [()]
+    assert capsys.readouterr().out.splitlines()[0].split(", ")[:3] == first.split(", ")[:3]
+
+
+def test_a_listed_reason_that_was_not_drawn_says_nothing(drawn, tmp_path, capsys):
+    (tmp_path / "listed.toml").write_text(f'["{MHA}.f"]\n"another line" = "why"\n')
+    mutate.main(["--sample", "4"])
+    assert "listed as equivalent" not in capsys.readouterr().err
+    mutate.main(["--sample", "10"])
+    assert "listed as equivalent" in capsys.readouterr().err
+
+
 def test_every_file_is_in_one_part_and_parts_are_about_as_large():
     for room in mutation_stage.ROOMS:
         files = mutation_stage.files_of(room)
@@ -194,6 +248,7 @@ def test_changed_files_are_those_that_git_names(monkeypatch, capsys):
         (["--part", "3/2"], "a part is I/N with 1 <= I <= N, not '3/2'"),
         (["--part", "half"], "a part is I/N with 1 <= I <= N, not 'half'"),
         (["--room", "tests"], "choose from"),
+        (["--sample", "0"], "a whole number from 1 on expected, not '0'"),
         (["--changed", "no such commit"], "--changed takes a commit, not 'no such commit'"),
     ],
 )

@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import arms, workload
+from headcount.bench.latency import arms, routings
 from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section
@@ -66,7 +66,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--dtype", choices=DTYPES, help="float32 on cpu, bfloat16 elsewhere")
     out.add_argument("--pass", nargs="+", choices=PASSES, dest="passes", metavar="PASS", help=", ".join(PASSES))
     out.add_argument("--device", choices=("cpu", "cuda", *HARDWARE), help="cpu; named hardware with --estimate")
-    out.add_argument("--routing", nargs="+", choices=workload.ROUTINGS, default=["balanced"])
+    out.add_argument("--routing", nargs="+", choices=routings.ROUTINGS, default=["balanced"])
     out.add_argument(
         "--threads", type=int, metavar="N", help="of torch on the CPU; as many as torch takes unless given"
     )
@@ -202,7 +202,7 @@ def _listing() -> str:
             "layers           " + ", ".join(layers.LAYERS),
             "models           " + ", ".join(arms.timed_models()),
             *(f"arms             {name}: {', '.join(how)}" for name, how in arms.arms_by_variant().items()),
-            "routings         " + ", ".join(workload.ROUTINGS),
+            "routings         " + ", ".join(routings.ROUTINGS),
             "passes           " + ", ".join(PASSES),
             "dtypes           " + ", ".join(DTYPES),
             "hardware         " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),

@@ -5,48 +5,17 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
+from headcount.bench.latency.routings import expert_shares, inclusion
+
 MARGIN = 4.0
 """How far the logits of selected experts stand above the others."""
-
-
-def expert_shares(routing: str, num_experts: int) -> list[float]:
-    """The share of (token, slot) pairs that each expert gets, as far as K different experts allow (``inclusion``).
-
-    ``paper``: falls evenly so that the largest is 5.5 times the smallest, as in Figures 3-4 (E = 32: 5.29 % and
-    0.96 %). ``zipf``: proportional to 1 / rank. Otherwise equal.
-    """
-    if routing == "paper":
-        weights = [5.5 - 4.5 * i / max(1, num_experts - 1) for i in range(num_experts)]
-    elif routing == "zipf":
-        weights = [1 / (i + 1) for i in range(num_experts)]
-    else:
-        weights = [1.0] * num_experts
-    return [weight / sum(weights) for weight in weights]
-
-
-def inclusion(shares: list[float], top_k: int) -> list[float]:
-    """The probability that a token selects each expert, of sum K: K times its share, and never more than 1.
-
-    K different experts leave no expert more than 1 / K of the choices: what a larger share would get beyond it goes
-    to the others, in proportion.
-    """
-    certain: set[int] = set()
-    while True:
-        rest = sum(share for e, share in enumerate(shares) if e not in certain)
-        left = top_k - len(certain)
-        found = [1.0 if e in certain else left * share / rest for e, share in enumerate(shares)]
-        more = {e for e, probability in enumerate(found) if probability >= 1} - certain
-        if not more:
-            return found
-        certain |= more
 
 
 def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int = 0) -> Tensor:
     """(N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
     ``one-expert`` sends every token to expert 0 and its other slots in turn.
 
-    The others are sampled systematically: the probabilities of :func:`inclusion` lie end to end on [0, K), and a token
+    The others are sampled systematically: the probabilities of ``inclusion`` lie end to end on [0, K), and a token
     takes the experts under u, u + 1, … u + K - 1. The u of all tokens are spread evenly over [0, 1), in random
     order, so that shares come out to within a row or two.
     """

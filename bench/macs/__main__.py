@@ -138,12 +138,16 @@ def _assumptions(args) -> accounts.Assumptions:
 
 def _tables(names, counters, args, given) -> Iterator[Section]:
     from headcount.bench.macs import published
+    from headcount.bench.macs.counting import counting
 
-    for name in names:
-        main, *others = published.sections(name, counters, args.device)
-        main = columns.extended(main, args.columns, given) if args.columns else main
-        yield main if args.params or not others else published.without_vocabularies(main)
-        yield from others if args.params else ()
+    asked = [published.Regenerated(tables.load(name)) for name in names]
+    cases = [case for again in asked for case in again.cases.values()]
+    with counting(cases, counters, args.device) as counted:
+        for again in asked:
+            main, *others = published.sections(again, counters, counted)
+            main = columns.extended(main, args.columns, given) if args.columns else main
+            yield main if args.params or not others else published.without_vocabularies(main)
+            yield from others if args.params else ()
 
 
 def _presets(args, counters, lengths, given) -> Iterator[Section]:

@@ -1,6 +1,6 @@
 """The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,7 +13,7 @@ from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas import moh
 from headcount.formulas.mha import causal_half
-from headcount.formulas.published import columns, tables
+from headcount.formulas.published import columns
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import judge
 
@@ -166,10 +166,10 @@ QUANTITIES: dict[str, type[Printed]] = {
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
 
 
-def sections(name: str, counters: Sequence[str], device: str | None) -> list[Section]:
-    """The table called ``name``; and the vocabularies that its parameter figures imply, where no rule judges them."""
-    again = Regenerated(tables.load(name))
-    rows = (again.row(row, again.measured(row, counters, device)) for row in again.cases)
+def sections(again: "Regenerated", counters: Sequence[str], counted: Callable[[Case], Measurement]) -> list[Section]:
+    """A table whose rows ``counted`` measures; and the vocabularies that its parameter figures imply, where no rule
+    judges them."""
+    rows = (again.row(row, counted(case)) for row, case in again.cases.items())
     # what needs no counting is known at once, and its columns are measured
     return [again.section(counters, rows if counters else list(rows)), *again.vocabularies()]
 

@@ -15,9 +15,9 @@ from headcount.formulas.symbols import symbol
 from headcount.reports.explorer import judged
 from headcount.reports.explorer import sizes as offered
 from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, Form, forms
-from headcount.reports.explorer.terms import WORDS, as_data
+from headcount.reports.explorer.terms import WORDS
 from headcount.reports.facts import Facts
-from headcount.reports.heat_map import Cell, cells
+from headcount.reports.heat_map import Cell
 
 FILE = "explorer.html"
 SCRIPTS = (
@@ -48,7 +48,7 @@ def data(facts: Facts) -> dict[str, Any]:
         "letters": offered.letters(),
         "start": offered.start(presets),
         "shown": [form.name for form in layers if form.name not in HIDDEN],
-        **as_data(layers),
+        **facts.terms(),
         "accounts": [
             {"name": a.name, "label": a.label, "unit": a.unit, "column": a.key if a.key in ACCOUNTS else ""}
             for a in LAYER_ACCOUNTS
@@ -57,7 +57,7 @@ def data(facts: Facts) -> dict[str, Any]:
         "presets": presets,
         "papers": {one["paper"]: _paper(one["paper"]) for one in presets},
         "judged": judged.tables(facts),
-        "heat": heat(cells(facts.audit()[0].rows)),
+        "heat": heat(facts.audit()),
     }
 
 

@@ -5,11 +5,9 @@ import json
 
 import pytest
 
-import headcount
 from headcount.bench import measure, taken
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
-from headcount.formulas.published import tables
 
 SMALL = "moa-8K8E128D"
 TOOLS = ("torch", "ptflops-aten")
@@ -64,15 +62,6 @@ def test_a_stored_number_that_no_counter_read_disagrees_with_the_rules(entry):
     assert [line.split(" ")[1] for line in lines] == ["torch", "the"]
 
 
-def test_a_store_of_other_sources_or_versions_is_not_used(monkeypatch):
-    store = {**taken.header(), "models": {"a": 1}}
-    assert taken.usable(store) == {"a": 1}
-    assert taken.usable(None) == {}
-    assert taken.usable({"models": {"a": 1}}) == {}
-    for name, value in (("sources", "0" * 64), ("versions", {**store["versions"], "torch": "1.0"})):
-        assert taken.usable({**store, name: value}) == {}
-
-
 @pytest.mark.parametrize("name", taken.SOURCES)
 def test_a_changed_line_changes_the_digest(name, monkeypatch):
     before, text_of = taken.digest(), taken._modules
@@ -90,15 +79,3 @@ def test_every_folder_that_a_reading_passes_through_is_a_source():
 def _place(name):
     first, *rest = name.split("/")
     return taken.files(f"headcount.{first}").joinpath(*rest), name
-
-
-def test_the_stored_readings_are_what_the_counters_read_now():
-    """Of the smallest model of each table; consistency tests hold the rules that the others are judged by."""
-    store = json.loads((headcount.CHECKOUT / "reports" / "records" / "readings.json").read_text())
-    models: dict[str, list] = {}
-    for name in store["models"]:
-        table, _, row = name.partition(": ")
-        models.setdefault(table, []).append((name, Case.of(tables.load(table).row(row).preset)))
-    for of_table in models.values():
-        name, smallest = min(of_table, key=lambda pair: pair[1].ledger.macs)
-        assert taken.to_keep(measure.measure(smallest, registry.NAMES)) == store["models"][name]

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from headcount.bench.isolated.workers import Here
 from headcount.bench.table import Row, Section
 from headcount.formulas.published.expressions import expression
-from headcount.reports import counting
+from headcount.reports import counting, kept
 from headcount.reports.counting import Disagreement
 from headcount.reports.facts import Facts
-from headcount.reports.workers import Here
 
 
 class Listed(Here):
@@ -19,25 +19,26 @@ class Listed(Here):
     def __init__(self):
         self.calls = []
 
-    def submit(self, call, /, *args):
+    def submit(self, take, call, /, *args, **named):
         self.calls.append((call, args))
-        return super().submit(lambda: ([Row({"row": row, "table": table}) for table, row in args[0]], {}))
+        rows = [Row({"row": row, "table": table}) for table, row in args[0]]
+        return super().submit(lambda: {"result": kept.plain([rows, {}]), "modules": []})
 
 
 def test_every_counted_row_is_counted_once_and_equal_models_together():
     executor = Listed()
-    facts = Facts(executor)
+    facts = Facts(executor, recount=True)
     for name in (*facts.of_paper("moa"), *facts.of_paper("moa")):
         section = facts.counted(name)
         typed = [row.name for row in facts.tables[name].rows]
         assert [(row.values["table"], row.values["row"]) for row in section.rows] == [(name, row) for row in typed]
-    places = [place for _, (group, _) in executor.calls for place in group]
+    places = [place for _, (group,) in executor.calls for place in group]
     assert Counter(places) == {(n, row.name): 1 for n in facts.of_paper("moa") for row in facts.tables[n].rows}
     presets = {(name, row.name): row.preset for name, table in facts.tables.items() for row in table.rows}
     for preset in ("moa-8K8E128D", "transformer-big"):
-        holding = [group for _, (group, _) in executor.calls if preset in {presets[place] for place in group}]
+        holding = [group for _, (group,) in executor.calls if preset in {presets[place] for place in group}]
         assert len(holding) == 1 and len(holding[0]) == 2
-    work = [facts.ledger(presets[group[0]]).macs for _, (group, _) in executor.calls]
+    work = [facts.ledger(presets[group[0]]).macs for _, (group,) in executor.calls]
     assert len(work) == len(executor.calls)
     assert [facts.ledger(presets[group[0]]).macs for group in facts.same_models] == sorted(work, reverse=True)
 

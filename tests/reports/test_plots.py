@@ -8,8 +8,8 @@ from xml.dom import minidom
 
 import pytest
 
-from headcount.bench.table import Row, Section
-from headcount.reports import audit, break_even, svg
+from headcount.bench.table import Row
+from headcount.reports import audit, break_even, heat_map, svg
 from headcount.reports.facts import Facts
 from headcount.reports.plots import clock, cost, front, heat, quality, roofline, share, tables, waterfall
 from headcount.reports.plots.axes import Axis, panel
@@ -31,7 +31,7 @@ class Audited(Facts):
         ]
         records[-1] = {**records[-1], "macs": None, "failed": "it cannot"}
         rows = [Row({"written": "torch.a"}, records=records[i : i + 3]) for i in range(0, 12, 3)]
-        return [Section(None, rows), None]
+        return heat_map.cells(rows)
 
 
 PLOTS = {plot.name: plot for plot in (

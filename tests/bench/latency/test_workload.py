@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.latency import workload
+from headcount.bench.latency import routings, workload
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.losses import record_routing, tokens_per_expert
@@ -11,7 +11,7 @@ from headcount.models.losses import record_routing, tokens_per_expert
 E, K, N, DM = 11, 3, 110, 13
 
 
-@pytest.mark.parametrize("routing", workload.ROUTINGS)
+@pytest.mark.parametrize("routing", routings.ROUTINGS)
 def test_each_token_gets_different_experts(routing):
     chosen = workload.selection(routing, N, E, K)
     assert chosen.shape == (N, K)
@@ -35,10 +35,10 @@ def test_zipf_and_paper_favour_the_first_experts():
 
 
 def test_shares_are_those_of_the_figures():
-    shares = workload.expert_shares("paper", 32)
+    shares = routings.expert_shares("paper", 32)
     assert sum(shares) == pytest.approx(1)
     assert 0.05 < shares[0] < 0.06 and shares[-1] == pytest.approx(shares[0] / 5.5)
-    zipf = workload.expert_shares("zipf", 4)
+    zipf = routings.expert_shares("zipf", 4)
     assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
 
 
@@ -48,15 +48,15 @@ def test_the_model_of_figure_3_gets_the_shares_of_figure_3():
     percent = [100 * int(count) / (16 * tokens) for count in counts]
     assert round(percent[0], 2) == max(round(p, 2) for p in percent) == 5.29
     assert round(percent[-1], 2) == min(round(p, 2) for p in percent) == 0.96
-    expected = [tokens * 16 * share for share in workload.expert_shares("paper", 32)]
+    expected = [tokens * 16 * share for share in routings.expert_shares("paper", 32)]
     assert all(abs(int(count) - e) <= 2 for count, e in zip(counts, expected, strict=True))
 
 
 @pytest.mark.parametrize("routing", ["paper", "zipf"])
 @pytest.mark.parametrize("num_experts, top_k", [(2, 1), (5, 3), (11, 7), (11, 10), (32, 16), (7, 7), (1, 1)])
 def test_no_expert_is_selected_twice_or_more_often_than_every_token(routing, num_experts, top_k):
-    shares = workload.expert_shares(routing, num_experts)
-    found = workload.inclusion(shares, top_k)
+    shares = routings.expert_shares(routing, num_experts)
+    found = routings.inclusion(shares, top_k)
     assert sum(found) == pytest.approx(top_k, rel=1e-12)
     assert all(0 < p <= 1 for p in found)
     free = [p / share for p, share in zip(found, shares, strict=True) if p < 1]
@@ -67,7 +67,7 @@ def test_no_expert_is_selected_twice_or_more_often_than_every_token(routing, num
     assert all(abs(int(n) - 997 * p) <= 2 for n, p in zip(counts, found, strict=True))
 
 
-@pytest.mark.parametrize("routing", workload.ROUTINGS)
+@pytest.mark.parametrize("routing", routings.ROUTINGS)
 @pytest.mark.parametrize("k", [1, 3, 11])
 def test_a_steered_layer_selects_what_it_is_told(routing, k):
     config = make_config(dict(attention="moa", d_model=DM, num_experts=E, top_k=k, head_dim=5))

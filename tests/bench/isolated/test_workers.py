@@ -8,7 +8,7 @@ import time
 import pytest
 
 from headcount.bench.errors import EnvironmentMissing
-from headcount.reports.workers import WORKERS, Here, Workers
+from headcount.bench.isolated.workers import Here, Workers
 
 
 def test_here_is_this_process_and_errors_pass_through():
@@ -20,12 +20,12 @@ def test_here_is_this_process_and_errors_pass_through():
 def test_workers_are_other_processes_at_most_two_without_a_gpu(capfd, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     before = set(multiprocessing.active_children())
-    with Workers() as workers:
+    with Workers(2) as workers:
         pids = [workers.submit(os.getpid) for _ in range(5)]
         seen = workers.submit(os.getenv, "CUDA_VISIBLE_DEVICES").result()
         children = {process.pid for process in multiprocessing.active_children()}
         assert {future.result() for future in pids} <= children - {os.getpid()}
-        assert len(set(multiprocessing.active_children()) - before) <= WORKERS == 2
+        assert len(set(multiprocessing.active_children()) - before) <= 2
     assert seen == ""
     assert set(multiprocessing.active_children()) <= before
     assert capfd.readouterr() == ("", "")
@@ -33,7 +33,7 @@ def test_workers_are_other_processes_at_most_two_without_a_gpu(capfd, monkeypatc
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_error_ends_them_at_once(error):
-    with pytest.raises(error), Workers() as workers:
+    with pytest.raises(error), Workers(2) as workers:
         workers.submit(os.getpid).result()
         sleeping = workers.submit(time.sleep, 600)
         raise error
@@ -42,5 +42,8 @@ def test_an_error_ends_them_at_once(error):
 
 
 def test_a_worker_that_is_ended_from_outside_is_an_error_of_the_environment():
-    with pytest.raises(EnvironmentMissing, match="^a process that counts was ended from outside"), Workers() as workers:
+    with (
+        pytest.raises(EnvironmentMissing, match="^a process that counts was ended from outside"),
+        Workers(2) as workers,
+    ):
         workers.submit(signal.raise_signal, signal.SIGKILL).result()

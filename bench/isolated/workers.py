@@ -1,4 +1,4 @@
-"""Worker processes with torch, which count for a report while this process writes it."""
+"""Worker processes with torch, which count while this process does something else."""
 
 import multiprocessing
 import os
@@ -12,8 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from headcount.bench.errors import EnvironmentMissing, no_warning_is_an_error
-
-WORKERS = 2
+from headcount.bench.isolated.heap import keep_freed
 
 
 class Here(Executor):
@@ -26,17 +25,18 @@ class Here(Executor):
 
 
 class Workers(Executor):
-    """WORKERS processes of this interpreter, with a progress bar on stderr where that is a terminal.
+    """``number`` processes of this interpreter, which see no GPU; with ``bar`` a progress bar on stderr where that is a
+    terminal.
 
     As a context it leaves no process behind: it ends them where the block ends with an error, Ctrl-C included.
     Raises EnvironmentMissing where something else ended one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, bar: bool = False) -> None:
         # a fork of a process with threads may hang, and none is to see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(WORKERS, context, initializer=_before_torch)
-        self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None)
+        self._pool = ProcessPoolExecutor(number, context, initializer=_before_torch)
+        self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
         with _interrupts_held():
@@ -63,6 +63,7 @@ def _before_torch() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # two workers of many small products: more threads only wait for one another
     os.environ["OMP_NUM_THREADS"] = "1"
+    keep_freed()
 
 
 @contextmanager

@@ -1,0 +1,98 @@
+"""Tables counted by two processes: the same numbers in the same order, each model once."""
+
+import multiprocessing
+import os
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+
+from headcount.bench import measure
+from headcount.bench.case import Case
+from headcount.bench.isolated import workers
+from headcount.bench.isolated.workers import Here
+from headcount.bench.macs import counting
+
+SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 7, "d_ff": 5}
+TOOLS = ("torch", "ptflops-aten")
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    measure.forget()
+    yield
+    measure.forget()
+
+
+def cases():
+    """Seven models, and the first once more under another name."""
+    small = [Case.of("transformer-base", {**SIZES, "d_model": 8 * width}) for width in (1, 2, 3, 5, 7, 11, 13)]
+    return [*small, replace(small[0], name="again")]
+
+
+class Other(Here):
+    """In place of the other process: counts at once the first ``busy`` models that it is asked for, no other one."""
+
+    def __init__(self, busy):
+        self.busy, self.asked = busy, []
+
+    def submit(self, call, case, *args, **named):
+        self.asked.append(case)
+        return super().submit(call, case, *args, **named) if len(self.asked) <= self.busy else Future()
+
+
+def run(monkeypatch, other):
+    """What is counted with ``other`` beside this process, and the widths that this process has counted itself."""
+    own = []
+
+    def measured(case, counters, device):
+        own.append(case.config.d_model // 8)
+        return measure.measure(case, counters, device=device)
+
+    monkeypatch.setattr(workers, "Workers", lambda number: other)
+    monkeypatch.setattr(counting, "measure", measured)
+    with counting.counting(cases(), TOOLS, None) as counted:
+        others = len(own)
+        found = [counted(case) for case in cases()]
+    return found, own[others:]
+
+
+@pytest.mark.parametrize("busy", [0, 3, 7])
+def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    wanted = [measure.measure(case, TOOLS) for case in cases()]
+    measure.forget()
+    other = Other(busy)
+    found, own = run(monkeypatch, other)
+    assert [one.case.name for one in found] == ["transformer-base"] * 7 + ["again"]
+    assert [[c.macs for c in one.counts] for one in found] == [[c.macs for c in one.counts] for one in wanted]
+    assert [one.counted_params for one in found] == [one.counted_params for one in wanted]
+    # the other process begins at the end; this one does what is left, from the front
+    assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1]
+    assert own == [1, 2, 3, 5, 7, 11, 13][: 7 - busy] + ([1] if busy < 7 else [])
+
+
+@pytest.mark.parametrize("few", ["models", "processors", "counters", "cuda"])
+def test_where_a_second_process_is_not_worth_it_none_is_started(few, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1 if few == "processors" else 2)
+    monkeypatch.setattr(workers, "Workers", lambda number: pytest.fail("a process is started"))
+    asked = cases()[:5] if few == "models" else cases()
+    tools = [] if few == "counters" else TOOLS
+    with counting.counting(asked, tools, "cuda" if few == "cuda" else "meta") as counted:
+        if few != "cuda":
+            assert [len(counted(case).counts) for case in asked] == [len(tools)] * len(asked)
+
+
+def test_a_table_that_is_left_half_way_leaves_no_process(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    before = set(multiprocessing.active_children())
+
+    def tables():
+        with counting.counting(cases(), TOOLS, None) as counted:
+            yield counted(cases()[0])
+
+    rows = tables()
+    assert next(rows).counts
+    assert set(multiprocessing.active_children()) > before
+    rows.close()
+    assert set(multiprocessing.active_children()) == before
