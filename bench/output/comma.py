@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.bench.output.base import Collected, number
-from headcount.bench.table import INTERVAL, Column
+from headcount.bench.table import INTERVAL, Column, shown
 
 
 class Csv(Collected):
@@ -54,4 +54,5 @@ class Csv(Collected):
 
 def _text(cell: Any) -> Any:
     """A text that a spreadsheet would run as a formula, with an apostrophe before it, which says that it is a text."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+    cell = shown(cell) if isinstance(cell, str) else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t")) else cell

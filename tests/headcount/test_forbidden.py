@@ -28,6 +28,7 @@ ALLOWED = {
         "subprocess": "triton's disassembler, on a file of ours",
         "NamedTemporaryFile": "that file, which it is told by name",
     },
+    "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
     "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
