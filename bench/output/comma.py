@@ -25,7 +25,7 @@ class Csv(Collected):
     def row(self, values, notes: Sequence[str] = ()) -> None:
         """One row."""
         super().row(values, notes)
-        self.notes.append("; ".join(notes))
+        self.notes.append(shown("; ".join(notes)))
 
     def end(self, notes_below: Sequence[str] = ()) -> None:
         """Everything, at once."""
@@ -49,10 +49,9 @@ class Csv(Collected):
             cells = [None if isinstance(cell, str) else cell for cell in cells]
         if column.code:
             cells = [_text(cell) for cell in cells]
-        return {column.key: [number(cell) for cell in cells]}
+        return {column.key: [shown(cell) if isinstance(cell, str) else number(cell) for cell in cells]}
 
 
 def _text(cell: Any) -> Any:
     """A text that a spreadsheet would run as a formula, with an apostrophe before it, which says that it is a text."""
-    cell = shown(cell) if isinstance(cell, str) else cell
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t")) else cell
