@@ -8,7 +8,7 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
-.PHONY: macs test kernels nightly matrix ptflops lint benchmark mutate reports clean
+.PHONY: macs test kernels nightly matrix ptflops faults fuzz lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -31,9 +31,19 @@ nightly: $(VENV)/.stamp
 matrix: $(VENV)/.stamp
 	$(PY) -m tests.matrix
 
+<<<<<<< HEAD
 # What ptflops read of the same modules when the papers were written.
 ptflops: $(VENV)/.stamp
 	$(PY) -m tests.older_ptflops
+=======
+# What is done to commands, from kill -9 to a full disk, and what must hold afterwards; some need root.
+faults: $(VENV)/.stamp
+	$(PY) -m tests.faults
+
+# 2,000 command lines of each family with something wrong in each.
+fuzz: $(VENV)/.stamp
+	$(PY) -m tests.fuzz
+>>>>>>> faults
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

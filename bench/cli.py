@@ -3,55 +3,35 @@ pipe, and the way from arguments to printed tables."""
 
 import argparse
 import codecs
-import errno
 import os
 import re
 import shutil
+import signal
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from importlib import import_module
 from typing import Any, NoReturn, TextIO
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing, UsageError, missing
+from headcount.bench.errors import Stopped, UsageError, asked_to_end, needs, no_warning_is_an_error, said_of
 from headcount.bench.output import progress
+from headcount.bench.output.arguments import Help
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.files import chosen, is_folder
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
-from headcount.bench.table import Section
+from headcount.bench.table import Section, shown
 from headcount.models.configs.nearest import meant
 
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C ended."""
+SIGNALLED = 128
+"""The exit code of a command that a signal ended is so much more than the signal's number."""
+INTERRUPTED = SIGNALLED + signal.SIGINT
 ASCII = {"–": "-", "…": "...", "×": "x", "·": "*"}
 """What stands for a character in a locale that lacks it."""
-
-
-class Help(argparse.HelpFormatter):
-    """Paragraphs are broken at the terminal's width; lines that are set in are examples and keep theirs, but for what
-    they say behind two spaces, which takes a line of its own where both do not fit."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(self._paragraph(part, width) for part in text.strip().split("\n\n"))
-
-    def _paragraph(self, part: str, width: int) -> str:
-        lines = part.split("\n")
-        if not lines[0].startswith("    "):
-            return textwrap.fill(" ".join(lines), width, break_on_hyphens=False)
-        if max(map(len, lines)) <= width:
-            return part
-        return "\n".join(line for text in lines for line in _apart(text, width))
-
-
-def _apart(line: str, width: int) -> list[str]:
-    command, _, what = line.strip().partition("  ")
-    return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,6 +53,11 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             near = meant(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        for action in self._actions:
+            given = getattr(found, action.dest, None)
+            # a variable of a shell that is not set is no path, and nothing that was left out
+            if "" in (given if isinstance(given, list) else [given]):
+                self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -97,34 +82,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--flops", action="store_true", help="FLOPs, two for each MAC; json and csv have MACs")
     group.add_argument("--brief", action="store_true", help="the answer without its details")
     group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
-
-
-# Windows has no EDQUOT
-FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
-"""What the system says of a disk, or a share of it, that holds no more."""
-
-LONGEST = 100
-"""The characters that a number on a command line may have."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """What an option takes, for argparse: ``read`` of its text, where ``holds`` is true of that; else ``name`` says
-    what was wanted."""
-
-    name: str
-    read: Callable[[str], Any]
-    holds: Callable[[Any], bool] = lambda value: True
-
-    def __call__(self, text: str) -> Any:
-        try:
-            # a number of thousands of digits is none that anybody means, and cannot be printed again
-            value = self.read(text) if len(text) <= LONGEST else None
-        except (ValueError, ZeroDivisionError):
-            value = None
-        if value is None or not self.holds(value):
-            raise argparse.ArgumentTypeError(f"invalid {self.name} value: {text!r}")
-        return value
 
 
 @dataclass(frozen=True)
@@ -165,7 +122,7 @@ def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namesp
     with progress.said(prog):
         work = plan(args)
     if isinstance(work, str):
-        print(work)
+        print(shown(work))
         return 0
     details = _Details(args.brief and args.format != "json")
     in_text = args.format == "text" and not (args.out and is_folder(args.out))
@@ -221,66 +178,95 @@ class _Done:
         failures = [failure for section in sections for row in section.rows for failure in row.failures]
         self.failures = failures if self.work.strict else []
         for failure in self.failures:
-            print(f"{self.prog}: {failure}", file=sys.stderr)
-        print(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}", file=sys.stderr)
+            print(shown(f"{self.prog}: {failure}"), file=sys.stderr)
+        print(shown(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}"), file=sys.stderr)
         if self.work.verdict:
             said = f"{len(self.failures)} disagree" if self.failures else self.work.verdict
             print(f"check: {said}", file=sys.stderr)
         result = self.work.result(sections)
         if result and self.in_text:
-            stream.write("\n" * bool(printed) + wrapped(result, style.notes) + "\n")
+            stream.write("\n" * bool(printed) + wrapped(shown(result), style.notes) + "\n")
             stream.flush()
         if result and self.apart:
-            print(result, file=sys.stderr)
+            print(shown(result), file=sys.stderr)
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
-    """The exit code of ``command``: its own, or the ``exit_code`` of the error that ended it."""
+    """The exit code of ``command``: its own, or that of the error or the signal that ended it."""
     _print_anywhere()
+    no_warning_is_an_error()
     try:
-        code = command()
-        sys.stdout.flush()
-        return code
+        with asked_to_end():
+            code = command()
+            sys.stdout.flush()
+            return code
     except BrokenPipeError:
-        # The reader has what it wanted; Python's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _read_no_more()
         return 0
     except Exception as error:
-        code = getattr(error, "exit_code", None)
-        if isinstance(error, ModuleNotFoundError) and (package := _package(error)):
-            error, code = missing(package), EnvironmentMissing.exit_code
-        if isinstance(error, OSError) and _of_user(error):
-            named = f": {error.filename}" if error.filename else ""
-            error, code = f"{error.strerror}{named}", UsageError.exit_code
-        if code is None:
+        found = said_of(error)
+        if found is None:
             raise
-        print(f"{prog}: error: {error}", file=sys.stderr)
-        return code
+        text, code = found
+        return _ended(f"{prog}: error: {text}", code)
+    except Stopped as asked:
+        return _ended(f"{prog}: ended by {signal.Signals(asked.number).name}", SIGNALLED + asked.number)
     except KeyboardInterrupt:
-        print(f"\n{prog}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _ended(f"\n{prog}: interrupted", INTERRUPTED)
 
 
-def _of_user(error: OSError) -> bool:
-    """Whether this is about a file that somebody named, and no file of ours, or about a disk that is full."""
-    if error.errno in FULL:
-        return True
-    ours = Path(headcount.__file__).parent
-    return isinstance(error.filename, str) and not Path(os.path.abspath(error.filename)).is_relative_to(ours)
+def start(prog: str, module: str, package: str) -> NoReturn:
+    """Run the command that ``module`` has as its main, and leave; it imports ``package``, which may be missing.
+
+    Called by that file where it is run as a program, before it imports anything dear: what is said where the package is
+    missing, and a Ctrl-C during the imports, are a line.
+    """
+
+    def command() -> int:
+        needs(package)
+        return import_module(module).main()
+
+    sys.exit(run(prog, command))
 
 
-def _package(error: ModuleNotFoundError) -> str:
-    """The package of somebody else's that is missing; empty where it is a module of ours."""
-    name = (error.name or "").partition(".")[0]
-    return "" if name in ("", "headcount") or name in sys.stdlib_module_names else name
+def _ended(text: str, code: int) -> int:
+    """``code``, said on stderr where that is still read."""
+    try:
+        print(shown(text), file=sys.stderr, flush=True)
+    except OSError:
+        _read_no_more()
+    return code
+
+
+def _read_no_more() -> None:
+    """Let Python's own flush at exit not complain: whoever read the output has what it wanted."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _print_anywhere() -> None:
-    """Let a locale that lacks a character print another for it."""
+    """Let a stream that is closed take what nobody reads, and a locale that lacks a character print another for it."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _opened()
     codecs.register_error("headcount", _instead)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="headcount")
+
+
+def _opened() -> None:
+    """Open what is closed of stdin, stdout and stderr: another file would get its number, and be printed into."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # the lowest that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
 
 
 def _instead(error: UnicodeError) -> tuple[str, int]:

@@ -1,6 +1,24 @@
-"""Errors that end a command with an exit code of their own and a message of one line."""
+"""What ends a command with an exit code of its own and a message of one line: errors, and signals as exceptions."""
 
+import errno
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import headcount
+
+# Windows has no EDQUOT
+FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+"""What the system says of a disk, or a share of it, that holds no more."""
+_NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
+"""What torch, the linker and the system say where memory ends, in errors of many types."""
 
 
 class UsageError(Exception):
@@ -13,6 +31,84 @@ class EnvironmentMissing(Exception):
     """This machine cannot do what was asked, for instance no CUDA device with ``--device cuda``."""
 
     exit_code = 3
+
+
+class Stopped(KeyboardInterrupt):
+    """The process was asked to end by signal ``number``; whatever lets Ctrl-C pass lets this pass."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def asked_to_end() -> Iterator[None]:
+    """In the block, being asked to end (SIGTERM, and SIGHUP of a terminal that is closed) is an exception as Ctrl-C is,
+    so that nothing is left behind; the first one only, so that nothing breaks into clearing up.
+
+    A signal that somebody ignores, as nohup does, or has a handler for stays as it is, and so do all of them in a
+    thread that is not the main one.
+    """
+    taken = []
+
+    def stop(number: int, frame: object) -> NoReturn:
+        for one in taken:
+            signal.signal(one, signal.SIG_IGN)
+        raise Stopped(number)
+
+    if threading.current_thread() is threading.main_thread():
+        found = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))
+        taken = [number for number in found if number and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def no_warning_is_an_error() -> None:
+    """Let warnings be what they are without PYTHONWARNINGS=error: that is about somebody's own code, and a warning of
+    torch's must not end a command."""
+    actions = (option.partition(":")[0] for option in sys.warnoptions)
+    if any(action and "error".startswith(action) for action in actions):
+        warnings.resetwarnings()
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", category)
+
+
+def said_of(error: Exception) -> tuple[str, int] | None:
+    """What a command says of an error that ends it, and its exit code; None for an error of ours."""
+    if isinstance(error, ModuleNotFoundError) and (package := _package(error)):
+        return missing(package), EnvironmentMissing.exit_code
+    if _out_of_memory(error):
+        return "this needs more memory than there is", EnvironmentMissing.exit_code
+    if isinstance(error, OSError) and _of_user(error):
+        named = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{named}", UsageError.exit_code
+    code = getattr(error, "exit_code", None)
+    return None if code is None else (str(error), code)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    by_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    said = isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, MemoryError) or by_system or said
+
+
+def _of_user(error: OSError) -> bool:
+    """Whether this is about a file that somebody named, and no file of ours, or about a disk that is full."""
+    if error.errno in FULL:
+        return True
+    ours = Path(headcount.__file__).parent
+    return isinstance(error.filename, str) and not Path(os.path.abspath(error.filename)).is_relative_to(ours)
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    """The package of somebody else's that is missing; empty where it is a module of ours."""
+    name = (error.name or "").partition(".")[0]
+    return "" if name in ("", "headcount") or name in sys.stdlib_module_names else name
 
 
 def needs(package: str) -> None:

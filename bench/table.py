@@ -22,6 +22,14 @@ INTERVAL = ("value", "low", "high")
 """What a mapping in a column of intervals holds."""
 
 
+def shown(text: str) -> str:
+    """``text`` with letters that a terminal obeys instead of printing, as escapes and marks of direction are, spelled
+    out: nothing that somebody named can move a cursor, colour a line or turn it round."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: the key of its raw values, its head, and how a value is printed.
@@ -35,7 +43,8 @@ class Column:
     ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays. ``wraps``: the
     least width at which a text may be broken into lines, 0 where it may not. ``of``: what an integer counts, which
     may then be printed in M or G: MACs, params, bytes, elements. ``tones``: GOOD, FAIR or BAD by the words of verdicts.
-    ``code``: a text of somebody's program, which markdown sets as code: no markup, link or mention there.
+    ``code``: a text of somebody's program, which markdown sets as code: no markup, link or mention there, and which no
+    spreadsheet takes for a formula. ``formula``: texts in dollar signs are formulas of TeX; of others a dollar is one.
     """
 
     key: str
@@ -53,6 +62,7 @@ class Column:
     of: str = ""
     tones: Mapping[str, str] = field(default_factory=dict)
     code: bool = False
+    formula: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("fixed", "interval") and (self.scale != 1 or self.digits != 0):
@@ -75,7 +85,7 @@ class Column:
         if value is None:
             return DASH
         if self.kind == "text" or (self.words and isinstance(value, str)):
-            return str(value)
+            return shown(str(value))
         if self.kind == "interval":
             value, low, high = (self._number(value[name]) for name in INTERVAL)
             return f"{value} [{low}, {high}]"

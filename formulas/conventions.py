@@ -6,6 +6,7 @@ integer, so that a convention is one more projection of the ledger.
 
 from collections.abc import Callable
 
+from headcount.documented import said
 from headcount.formulas.ledger import MAC_KINDS, Entry
 
 Convention = Callable[[Entry], int]
@@ -102,4 +103,4 @@ def by_name(name: str):
 
 def statement(convention) -> str:
     """What a convention bills, in words: its docstring on one line."""
-    return " ".join(convention.__doc__.split())
+    return " ".join(said(convention).split())

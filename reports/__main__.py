@@ -12,6 +12,8 @@ from pathlib import Path
 import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
+from headcount.bench.output.files import write
+from headcount.documented import said
 
 PROG = "python -m reports"
 OUT = Path("headcount-report")
@@ -21,7 +23,7 @@ README = "readme"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
-    out = Parser(prog=prog, description=__doc__)
+    out = Parser(prog=prog, description=said(__name__))
     out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
     out.add_argument("--html", action="store_true", help="each page as static HTML too, beside it")
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
@@ -94,11 +96,7 @@ def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
         if check:
             print(f"{PROG}: stale: {path.relative_to(root)}", file=sys.stderr)
             continue
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        write(path, text)
         print(f"wrote {path if path.is_relative_to(OUT) else path.relative_to(root)}", file=sys.stderr)
     return 1 if check and stale else 0
 

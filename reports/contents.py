@@ -14,6 +14,7 @@ from headcount.reports import (
     counting,
     equations,
     estimate,
+    faults,
     index,
     kernels,
     latency,
@@ -180,6 +181,7 @@ def _method() -> Page:
                 ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
             ),
             Section("Exit codes", [method.exit_codes], []),
+            Section("Faults tried", [faults.tried, faults.fuzzed], [faults.COMMAND, faults.FUZZING]),
         ],
     )
 

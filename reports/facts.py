@@ -259,6 +259,6 @@ class Facts:
         return found
 
     def stored_json(self, name: str) -> dict[str, Any] | None:
-        """A stored file beside the records: ``commands.json`` of make benchmark, ``mutants.json`` of make mutate."""
+        """A stored file beside the records: ``commands.json`` of make benchmark, ``faults.json`` of make faults."""
         path = self._folder / name
         return json.loads(path.read_text("utf-8")) if path.exists() else None

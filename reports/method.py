@@ -83,6 +83,8 @@ EXIT_CODES = {
     2: "wrong usage, and the message names the valid choices",
     3: "this machine cannot: no CUDA device with `--device cuda`, a package that is missing",
     130: "interrupted",
+    129: "ended by SIGHUP, of a terminal that was closed",
+    143: "ended by SIGTERM",
 }
 
 

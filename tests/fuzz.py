@@ -2,107 +2,74 @@
 
 A line is made of a command's own options: the parser says which there are and what they take, and at least one value
 is of HOSTILE. A line holds where it ends within its time with a documented exit code, says at most two lines on
-stderr, prints nothing where it fails, leaves no file, and no traceback. Each line runs in a fork of a process that has
-imported everything already, in an empty folder, with bounded memory. Where processes are not forked there is nothing
-to run.
+stderr with nothing in them that a terminal obeys, prints nothing where it fails, leaves no file, and no traceback.
+Each line runs in a fork of a process that has imported everything already, in an empty folder, with bounded memory.
+Where processes are not forked there is nothing to run. The figures of a family are stored for the report where it ran
+as many lines as unless told otherwise.
 """
 
 import argparse
 import contextlib
 import importlib
+import json
+import math
 import os
 import random
 import resource
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import headcount
 from headcount.bench.cli import Parser, run
+from headcount.bench.env import commit, machine
 from headcount.bench.errors import UsageError
+from headcount.bench.table import shown
+from tests.fuzz_values import HOSTILE, SANE
 
 PROG = "python -m tests.fuzz"
-SECONDS, MEMORY = 5.0, 6 * 2**30
+ROOT = headcount.CHECKOUT
+SECONDS, PATIENCE, MEMORY = 5.0, 20, 6 * 2**30
+"""Of a processor, and how many times that of the clock: a busy machine makes no line hang. Bytes of addresses."""
 CODES = (0, 1, 2, 3)
 """Fine, something disagrees, wrong usage, something is missing."""
 LINES = 2000
+TRACEBACK, HANG = "a traceback", "still ran after"
+RECORD = ROOT / "reports" / "records" / "fuzz.json"
 
-GUARDS = {
+
+@dataclass(frozen=True)
+class Family:
+    """A command, by the module of its parser; ``before`` and ``after`` its lines, ``uses`` what they import late."""
+
+    module: str
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    uses: Sequence[str] = ("headcount.models.build",)
+
+
+FAMILIES = {
     # counters and clocks are dear; what is wrong with a line shows before they begin
-    "macs": ["--counter", "closed-form"],
-    "latency": ["--estimate", "--device", "h200"],
-    "derive": [],
-    "budget": ["--limit", "3"],
-    "routing": [],
+    "macs": Family("bench.macs.__main__", after=("--counter", "closed-form"), uses=()),
+    "latency": Family(
+        "bench.latency.__main__", after=("--estimate", "--device", "h200"), uses=("headcount.bench.latency.kernels",)
+    ),
+    "derive": Family("bench.derive.__main__", uses=("headcount.bench.derive.derivation",)),
+    "budget": Family("bench.budget.__main__", after=("--limit", "3"), uses=()),
+    "routing": Family("bench.routing.__main__", uses=("headcount.bench.routing.run", "headcount.bench.routing.tables")),
+    "lock": Family("bench.lock.__main__"),
+    "compare": Family("bench.latency.compare", before=("compare",), uses=("headcount.bench.latency.__main__",)),
+    "report": Family("reports.__main__", after=("--only", "notation", "nothing"), uses=("headcount.reports.contents",)),
 }
-"""A command -> what each of its lines ends with."""
+"""What is fuzzed, by the name of its command."""
 
 DEAR = {"audit", "published", "example", "record", "help", "version", "quick"}
 """Options that run for long, or write into the checkout, whatever is wrong beside them."""
-
-PRESETS = ("moa-8K8E128D", "transformer-base", "moh-llm-s-75", "mae-7")
-SANE: dict[str, Sequence[str]] = {
-    "FIELD=VALUE": ("d_model=26", "num_experts=5", "bias=True"),
-    "NAME=VALUE": ("d_model=26", "d_ff=31"),
-    "LETTER=N": ("s=2", "r=1"),
-    "LETTER=LOW:HIGH[:STEP]": ("K=1:3", "E=1:5:2"),
-    "NAME=START[:STEP]": ("T=3", "d_h=2:2"),
-    "SPEC": ("K=1 E=2 D=3 T=5", "model.py:make"),
-    "NAME,NAME": ("T,S", "T,d_h"),
-    "NAME": PRESETS,
-    "PRESET[,FIELD=VALUE]": ("transformer-base",),
-    "BUDGET": ("1G", "200M", "64Ki"),
-    "SHARE": ("2%", "0.1"),
-    "T": ("7", "128"),
-}
-"""A metavar -> values that are right for some command."""
-
-NUMBERS = (
-    *("0", "-1", "-0", "1.5", "1e3", "nan", "inf", "-inf", "", " ", "²", "٣", "1_000", "0x10", "1e-999999999"),
-    *("1e999999", "9" * 30, "9" * 5001, "1/0", "None", "True", "two"),
-)
-TEXTS = (
-    *(
-        "",
-        " ",
-        "-",
-        "--",
-        "=",
-        ":",
-        ",",
-        "\n",
-        "\t",
-        "a\nb",
-        "é",
-        "\u202e",
-        "\x1b[31m",
-        "ŧ" * 300,
-        "x" * 70000,
-        "{}",
-        "%s",
-    ),
-    *(
-        "$HOME",
-        "__import__('os').system('touch pwned')",
-        "lambda",
-        "class",
-        "a=b=c",
-        "=1",
-        "a=",
-        "K=",
-        "K=1:2:0",
-        "K=5:1",
-    ),
-    *("K=1:1000000000", "K=1,2,3,4 E=1:100000 D=1:100000", "T=0", "K=9 E=8 D=4", "K=x", "K", "num_layers=1000000000"),
-    *("num_encoder_layers=999999999999", "d_model=" + "9" * 5001, "d_model=²", "form=none", "gates=1", "attention=moa"),
-)
-PATHS = (
-    *("", ".", "..", "/", "/dev/null", "/dev/full", "/dev/zero", "/proc/self/mem", "missing", "missing/below.json"),
-    *("loop", "x" * 300, "folder", "binary", "nested.json", "half.jsonl", "surrogate.txt", "table.tex"),
-)
-HOSTILE = (*NUMBERS, *TEXTS, *PATHS)
 
 
 @dataclass(frozen=True)
@@ -122,7 +89,7 @@ class Broken:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     out = Parser(prog=PROG, description=__doc__)
-    out.add_argument("families", metavar="FAMILY", nargs="*", help=", ".join(GUARDS))
+    out.add_argument("families", metavar="FAMILY", nargs="*", help=", ".join(FAMILIES))
     out.add_argument("--lines", metavar="N", type=int, default=LINES, help=f"of each family ({LINES})")
     out.add_argument("--seed", metavar="N", type=int, default=1, help="another seed gives other lines (1)")
     return out
@@ -134,49 +101,71 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(args: argparse.Namespace) -> int:
-    if unknown := set(args.families) - set(GUARDS):
-        raise UsageError(f"no family {', '.join(sorted(unknown))}; choose from {', '.join(GUARDS)}")
+    if unknown := set(args.families) - set(FAMILIES):
+        raise UsageError(f"no family {', '.join(sorted(unknown))}; choose from {', '.join(FAMILIES)}")
     failed = 0
-    for family in args.families or GUARDS:
-        started, codes = time.perf_counter(), dict.fromkeys(CODES, 0)
+    for family in args.families or FAMILIES:
+        started, codes, broken = time.perf_counter(), dict.fromkeys(CODES, 0), []
         for found in fuzz(family, args.lines, args.seed):
             if isinstance(found, Broken):
-                failed += 1
-                print(found.text(), file=sys.stderr)
+                broken.append(found)
+                print(shown(found.text()), file=sys.stderr, flush=True)
             else:
                 codes[found] += 1
+        seconds = time.perf_counter() - started
         ended = ", ".join(f"{number} with {code}" for code, number in codes.items())
-        print(f"{family}: {args.lines:,} lines, ended {ended}; {time.perf_counter() - started:.0f} s")
+        print(f"{family}: {args.lines:,} lines, ended {ended}, {len(broken)} did not hold; {seconds:.0f} s", flush=True)
+        failed += len(broken)
+        if args.lines >= LINES:
+            store(family, args, codes, broken, seconds)
     return 1 if failed else 0
+
+
+def store(
+    family: str, args: argparse.Namespace, codes: dict[int, int], broken: Sequence[Broken], seconds: float
+) -> None:
+    """Keep the figures of a family beside those of the others."""
+    found = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    found[family] = {
+        "lines": args.lines,
+        "seed": args.seed,
+        "ended": {str(code): number for code, number in codes.items()},
+        "tracebacks": sum(TRACEBACK in one.why for one in broken),
+        "hangs": sum(HANG in one.why for one in broken),
+        "failures": len(broken),
+        "seconds": round(seconds),
+        "machine": machine(),
+        "commit": commit(),
+    }
+    RECORD.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def fuzz(family: str, count: int, seed: int) -> Iterator[int | Broken]:
     """The exit code of each line, or why it did not hold."""
-    command = importlib.import_module(f"headcount.bench.{family}.__main__")
-    warm(family, command.main)
-    for argv in lines(command.parser(), random.Random(f"{family} {seed}"), count, GUARDS[family]):
-        code, why = outcome(lambda argv=argv: command.main(argv))
+    of = FAMILIES[family]
+    for name in of.uses:
+        importlib.import_module(name)
+    module = importlib.import_module(f"headcount.{of.module}")
+    command = module.main if hasattr(module, "main") else importlib.import_module(of.uses[0]).main
+    for argv in lines(module.parser(), random.Random(f"{family} {seed}"), count, of):
+        code, why = outcome(lambda argv=argv: command(argv))
         yield Broken(family, argv, why) if why else code
 
 
-def warm(family: str, command: Callable[[Sequence[str]], int]) -> None:
-    """Import what lines of a family import, so that each fork has it."""
-    if family in ("derive", "routing", "latency"):
-        importlib.import_module("headcount.bench.derive.derivation")
-        importlib.import_module("headcount.models.build")
-
-
-def lines(parser: argparse.ArgumentParser, rng: random.Random, count: int, guard: Sequence[str]) -> Iterator[list[str]]:
-    """Command lines of one to four options of a parser, with a hostile value in each."""
-    options = [action for action in parser._actions if action.option_strings and action.dest not in DEAR]
+def lines(parser: argparse.ArgumentParser, rng: random.Random, count: int, of: Family) -> Iterator[list[str]]:
+    """Command lines of one to four options of a parser and its places, with a hostile value in each."""
+    known = [action for action in parser._actions if action.dest not in DEAR]
+    options = [action for action in known if action.option_strings]
+    places = [action for action in known if not action.option_strings]
     for _ in range(count):
-        chosen = rng.sample(options, rng.randint(1, 4))
+        chosen = [*rng.sample(options, min(len(options), rng.randint(1, 4))), *places]
         taking = [action for action in chosen if action.nargs != 0] or [next(a for a in options if a.nargs != 0)]
         wrong = rng.choice(taking)
-        argv = []
+        argv = list(of.before)
         for action in {id(action): action for action in (*chosen, wrong)}.values():
-            argv += [rng.choice(action.option_strings), *_words(action, rng, action is wrong)]
-        yield [*argv, *guard]
+            name = [rng.choice(action.option_strings)] if action.option_strings else []
+            argv += [*name, *_words(action, rng, action is wrong)]
+        yield [*argv, *of.after]
 
 
 def _words(action: argparse.Action, rng: random.Random, wrong: bool) -> list[str]:
@@ -205,13 +194,16 @@ def outcome(command: Callable[[], int]) -> tuple[int, str]:
         out, err = (path.read_text("utf-8", "replace") if path.exists() else "" for path in streams)
         left = contents(folder)
     if status is None:
-        return -1, f"still ran after {SECONDS:.0f} s"
+        return -1, f"{HANG} {SECONDS:.0f} s"
     code = os.waitstatus_to_exitcode(status)
+    if hasattr(signal, "SIGXCPU") and code == -signal.SIGXCPU:
+        return code, f"{HANG} {SECONDS:.0f} s"
     said = err.strip().splitlines()
     problems = {
         f"exit code {code}": code not in CODES,
-        f"a traceback: {said[-1] if said else ''}": "Traceback" in err,
+        f"{TRACEBACK}: {said[-1] if said else ''}": "Traceback" in err,
         f"{len(said)} lines on stderr: {said[0] if said else ''}": code != 0 and len(said) > 2,
+        "stderr holds what a terminal obeys": shown(err) != err,
         "printed though it failed": code > 1 and bool(out),
         f"left {', '.join(sorted(left - before))}": code > 1 and left != before,
     }
@@ -225,7 +217,16 @@ def furnish(folder: Path) -> None:
     (folder / "binary").write_bytes(bytes(range(256)) * 8)
     (folder / "nested.json").write_text("[" * 20000)
     (folder / "half.jsonl").write_text('{"kind": "latency"}\n{"kind": \n')
+    (folder / "whole.jsonl").write_bytes(_records())
+    (folder / "ids.txt").write_text("1 2 3\n")
     (folder / "surrogate.txt").write_bytes(b"\xed\xa0\x80 1 2\n")
+
+
+@cache
+def _records() -> bytes:
+    """Some records that came with this software."""
+    path = min(path for path in (ROOT / "reports" / "records").glob("*/*.jsonl"))
+    return b"".join(path.read_bytes().splitlines(keepends=True)[:8])
 
 
 def contents(folder: Path) -> set[str]:
@@ -237,6 +238,7 @@ def _child(command: Callable[[], int], folder: Path, out: Path, err: Path) -> No
     code = 70
     try:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(SECONDS), math.ceil(SECONDS) + 1))
         os.chdir(folder)
         for descriptor, path in ((1, out), (2, err)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
@@ -259,7 +261,7 @@ def _child(command: Callable[[], int], folder: Path, out: Path, err: Path) -> No
 
 def _waited(pid: int) -> int | None:
     """The status of a child that ends in time; None for one that does not, which is ended."""
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + PATIENCE * SECONDS
     while time.monotonic() < until:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:

@@ -1,7 +1,9 @@
 """python -m tests.fuzz: what makes a line hold or not, and some lines of each cheap command."""
 
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -56,19 +58,49 @@ def test_a_line_that_does_not_says_why(command, why):
 
 def test_a_line_that_does_not_end_is_ended(monkeypatch):
     monkeypatch.setattr(fuzz, "SECONDS", 0.3)
-    assert held(lambda: held(lambda: None) and __import__("time").sleep(60)) == (-1, "still ran after 0 s")
+    monkeypatch.setattr(fuzz, "PATIENCE", 1)
+    assert held(lambda: time.sleep(60)) == (-1, "still ran after 0 s")
+
+
+def test_a_line_that_works_without_an_end_is_ended(monkeypatch):
+    monkeypatch.setattr(fuzz, "SECONDS", 1.0)
+
+    def works():
+        while True:
+            pass
+
+    assert held(works) == (-signal.SIGXCPU, "still ran after 1 s")
 
 
 def test_lines_are_those_of_their_seed_and_hold_something_hostile():
     from headcount.bench.budget.__main__ import parser
 
-    first, again = ([*fuzz.lines(parser(), fuzz.random.Random(3), 50, ["--limit", "3"])] for _ in range(2))
+    first, again = ([*fuzz.lines(parser(), fuzz.random.Random(3), 50, fuzz.FAMILIES["budget"])] for _ in range(2))
     assert first == again
     assert all(set(line[:-2]) & set(fuzz.HOSTILE) and line[-2:] == ["--limit", "3"] for line in first)
 
 
-@pytest.mark.parametrize("family", ["macs", "budget"])
+@pytest.mark.parametrize("family", ["macs", "budget", "compare"])
 def test_wrong_lines_end_in_a_line_and_leave_nothing(family):
     found = list(fuzz.fuzz(family, 60, seed=7))
     assert [one.text() for one in found if isinstance(one, fuzz.Broken)] == []
     assert found.count(2) > 30
+
+
+def test_what_a_terminal_would_obey_is_no_message():
+    assert held(said("\x1b[31mred", 2)) == (2, "stderr holds what a terminal obeys")
+
+
+def test_the_figures_of_a_whole_run_are_stored(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(fuzz, "RECORD", tmp_path / "fuzz.json")
+    monkeypatch.setattr(fuzz, "LINES", 4)
+    broken = fuzz.Broken("macs", ["x"], f"{fuzz.HANG} 5 s")
+    monkeypatch.setattr(fuzz, "fuzz", lambda family, count, seed: [2, 0, broken, 2])
+    assert fuzz.main(["macs", "--lines", "3"]) == 1
+    assert not fuzz.RECORD.exists()
+    assert fuzz.main(["macs", "--lines", "4", "--seed", "5"]) == 1
+    stored = fuzz.json.loads(fuzz.RECORD.read_text())["macs"]
+    figures = {name: stored[name] for name in ("lines", "seed", "ended", "tracebacks", "hangs", "failures")}
+    ended = {"0": 1, "1": 0, "2": 2, "3": 0}
+    assert figures == {"lines": 4, "seed": 5, "ended": ended, "tracebacks": 0, "hangs": 1, "failures": 1}
+    assert "macs 'x': still ran after 5 s" in capsys.readouterr().err

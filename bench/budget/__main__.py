@@ -13,18 +13,16 @@ nothing meets.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from headcount.bench.cli import Parser, Value, Work, add_output, run, serve
-from headcount.bench.errors import UsageError, needs
+from headcount.bench.cli import Parser, Work, add_output, serve, start
+from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.budget"
-if __name__ == "__main__" and (code := run(PROG, lambda: needs("numpy"))):
-    # what is imported below would end with a traceback
-    sys.exit(code)
+if __name__ == "__main__":
+    start(PROG, "headcount.bench.budget.__main__", "numpy")
 
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
@@ -35,7 +33,9 @@ from headcount.bench.budget.ranges import chosen_ranges
 from headcount.bench.budget.search import Surroundings, base_for, layer_fields, search
 from headcount.bench.budget.table import WORDS, Like, no_cache, section
 from headcount.bench.case import Case, resolve_lengths, with_attention
+from headcount.bench.output.arguments import Value
 from headcount.bench.variants.variant import Variant, having, variant
+from headcount.documented import said
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
@@ -50,7 +50,7 @@ ROWS = Value("number of rows", int, lambda rows: rows >= 0)
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.budget."""
-    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
+    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
     for word, metric in WORDS.items():
         out.add_argument(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
     out.add_argument(
@@ -196,7 +196,3 @@ def _bounds(args, around: Surroundings, like: Like | None) -> dict[str, Bound]:
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --like")
     return bounds
-
-
-if __name__ == "__main__":
-    sys.exit(main())

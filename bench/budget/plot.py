@@ -1,5 +1,6 @@
 """A search's answer as a picture: what fits in grey, the listed front in colour."""
 
+import io
 import textwrap
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 from headcount.bench.budget.search import Answer
 from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
+from headcount.bench.output.files import write
 
 DRAWN = 5000
 """At most so many grey points: more only make the file larger."""
@@ -46,9 +48,9 @@ def draw(path: str, title: str, answer: Answer) -> None:
         axes.set(xlabel=f"MACs ({unit})", ylabel="parameters (M)")
         axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=10)
         figure.legend(loc="outside lower center", ncols=2)
+        drawn, form = io.BytesIO(), Path(path).suffix[1:]
         try:
-            figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+            figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
         finally:
             pyplot.close(figure)
+        write(path, drawn.getvalue())

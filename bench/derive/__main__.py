@@ -13,6 +13,7 @@ point of the grid.
 """
 
 import argparse
+import keyword
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,7 @@ from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.table import Column, Row, Section, Table
+from headcount.documented import said
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
@@ -27,7 +29,7 @@ PARTS = ("attention", "feed-forward", "model")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.derive."""
-    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
+    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
     out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
     out.add_argument("--part", choices=PARTS, default="attention", help="what of the preset")
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
@@ -50,6 +52,9 @@ def plan(args: argparse.Namespace) -> Work:
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
+    for name in names:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageError(f"--vars: {name!r} is no name of a size")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
     return Work(_of_module(args, names) if args.module else _of_preset(args, names), result=_result)
@@ -128,7 +133,10 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
             table=Table(
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
-                [Column("kind", "kind", width=13, priority=0), Column(key, "polynomial", priority=0, wraps=24)],
+                [
+                    Column("kind", "kind", width=13, priority=0),
+                    Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex"),
+                ],
                 notes if key == "text" else (),
             ),
             rows=rows if key == "text" else [Row(row.values) for row in rows],

@@ -6,6 +6,7 @@ from typing import Any
 
 import sympy
 
+from headcount.formulas.published.expressions import expression
 from headcount.formulas.symbols import symbol
 
 PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
@@ -56,5 +57,8 @@ class Derivation:
 def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:
     """The derivation that ``as_record`` wrote."""
     symbols = {name: symbol(name) for name in names}
-    by_kind = {kind: sympy.sympify(text, locals=symbols) for kind, text in found["by_kind"].items()}
+    # a text is no Python here: sympy's own parser would run what somebody's process answers
+    by_kind = {
+        kind: sympy.sympify(expression(text).value(symbols), strict=True) for kind, text in found["by_kind"].items()
+    }
     return Derivation(by_kind, found["method"], tuple(found["domain"]), tuple(found["layout"]), found["witness"])

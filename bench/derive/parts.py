@@ -107,7 +107,8 @@ def _tied(attention: AttentionConfig, sizes: Mapping[str, Any]) -> dict[str, Any
 def _by_kind(form: Ledger) -> dict[str, sympy.Expr]:
     """Multiply-accumulates by kind; quotients are exact, because configurations that are not cannot be built."""
     sums = form.select(lambda entry: entry.kind in MAC_KINDS).group(lambda entry: entry.kind)
-    return {kind: sympy.sympify(size).replace(sympy.floor, lambda quotient: quotient) for kind, size in sums.items()}
+    exact = {kind: sympy.sympify(size, strict=True) for kind, size in sums.items()}
+    return {kind: size.replace(sympy.floor, lambda quotient: quotient) for kind, size in exact.items()}
 
 
 def _attention(config: ModelConfig, names) -> Part:

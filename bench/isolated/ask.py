@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -18,12 +19,15 @@ from typing import Any
 
 import headcount
 from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.isolated.user_code import UserCodeError, check_spec
 
 TASKS = {
     "count": "headcount.bench.isolated.module_answer",
     "derive": "headcount.bench.derive.derivation",
 }
 """Where a task's ``answer(request)`` stands, which the process imports."""
+WITHIN, WITHIN_S = "HEADCOUNT_WITHIN", 3600
+"""The variable that says how many seconds somebody's code may take, and how many it has without one."""
 BROKEN = 70
 """The process' exit code for an error of ours."""
 _OURS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
@@ -55,10 +59,15 @@ def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
     """
     if find_spec("torch") is None:
         raise EnvironmentMissing(f"{spec} has to run, which needs torch; pip install torch")
-    request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(Path.cwd().resolve()), **details}
+    here = Path.cwd().resolve()
+    try:
+        check_spec(spec, here)
+    except UserCodeError as error:
+        raise UsageError(f"{spec}: {error}") from None
+    request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(here), **details}
     # A file without a name: nothing is left of it, however this ends.
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        code = _run(request, out.fileno())
+        code = _run(request, out.fileno(), within())
         out.seek(0)
         text = out.read()
     if not text:
@@ -82,7 +91,20 @@ def settings(words: Sequence[str]) -> dict[str, int]:
     return out
 
 
-def _run(request: dict[str, Any], out: int) -> int:
+def within() -> float:
+    """The seconds that one process may take; UsageError where WITHIN says none."""
+    text = os.environ.get(WITHIN) or str(WITHIN_S)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    # written so that a NaN fails too
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise UsageError(f"{WITHIN}={text!r}: a number of seconds above 0 is expected")
+    return seconds
+
+
+def _run(request: dict[str, Any], out: int, seconds: float) -> int:
     """The exit code of the process that writes its answer to ``out``; afterwards nothing that it started runs."""
     # -P: nothing but what the process itself puts there comes first on the path of imports.
     command = [sys.executable, "-P", "-c", _START.format(ours=_OURS), json.dumps(request)]
@@ -90,7 +112,10 @@ def _run(request: dict[str, Any], out: int) -> int:
     options = {"stdin": subprocess.PIPE, "stdout": out, **_GROUP}
     with subprocess.Popen(command, env=_environment(), **options) as process:
         try:
-            return process.wait()
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            said = f"{request['spec']} still ran after {seconds:g} s and was ended; {WITHIN}=SECONDS gives it more"
+            raise UsageError(said) from None
         finally:
             _end(process)
 

@@ -34,16 +34,12 @@ def load(spec: str, here: Path) -> Callable[..., Any]:
     A file's directory comes first on the path of imports (the top of its package, where it is in one), then
     ``here``, the directory of the command.
     """
+    check_spec(spec, here)
     target, _, name = spec.rpartition(":")
-    if not target or not name.isidentifier():
-        raise UserCodeError(f"{spec!r} is not FILE.py:FUNCTION or package.module:FUNCTION")
     sys.path.insert(0, str(here))
     importing = f"importing {target}"
     if target.endswith(".py"):
-        file = (here / target).resolve()
-        if not file.is_file():
-            raise UserCodeError(f"there is no file {target}")
-        module = _guarded(importing, lambda: _from_file(file))
+        module = _guarded(importing, lambda: _from_file((here / target).resolve()))
     else:
         module = _guarded(importing, lambda: importlib.import_module(target))
     function = getattr(module, name, None)
@@ -51,6 +47,24 @@ def load(spec: str, here: Path) -> Callable[..., Any]:
         names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
         raise UserCodeError(f"{target} has no function {name}; it has {', '.join(names) or 'none'}")
     return function
+
+
+def check_spec(spec: str, here: Path) -> None:
+    """UserCodeError where ``spec`` names no function, or a file that is not there: what needs no process to be seen."""
+    target, _, name = spec.rpartition(":")
+    dotted = all(part.isidentifier() for part in target.split("."))
+    if not name.isidentifier() or not (dotted or target.endswith(".py")):
+        raise UserCodeError(f"{spec!r} is not FILE.py:FUNCTION or package.module:FUNCTION")
+    if target.endswith(".py") and not _is_file(here / target):
+        raise UserCodeError(f"there is no file {target}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.resolve().is_file()
+    except (OSError, ValueError, RuntimeError):
+        # a name that is too long, holds a zero, or links to itself
+        return False
 
 
 def _from_file(file: Path) -> ModuleType:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.errors import EnvironmentMissing, no_warning_is_an_error
 from headcount.bench.isolated.heap import keep_freed
 
 
@@ -59,6 +59,7 @@ class Workers(Executor):
 
 
 def _before_torch() -> None:
+    no_warning_is_an_error()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # two workers of many small products: more threads only wait for one another
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -24,13 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.cli import Parser, Work, add_output, run, serve
-from headcount.bench.errors import UsageError, needs
+from headcount.bench.cli import Parser, Work, add_output, serve, start
+from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.latency"
-if __name__ == "__main__" and (code := run(PROG, lambda: needs("torch"))):
-    # what is imported below would end with a traceback
-    sys.exit(code)
+if __name__ == "__main__":
+    start(PROG, "headcount.bench.latency.__main__", "torch")
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
@@ -38,6 +37,7 @@ from headcount.bench.latency import arms, routings
 from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section
+from headcount.documented import said
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
@@ -52,7 +52,7 @@ OTHERS = ("compare", "gates", "campaign")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency."""
-    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
+    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
     out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)}, or all: the default")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     known = dict.fromkeys(name for names in arms.arms_by_variant().values() for name in names)
@@ -208,7 +208,3 @@ def _listing() -> str:
             "hardware         " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),
         ]
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

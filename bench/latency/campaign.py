@@ -17,7 +17,9 @@ from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates
 from headcount.bench.measure import check_device
+from headcount.bench.output.files import write
 from headcount.bench.table import Row, Section
+from headcount.documented import said
 
 PROG = "python -m bench.latency campaign"
 WITHIN_S = 580.0
@@ -28,7 +30,7 @@ BLOCKS, TOKENS = 20, 16384
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency campaign."""
-    out = Parser(prog=prog, description=__doc__.replace(PROG, prog))
+    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
     out.add_argument("--within", type=float, metavar="SECONDS", default=WITHIN_S, help="%(default)s")
     out.add_argument("--out-dir", metavar="DIR", required=True, help="where everything is stored")
     out.add_argument("--commit", metavar="SHA", help="what is measured, where there is no repository to ask")
@@ -94,8 +96,8 @@ def _choices(args, out_dir: Path, in_time: bool) -> Iterator[Row]:
     from headcount.bench.latency.session import write_json
 
     path = out_dir / "choices.json"
-    if path.exists():
-        found = json.loads(path.read_text("utf-8"))
+    if path.is_file() and (kept := _read(path)) is not None:
+        found = kept
     elif in_time:
         found = list(tuning.choices(args.tokens, DTYPES[args.dtype]))
         write_json(path, found)
@@ -103,6 +105,18 @@ def _choices(args, out_dir: Path, in_time: bool) -> Iterator[Row]:
         found = []
     for row in found:
         yield Row(row, [], [row])
+
+
+def _read(path: Path) -> list[dict[str, Any]] | None:
+    """The ways that are stored; None, said on stderr, where what is there is something else."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, list) and all(isinstance(row, dict) for row in found):
+        return found
+    print(f"{path} holds no choices: they are tried again", file=sys.stderr)
+    return None
 
 
 def _kept(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -116,7 +130,7 @@ def _missing(session: Any, cells: Sequence[Any], out_dir: Path) -> str:
     """Write down what is missing, and say how much it is."""
     why = {cell.key: reason for cell, reason in session.missing}
     lines = [f"{c.key}: {why.get(c.key, 'not begun')}" for c in cells if c.key not in session.store.done]
-    (out_dir / "missing.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    write(out_dir / "missing.txt", "".join(f"{line}\n" for line in lines))
     if not lines:
         return "; nothing is missing"
     return "".join(f"\nmissing: {line}" for line in lines) + f"\n{len(lines)} cells are missing"

@@ -12,7 +12,7 @@ from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import like
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table
+from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table, shown
 
 PROG = "python -m bench.latency compare"
 
@@ -46,8 +46,8 @@ def plan(args: argparse.Namespace) -> Work:
         "compare",
         f"{args.b} against {args.a}",
         [
-            Column("cell", "cell", width=56, priority=0),
-            Column("arm", "layer and arm", width=28, priority=0),
+            Column("cell", "cell", width=56, priority=0, code=True),
+            Column("arm", "layer and arm", width=28, priority=0, code=True),
             Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9, priority=1),
             Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9, priority=1),
             Column("ratio", "B / A", kind="interval", digits=2, width=18, priority=0),
@@ -72,11 +72,11 @@ def _row(row: Compared) -> Row:
 
 def _load(path: Path) -> list[dict[str, Any]]:
     found, problems = records.read(path)
-    for problem in problems:
-        print(f"{PROG}: {problem}", file=sys.stderr)
     timed = [r for r in found if r.get("kind") == "latency" and r["wall_ms"]]
     if not timed:
-        raise UsageError(f"{path} holds no timed rows")
+        raise UsageError(f"{path} holds no timed rows" + (f": {records.briefly(problems)}" if problems else ""))
+    if problems:
+        print(shown(f"{PROG}: {records.briefly(problems)}"), file=sys.stderr)
     return timed
 
 

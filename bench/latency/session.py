@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.store import GIVEN_UP, STARTED, Store, go_on
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
+from headcount.bench.output.files import write
 from headcount.bench.table import Row
 
 NO_TIME = "no time left"
@@ -174,7 +176,6 @@ class _Progress:
             self.bar.close()
 
 
-def write_json(path, value: Any) -> None:
-    """One readable JSON file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+def write_json(path: Path, value: Any) -> None:
+    """One readable JSON file. UsageError where it cannot be written."""
+    write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
+from headcount.bench.table import shown
 
 ROW, BEGUN, LEFT, BROKEN = "latency", "latency-begun", "latency-left", "latency-broken"
 MOST_ATTEMPTS = 2
@@ -24,14 +25,14 @@ class Store:
     """The records of one file; nothing is kept without a ``path``."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read ``path``; lines that are no records are named on stderr."""
+        """Read ``path``; of lines that are no records the first is named on stderr."""
         self.path = path
         self.done: dict[str, list[dict[str, Any]]] = {}
         self.broken: dict[str, dict[str, str]] = {}
         self._begun: Counter[str] = Counter()
         found, problems = records.read(path) if path and path.exists() else ([], [])
-        for problem in problems:
-            print(problem, file=sys.stderr)
+        if problems:
+            print(shown(records.briefly(problems)), file=sys.stderr)
         rows: dict[str, list[dict[str, Any]]] = {}
         for record in found:
             kind, cell = record.get("kind"), record.get("cell")
@@ -44,10 +45,8 @@ class Store:
             if kind == BROKEN:
                 self.broken.setdefault(cell, {})[record["label"]] = record["status"]
         for cell, own in rows.items():
-            count = own[-1]["arms_in_cell"]
-            # a cell is stored with all its arms or is run again
-            if len(own) >= count:
-                self.done[cell] = own[-count:]
+            if whole := _last_whole(own):
+                self.done[cell] = whole
 
     def given_up(self, cell: str) -> bool:
         """Whether ``cell`` has ended the process too often."""
@@ -71,12 +70,26 @@ class Store:
     def finish(self, cell: str, rows: Sequence[dict[str, Any]]) -> None:
         """Keep the rows of a finished cell."""
         self.done[cell] = list(rows)
-        for row in rows:
-            self._append(row)
+        self._append(*rows)
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _append(self, *found: dict[str, Any]) -> None:
         if self.path:
-            records.append(self.path, record)
+            records.append(self.path, *found)
+
+
+def _last_whole(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest rows of a cell that one run stored of all its arms; none where every run was broken off before.
+
+    Rows in a row are of one run where they are of one time and no arm is there twice.
+    """
+    for end in range(len(rows), 0, -1):
+        count = rows[end - 1].get("arms_in_cell")
+        own = rows[max(0, end - count) : end] if isinstance(count, int) and count > 0 else []
+        arms = {(row.get("arm"), row.get("implementation")) for row in own}
+        times = {(row.get("environment") or {}).get("time") for row in own}
+        if own and len(arms) == count == len(own) and len(times) == 1:
+            return own
+    return []
 
 
 def go_on(started: float) -> None:

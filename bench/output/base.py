@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TextIO
 
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import Column, Row, Section, Table, shown
 from headcount.formulas.ledger import flops
 
 NOTE_WIDTH = 120
@@ -125,7 +125,8 @@ class Renderer(ABC):
         if self.tables:
             self.stream.write("\n")
         self.tables += 1
-        self.table, self.footnotes = table, []
+        above = [shown(note) for note in table.notes_above]
+        self.table, self.footnotes = replace(table, title=shown(table.title), notes_above=above), []
 
     @abstractmethod
     def row(self, values: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
@@ -154,7 +155,7 @@ class Renderer(ABC):
 
     def below(self, notes_below: Sequence[str]) -> list[str]:
         """The numbered footnotes, then the notes without a number."""
-        return [*(f"[{i}] {note}" for i, note in enumerate(self.footnotes, 1)), *notes_below]
+        return [*(f"[{i}] {shown(note)}" for i, note in enumerate(self.footnotes, 1)), *map(shown, notes_below)]
 
 
 class Collected(Renderer):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.bench.output.base import Collected, number
-from headcount.bench.table import INTERVAL, Column
+from headcount.bench.table import INTERVAL, Column, shown
 
 
 class Csv(Collected):
@@ -25,7 +25,7 @@ class Csv(Collected):
     def row(self, values, notes: Sequence[str] = ()) -> None:
         """One row."""
         super().row(values, notes)
-        self.notes.append("; ".join(notes))
+        self.notes.append(shown("; ".join(notes)))
 
     def end(self, notes_below: Sequence[str] = ()) -> None:
         """Everything, at once."""
@@ -47,4 +47,11 @@ class Csv(Collected):
             return {f"{column.key}.{name}": [cell and number(cell[name]) for cell in cells] for name in INTERVAL}
         if column.words:
             cells = [None if isinstance(cell, str) else cell for cell in cells]
-        return {column.key: [number(cell) for cell in cells]}
+        if column.code:
+            cells = [_text(cell) for cell in cells]
+        return {column.key: [shown(cell) if isinstance(cell, str) else number(cell) for cell in cells]}
+
+
+def _text(cell: Any) -> Any:
+    """A text that a spreadsheet would run as a formula, with an apostrophe before it, which says that it is a text."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t")) else cell

@@ -55,12 +55,29 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
+    with _whole(path, "", encoding="utf-8", newline="") as stream:
+        yield stream
+
+
+def write(path: str | Path, content: str | bytes) -> None:
+    """Make ``content`` the file at ``path``, in a folder that is made where it is missing: all of it, or the older file
+    stays. UsageError where that cannot be."""
+    with _usable(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    with _usable(path), _whole(path, "b") as stream:
+        stream.write(data)
+        stream.flush()
+
+
+@contextmanager
+def _whole(path: str | Path, mode: str, **options: Any) -> Iterator[Any]:
     target = Path(os.path.realpath(path))
     # A device or a pipe cannot be replaced.
     direct = os.path.exists(target) and not os.path.isfile(target)
     opened = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with _usable(path):
-        stream = open(opened, "w" if direct else "x", encoding="utf-8", newline="")
+        stream = open(opened, f"{'w' if direct else 'x'}{mode}", **options)
     try:
         with stream:
             yield stream

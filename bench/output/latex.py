@@ -70,7 +70,7 @@ def points(text: str) -> float:
 
 
 class Latex(Collected):
-    """A table environment, or a longtable for many rows. A cell in dollar signs is a formula."""
+    """A table environment, or a longtable for many rows. A cell in dollar signs is one of a column of formulas."""
 
     totals: frozenset[int] = frozenset()
     """The places of rows that sum those above them."""
@@ -147,15 +147,15 @@ class Latex(Collected):
     def _body(self, layout: Layout) -> list[str]:
         broken = self._broken(layout)
         cells = [
-            [_cell(text, parted) for text in self.column_cells(column)]
+            [_cell(text, parted, column.formula) for text in self.column_cells(column)]
             for column, parted in zip(layout.columns, broken, strict=True)
         ]
         lines = [" & ".join(row) + r" \\" for row in zip(*cells, strict=True)]
         return [rf"\midrule {line}" if i in self.totals else line for i, line in enumerate(lines)]
 
 
-def _cell(text: str, parted: bool) -> str:
-    if _FORMULA.fullmatch(text):
+def _cell(text: str, parted: bool, formula: bool) -> str:
+    if formula and _FORMULA.fullmatch(text):
         return text
     parts = _BREAKS.split(text) if parted else [text]
     return r"\allowbreak{}".join(map(escaped, parts))

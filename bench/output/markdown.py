@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from headcount.bench.output.base import Collected
-from headcount.bench.table import Column
+from headcount.bench.table import Column, shown
 
 
 class Markdown(Collected):
@@ -12,7 +12,8 @@ class Markdown(Collected):
 
     def end(self, notes_below: Sequence[str] = ()) -> None:
         """Everything, at once."""
-        parts = [f"## {self.table.title}", *self.table.notes_above, self._table(), *self.below(notes_below)]
+        above, below = (list(map(_plain, said)) for said in (self.table.notes_above, self.below(notes_below)))
+        parts = [f"## {_plain(self.table.title)}", *above, self._table(), *below]
         self.stream.write("\n\n".join(parts) + "\n")
         self.stream.flush()
 
@@ -34,7 +35,10 @@ class Markdown(Collected):
         if not column.code:
             return [_escaped(cell) for cell in cells]
         texts = [values[column.key] for values, _ in self.rows]
-        return [code(text) + cell.removeprefix(text) if text else cell for text, cell in zip(texts, cells, strict=True)]
+        return [
+            code(text) + cell.removeprefix(shown(text)) if text else cell
+            for text, cell in zip(texts, cells, strict=True)
+        ]
 
 
 def code(text: str) -> str:
@@ -46,4 +50,9 @@ def code(text: str) -> str:
 
 
 def _escaped(cell: str) -> str:
-    return cell.replace("|", r"\|").replace("\n", " ")
+    return _plain(cell).replace("|", r"\|")
+
+
+def _plain(text: str) -> str:
+    """``text`` on one line, with no element of HTML in it, and no link or picture."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("](", r"]\(").replace("][", r"]\[").replace("\n", " ")

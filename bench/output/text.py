@@ -54,9 +54,9 @@ class Text(Collected):
 
     def _above(self, table) -> None:
         Collected.begin(self, table)
-        notes = [note for note in table.notes_above if note not in self.said]
+        notes = [note for note in self.table.notes_above if note not in self.said]
         self.said += tuple(notes)
-        self._lines(*map(self._wrapped, [table.title, *notes]), "")
+        self._lines(*map(self._wrapped, [self.table.title, *notes]), "")
 
     def _head(self, measure, largest) -> None:
         # footnotes are marked in a column that stays

@@ -5,6 +5,7 @@
 2410.11842.
 """
 
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from headcount.bench.errors import UsageError
+from headcount.bench.output.files import write
 from headcount.bench.routing import task as task
 from headcount.bench.routing.task import Outcome
 from headcount.models.configs.base import ModelConfig
@@ -154,14 +155,11 @@ def save(name: str, outcome: Outcome, directory: str | Path) -> str:
     """
     path, example = Path(directory), EXAMPLES[name]
     log = [json.dumps({"step": step, "tokens_per_expert": counts}) for step, counts in outcome.log]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        torch.save(outcome.state, path / "checkpoint.pt")
-        lines = (" ".join(map(str, row)) + "\n" for row in task.held_out().tolist())
-        (path / "tokens.txt").write_text("".join(lines))
-        (path / "log.jsonl").write_text("".join(f"{line}\n" for line in log))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    state = io.BytesIO()
+    torch.save(outcome.state, state)
+    write(path / "checkpoint.pt", state.getvalue())
+    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in task.held_out().tolist()))
+    write(path / "log.jsonl", "".join(f"{line}\n" for line in log))
     changed = " ".join(f"{field}={str(value).lower()}" for field, value in example.fields.items())
     files = f"--checkpoint {path / 'checkpoint.pt'} --tokens {path / 'tokens.txt'} --log {path / 'log.jsonl'}"
     return f"--preset {example.preset} --set {changed} {files}"

@@ -1,10 +1,12 @@
 """Shares of tokens per expert or routed head as in Figures 3-4 of the MoA paper: sorted, in percent, a line a layer."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
 from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
+from headcount.bench.output.files import write
 from headcount.bench.routing.stats import LayerRouting
 
 
@@ -23,11 +25,13 @@ def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
     axes.set_ylabel("share of all choices in %")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small")
+    drawn, form = io.BytesIO(), Path(path).suffix[1:] or "png"
     try:
         # no time stamps or random ids: the same run writes the same bytes
         pyplot.rcParams["svg.hashsalt"] = "headcount"
-        figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
+        write(path, drawn.getvalue())
+    except ValueError as error:
+        raise UsageError(f"cannot write {path}: {error}") from None
     finally:
         pyplot.close(figure)

@@ -18,12 +18,22 @@ Costs = Mapping[str, Callable[..., Any]]
 """Costs by name, each a function of all letters."""
 
 _Value = Callable[[Mapping[str, Size], Costs], Any]
+MOST_BITS = 10_000
+"""Of a power of whole numbers: ten characters write one that no memory holds."""
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and (base.bit_length() - 1) * exponent > MOST_BITS:
+        raise ValueError(f"a power of more than {MOST_BITS:,} bits")
+    return base**exponent
+
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: divide,
-    ast.Pow: operator.pow,
+    ast.Pow: _power,
 }
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Lt: ("<", operator.lt),
@@ -96,7 +106,10 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int:
 
     Raises ValueError for a name without a size, for anything else than these, and for a value that is not whole.
     """
-    value = _expression(_parsed(text, text.replace("^", "**")), text, calls=False).value(sizes)
+    try:
+        value = _expression(_parsed(text, text.replace("^", "**")), text, calls=False).value(sizes)
+    except RecursionError:
+        raise ValueError(f"{text[:40]!r}… is nested too deep") from None
     if not isinstance(value, int):
         raise ValueError(f"{text!r} is {value}, not a whole number")
     return value
@@ -107,6 +120,8 @@ def _parsed(text: str, python: str | None = None) -> ast.expr:
         return ast.parse(python or text, mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"{text!r} is no expression: {error.msg}") from error
+    except (RecursionError, MemoryError):
+        raise ValueError(f"{text[:40]!r}… is nested too deep") from None
 
 
 def _expression(node: ast.expr, text: str, calls: bool) -> Expression:

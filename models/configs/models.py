@@ -10,6 +10,7 @@ from headcount.models.configs.base import (
     Input,
     ModelConfig,
     at_least,
+    listed,
     probability,
     same_width,
     takes_rotary,
@@ -126,7 +127,7 @@ class Layered(ModelConfig):
     def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
         """What an attention's field may have one value for each of, and how many layers each of these has."""
         num_layers = values.get("num_layers", 1)
-        at_least(1, num_layers=num_layers)
+        listed(num_layers=num_layers)
         return "layer", (1,) * num_layers
 
     @classmethod

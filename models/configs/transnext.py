@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, at_least
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, at_least, listed
 from headcount.models.configs.mixture import MixtureFeedForwardConfig, TakesMixture
 from headcount.models.configs.models import Layered
 
@@ -64,6 +64,7 @@ class TransNeXtConfig(TakesMixture, Layered):
         if not depths:
             raise ConfigError("depths must have the number of layers of at least one stage")
         at_least(1, depths=min(depths))
+        listed(depths=sum(depths))
         return "stage", tuple(depths)
 
     @classmethod

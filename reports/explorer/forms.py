@@ -52,14 +52,14 @@ class Form:
     @property
     def letters(self) -> list[str]:
         """The letters that its sizes are of, in the legend's order."""
-        used = set().union(*(sympy.sympify(size).free_symbols for size in self.sizes.values()))
+        used = set().union(*(sympy.sympify(size, strict=True).free_symbols for size in self.sizes.values()))
         return sorted((s.name for s in used), key=ORDER.get)
 
     def ledger(self, cases: Mapping[str, int], **lengths: Size) -> Ledger:
         """Its closed form with ``cases`` for some letters."""
         example = grid.case_at(self.of, {**self.of.search.example, "T": 1})
         given = {symbol(letter): size for letter, size in cases.items()}
-        sizes = {name: sympy.sympify(size).subs(given) for name, size in self.sizes.items()}
+        sizes = {name: sympy.sympify(size, strict=True).subs(given) for name, size in self.sizes.items()}
         sizes |= {name: int(size) for name, size in sizes.items() if size.is_Integer}
         config = (example.ideal if self.ideal else example).config
         whole = {"d_m": D_M, **sizes} | ({"bias": False} if "bias" in config.fields_by_letter else {})

@@ -17,7 +17,7 @@ ORDER = {row.letter: i for i, row in enumerate(LEGEND)}
 
 def node(size: Any) -> Node:
     """``size`` as a node. ValueError for what is neither a sum, a product, a quotient, a minimum nor a ceiling."""
-    x = sympy.sympify(size)
+    x = sympy.sympify(size, strict=True)
     if x.is_Integer:
         return int(x)
     if x.is_Symbol:
@@ -42,7 +42,7 @@ def node(size: Any) -> Node:
 
 def factors(size: Any) -> tuple[Fraction, list[Node]]:
     """A product as its coefficient and its factors, in the legend's order, as often as they stand in it."""
-    coefficient, rest = sympy.sympify(size).as_coeff_Mul()
+    coefficient, rest = sympy.sympify(size, strict=True).as_coeff_Mul()
     found: list[Node] = []
     for part in _sorted(() if rest == 1 else sympy.Mul.make_args(rest)):
         base, power = part.as_base_exp()

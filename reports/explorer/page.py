@@ -120,5 +120,5 @@ def static(layers: Sequence[Form], start: Mapping[str, int]) -> dict[str, Any]:
     rows = []
     for form in layers:
         values = [account.total(form, {}) for account in accounts]
-        rows.append([form.label, [f"{int(sympy.sympify(value).subs(sizes)):,}" for value in values]])
+        rows.append([form.label, [f"{int(sympy.sympify(value, strict=True).subs(sizes)):,}" for value in values]])
     return {"heads": [f"{a.label}{', ' + a.unit if 'bytes' in a.unit else ''}" for a in accounts], "rows": rows}

@@ -115,7 +115,7 @@ def _groups(form: Form, account: Account, case: Mapping[str, int], products, ent
             continue
         total += size
         # written as elsewhere where that is the same
-        elsewhere = sympy.sympify(usual.get((entry.path, entry.kind), 0))
+        elsewhere = sympy.sympify(usual.get((entry.path, entry.kind), 0), strict=True)
         size = elsewhere if elsewhere.subs(at_case) == size else size
         times, parts = factors(size)
         written = " ".join(parts) if all(isinstance(one, str) for one in parts) else parts
@@ -144,7 +144,8 @@ def _conditions(form: Form) -> list[list[Any]]:
     found = []
     for text in search.conditions(search.example, example):
         kind, mark = ("divides", " divides ") if " divides " in text else ("chain", "<=")
-        first, *others = (sympy.sympify(expression(side.strip()).value(form.sizes)) for side in text.split(mark))
+        values = (expression(side.strip()).value(form.sizes) for side in text.split(mark))
+        first, *others = (sympy.sympify(value, strict=True) for value in values)
         always = first == 1 and (kind == "divides" or len(others) == 1 and others[0].is_Symbol)
         found += [] if always else [[kind, node(first), *map(node, others)]]
     return found
@@ -156,8 +157,8 @@ def _printed(form: Form, account: Account) -> dict[str, Any]:
     if equation is None:
         return {}
     missing = sum(size for entry, size in account.terms(form, {}) if not account.billed(entry))
-    exact = sympy.sympify(account.total(form, {})).subs({symbol(k): size for k, size in equation.where.items()})
-    left_out = sympy.sympify(missing).subs({symbol(k): size for k, size in equation.where.items()})
+    where = {symbol(k): size for k, size in equation.where.items()}
+    exact, left_out = (sympy.sympify(size, strict=True).subs(where) for size in (account.total(form, {}), missing))
     _same(f"{equation.name} and what it leaves out", equation.size + left_out, exact)
     return {"name": equation.name, "size": node(sympy.expand(equation.size)), "where": _where(equation)}
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from headcount.bench import cli
-from headcount.bench.cli import Parser, Value, Work, add_output, serve
+from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
+from headcount.bench.output.arguments import Value
 from headcount.bench.table import Column, Row, Section, Table
 
 TABLE = Table("numbers", "Numbers", [Column("n", "n", kind="int")])

@@ -1,6 +1,8 @@
 """Records are appended whole; a corrupt line is named and loses nothing else."""
 
 import json
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,63 @@ def test_a_line_that_a_killed_run_left_unfinished_does_not_swallow_the_next(tmp_
     found, problems = records.read(path)
     assert [r["i"] for r in found] == [1]
     assert len(problems) == 1
+
+
+def test_records_are_added_all_or_none(tmp_path):
+    """The third line is beyond what a file may hold here: nothing of the other two stays."""
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "r.jsonl"
+    records.append(path, {"i": 0})
+    before = path.read_bytes()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+        with pytest.raises(UsageError, match=f"^cannot write {path}: File too large$"):
+            records.append(path, *({"i": i, "text": "x" * 150} for i in range(3)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    records.append(path, {"i": 1}, {"i": 2})
+    assert [record["i"] for record in records.read(path)[0]] == [0, 1, 2]
+
+
+def shipped():
+    """A record that came with this software, as JSON has it."""
+    lines = [line for path in sorted(records.shipped().rglob("*.jsonl")) for line in path.read_text().splitlines()]
+    return next(found for found in map(json.loads, lines) if found["kind"] == "latency")
+
+
+WRONG = (None, True, -1, 2**70, 0.5, "x", [], {}, [None], [-1.0], float("inf"), float("nan"))
+
+
+@pytest.mark.parametrize("field", records.FIELDS["latency"])
+def test_a_record_with_a_field_missing_or_of_another_type_is_named_and_the_others_are_kept(field, tmp_path):
+    path, whole = tmp_path / "r.jsonl", shipped()
+    without = {name: value for name, value in whole.items() if name != field}
+    wrong = [value for value in WRONG if not records._IS[records.FIELDS["latency"][field]](value)]
+    wrong = [value for value in wrong if not (value is None and field in records.OPTIONAL)]
+    assert len(wrong) >= 8
+    lines = [whole, *({**whole, field: value} for value in wrong), *[without] * (field not in records.ABSENT), whole]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found, problems = records.read(path)
+    assert found == [whole, whole]
+    assert [problem.split(": ")[0] for problem in problems] == [f"{path}:{n}" for n in range(2, len(lines))]
+    assert all(field in problem or "is no number of JSON" in problem for problem in problems)
+
+
+def test_lines_that_no_parser_survives_are_no_records(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"[" * 20000 + b"\n" + b"9" * 5001 + b"\n\xed\xa0\x80\n" + b'{"kind": [], "schema_version": 1}\n')
+    found, problems = records.read(path)
+    assert [record["kind"] for record in found] == [[]]
+    assert all(len(problem) < 120 + len(str(path)) and problem.isprintable() for problem in problems)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no device without an end")
+def test_a_device_without_an_end_is_not_read():
+    with pytest.raises(UsageError, match="^cannot read /dev/zero: it is no file$"):
+        records.read(Path("/dev/zero"))
 
 
 def test_a_file_that_cannot_be_used_is_a_usage_error(tmp_path):

@@ -1,6 +1,7 @@
 """Closed forms and relations as text: parsed once, evaluated exactly, and never run as Python."""
 
 import re
+import time
 from fractions import Fraction
 
 import pytest
@@ -114,3 +115,18 @@ def test_what_is_called_by_name_without_positions_is_a_cost():
     for text in ("twice(K)", "[twice][0]()", "T.real()"):
         with pytest.raises(ValueError, match="only "):
             expression.__wrapped__(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["9**9**9**9", "2^100000", "K**(K**K)", "(" * 5000 + "1" + ")" * 5000, "1+" * 5000 + "1"]
+)
+def test_a_text_that_no_memory_holds_the_value_of_is_refused_at_once(text):
+    started = time.perf_counter()
+    with pytest.raises(ValueError, match="a power of more than 10,000 bits|nested too deep|too many nested"):
+        evaluate(text, {"K": 997})
+    assert time.perf_counter() - started < 5
+
+
+def test_a_power_that_somebody_means_is_a_number():
+    assert evaluate("2**9999", {}) == 2**9999
+    assert evaluate("K^2", {"K": 10**40}) == 10**80

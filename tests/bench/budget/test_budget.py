@@ -18,7 +18,7 @@ from headcount.bench.budget.search import Surroundings
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.records import append, layer_times, slug
+from headcount.bench.records import OPTIONAL, append, layer_times, slug
 from headcount.bench.variants.variant import having
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS
@@ -163,8 +163,10 @@ def test_the_bounds_of_the_search_and_what_of_the_front_is_shown_are_said(capsys
 
 
 def record(name, arm, ms, **changed):
-    environment = {"time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
+    environment = {"device": "cpu", "time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
     shape = {"subject": "layer", "pass": "forward", "role": "subject", "status": "timed", "smoke": False, "seq_len": 10}
+    shape |= {"dtype": "float32", "routing": "balanced", "arm": name, "batch_size": 1, "tokens": 10, "macs": 7}
+    shape = dict.fromkeys(OPTIONAL) | shape
     row = {"kind": "latency", "cell": f"{name} cell", "name": name, "implementation": arm, **shape}
     return {**row, "gpu_ms": None, "wall_ms": [ms, 100 * ms, ms], "environment": environment, **changed}
 

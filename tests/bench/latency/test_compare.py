@@ -9,7 +9,10 @@ from headcount.bench.latency.compare import compare
 
 
 def record(arm="moa", wall=(2.0, 2.0, 2.0), device="cpu A", cell="layer moa T7", **facts):
+    whole = {"subject": "layer", "name": "moa", "dtype": "float32", "routing": "balanced", "pass": "forward"}
+    whole |= {"role": "subject", "status": "timed", "macs": 7, "smoke": False, **dict.fromkeys(records.OPTIONAL)}
     return {
+        **whole,
         "kind": "latency",
         "cell": cell,
         "arm": arm,
@@ -17,7 +20,7 @@ def record(arm="moa", wall=(2.0, 2.0, 2.0), device="cpu A", cell="layer moa T7",
         "wall_ms": list(wall),
         "gpu_ms": None,
         "noise": {"value": 1.0, "low": 0.99, "high": 1.01},
-        "environment": {"device": device},
+        "environment": {"device": device, "time": "2026"},
         **facts,
     }
 

@@ -1,0 +1,70 @@
+"""``python -m tests.faults [WORD …]``: every fault that is tried on commands, the dear ones too, stored for the report.
+
+WORDs choose tests by name, as pytest's -k does; then nothing is stored.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount
+from headcount.bench.env import commit, machine
+
+RECORD = headcount.CHECKOUT / "reports" / "records" / "faults.json"
+
+
+class Tried:
+    """What pytest is told to remember: for each fault the commands, how often it was tried, and what did not hold."""
+
+    def __init__(self) -> None:
+        self.faults: dict[tuple[str, str], dict[str, Any]] = {}
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        """One report of one test."""
+        report = (yield).get_result()
+        mark = item.get_closest_marker("fault")
+        if mark is None or not (report.when == "call" or report.skipped or report.failed):
+            return
+        fault, then = mark.args
+        empty = {"fault": fault, "then": then, "commands": [], "tries": 0, "held": 0, "failed": [], "not_tried": []}
+        found = self.faults.setdefault((fault, then), empty)
+        command = item.callspec.params.get("command", item.name) if hasattr(item, "callspec") else item.name
+        number = next((value for name, value in item.user_properties if name == "tries"), 1)
+        if report.skipped:
+            found["not_tried"].append({"command": command, "why": str(report.longrepr[2]).removeprefix("Skipped: ")})
+            return
+        if command not in found["commands"]:
+            found["commands"].append(command)
+        found["tries"] += number
+        if report.passed:
+            found["held"] += number
+        else:
+            found["failed"].append(item.name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the faults; 1 where one was not survived."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    tried, started = Tried(), time.perf_counter()
+    chosen = ["-k", " or ".join(words)] if words else []
+    options = ["-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "fault", "--rootdir", str(headcount.CHECKOUT)]
+    code = pytest.main([str(Path(__file__).parent), *options, *chosen], plugins=[tried])
+    if not words and tried.faults:
+        found = {
+            "faults": list(tried.faults.values()),
+            "seconds": round(time.perf_counter() - started),
+            "machine": machine(),
+            "commit": commit(),
+        }
+        RECORD.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    return 1 if code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Places that cannot be written, users without a home, and what else surrounds a command."""
+
+import os
+import subprocess
+
+import pytest
+
+import headcount
+from tests.faults.conftest import SAY, choose
+
+ROOT = headcount.CHECKOUT
+TINY = "latency --layer mha-base --arm reference --seq-len 3 --tokens 3 --blocks 1 --pass forward"
+NEEDS_ROOT = pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="this needs root")
+
+
+def read_only(place, command):
+    """A command in this checkout, which is a disk that nobody may write."""
+    mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && cd "$0" && exec "$@"'
+    argv = ["unshare", "-m", "sh", "-c", mount, str(ROOT), *place.argv(command)]
+    return subprocess.run(argv, env=place.environment(), capture_output=True, text=True, timeout=300)
+
+
+@NEEDS_ROOT
+@pytest.mark.fault(
+    "a checkout on a disk that nobody may write", "what prints prints; what writes there: exit code 2, a line"
+)
+@choose(*SAY, dear=("macs --counter", "derive", "latency", "latency --estimate"))
+def test_a_checkout_that_cannot_be_written_answers(command, place):
+    done = read_only(place, command)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert done.stdout
+
+
+@NEEDS_ROOT
+@pytest.mark.fault("a place for results that nobody may write", "exit code 2 and a line, before anything is measured")
+@choose(
+    "macs --counter closed-form --table moa-table3 -o README.md",
+    "budget --macs 700M -o reports/x",
+    "report --only notation --out docs",
+    dear=(f"{TINY} --record", f"{TINY} --json records.jsonl", f"{TINY} --out-dir records", "report --only notation"),
+)
+def test_a_place_that_cannot_be_written_is_one_line(command, place):
+    done = read_only(place, command)
+    if command == "report --only notation" and not done.returncode:
+        pytest.skip("the page is as it must be, and nothing is written")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert len(done.stderr.splitlines()) <= 2 and "Read-only file system" in done.stderr
+
+
+@pytest.mark.parametrize("user", ["without HOME", "whom the system does not know"])
+@pytest.mark.fault("no home", "the same output as with one")
+@choose(*SAY, dear=("macs --module", "derive", "latency --estimate", "routing"))
+def test_without_a_home_it_is_the_same(command, user, place):
+    argv, before = place.argv(command), []
+    if user != "without HOME":
+        if os.getuid() != 0:
+            pytest.skip("this needs root")
+        before = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+        for path in (place.folder, place.temporary):
+            path.chmod(0o777)
+        for parent in place.folder.parents[:3]:
+            parent.chmod(0o755)
+    env = place.environment(HOME=None, XDG_CACHE_HOME=None, XDG_CONFIG_HOME=None, XDG_DATA_HOME=None)
+    options = {"cwd": place.folder, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([*before, *argv], env=env, **options)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert done.stdout == place.run(command).stdout
+
+
+LOCALES = {
+    "LC_ALL=C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "LC_ALL=POSIX": {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+    "utf-16": {"PYTHONIOENCODING": "utf-16"},
+    "C.UTF-8": {"LC_ALL": "C.UTF-8"},
+    "a locale that is not there": {"LC_ALL": "tr_TR.UTF-8", "LANG": "de_DE"},
+}
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.fault("a locale that lacks characters, or is not there", "the same numbers, other signs for what it lacks")
+@choose("macs", dear=("budget", "macs --module", "derive", "latency --estimate", "latency compare", "lock"))
+def test_every_locale_prints(command, locale, place):
+    done = place.run(command, env=LOCALES[locale], text=None, encoding=None)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+    encoding = LOCALES[locale].get("PYTHONIOENCODING", "utf-8" if "UTF" in str(LOCALES[locale]) else "ascii")
+    digits = "".join(filter(str.isdigit, done.stdout.decode(encoding)))
+    assert digits == "".join(filter(str.isdigit, place.run(command).stdout))
+
+
+SETTINGS = {
+    "PYTHONOPTIMIZE=2": {"PYTHONOPTIMIZE": "2"},
+    "PYTHONWARNINGS=error": {"PYTHONWARNINGS": "error"},
+    "PYTHONHASHSEED=1": {"PYTHONHASHSEED": "1"},
+    "PYTHONDEVMODE=1": {"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "ignore"},
+    "PYTHONSAFEPATH=1": {"PYTHONSAFEPATH": "1"},
+    "PYTHONDONTWRITEBYTECODE=1": {"PYTHONDONTWRITEBYTECODE": "1"},
+    "COLUMNS=1": {"COLUMNS": "1"},
+    "TERM=dumb": {"TERM": "dumb"},
+    "OMP_NUM_THREADS=2": {"OMP_NUM_THREADS": "2"},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.fault("a setting of Python or of the terminal", "exit code 0 and the same JSON, byte for byte")
+@choose("macs", dear=("budget", "macs --counter", "macs --module", "derive", "derive --module", "lock", "routing"))
+def test_a_setting_changes_no_byte(command, setting, place):
+    more = () if command == "lock" else ("--format", "json")
+    done = place.run(command, *more, env=SETTINGS[setting])
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert done.stdout == place.run(command, *more, env={"PYTHONHASHSEED": "2"}).stdout
+
+
+@pytest.mark.parametrize("mib", [60, 200, 400, 900, 1500])
+@pytest.mark.fault("a limit of memory, down to what Python itself needs", "the table, or exit code 3 and one line")
+@choose("macs", dear=("budget", "macs --counter", "derive", "latency", "routing"))
+def test_a_limit_of_memory_is_one_line(command, mib, place):
+    resource = pytest.importorskip("resource")
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (mib * 2**20, mib * 2**20))
+
+    done = place.run(command, preexec_fn=limited, env={"OPENBLAS_NUM_THREADS": "1"})
+    errors = [line for line in done.stderr.splitlines() if "error" in line]
+    if done.returncode:
+        said = f"headcount {command.split()[0]}: error: this needs more memory than there is"
+        assert (done.returncode, done.stdout, errors) == (3, "", [said]), done.stderr
+    assert "Traceback" not in done.stderr

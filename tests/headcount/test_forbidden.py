@@ -1,0 +1,147 @@
+"""What no product code may call: everything that runs a text, loads code from data, or starts a process anywhere."""
+
+import ast
+
+import pytest
+
+import headcount
+
+ROOT = headcount.CHECKOUT
+ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+FILES = sorted(path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+RUNS_TEXT = {"eval", "exec", "compile", "__import__", "execfile", "input", "breakpoint"}
+ATTRIBUTES = {
+    **dict.fromkeys(("sympify", "parse_expr", "lambdify", "parse_latex", "S"), "sympy"),
+    **dict.fromkeys(("system", "popen", "spawnv", "spawnl", "spawnvp", "execv", "execl", "execvp"), "os"),
+    **dict.fromkeys(("fork", "forkpty", "posix_spawn", "startfile"), "os"),
+    **dict.fromkeys(("read_pickle", "read_sql", "query", "eval"), "pandas"),
+}
+"""A name that is called, or imported -> whose."""
+MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "yaml", "code", "codeop", "pty", "subprocess"}
+MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetlib", "ctypes"}
+"""What no file imports."""
+WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickle", "mkstemp", "NamedTemporaryFile"}
+
+ALLOWED = {
+    "bench/isolated/ask.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
+    "bench/isolated/cuobjdump.py": {
+        "subprocess": "triton's disassembler, on a file of ours",
+        "NamedTemporaryFile": "that file, which it is told by name",
+    },
+    "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
+    "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
+    "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
+    "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
+    "bench/routing/plot.py": {"savefig": "the same"},
+    "bench/output/comma.py": {"to_csv": "to a text, no file"},
+    "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
+    "bench/records.py": {"open": "the one place that appends to files"},
+    "bench/isolated/answer.py": {"open": "the answer, to a file without a name"},
+    "bench/cli.py": {"open": "streams that are closed"},
+}
+"""File -> what it may call after all, and why."""
+
+
+def calls(source):
+    """The forbidden names of a source, by what they are."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name.partition(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(node.module or "").partition(".")[0], *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Call):
+            found += list(_of_call(node))
+    return [name for name in found if name in {*MODULES, *ATTRIBUTES, *RUNS_TEXT, *WRITES, *SPECIAL}]
+
+
+SPECIAL = ("torch.load without weights_only=True", "shell=True", "open")
+
+
+def _of_call(node):
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    of = getattr(getattr(node.func, "value", None), "id", "")
+    named = {keyword.arg: getattr(keyword.value, "value", None) for keyword in node.keywords}
+    if isinstance(node.func, ast.Name) and name in RUNS_TEXT:
+        yield name
+    elif isinstance(node.func, ast.Attribute) and name in ATTRIBUTES:
+        # sympy reads no text where it is strict, and model.eval() of torch takes nothing
+        strict = name == "sympify" and named.get("strict") is True
+        if not strict and (of == ATTRIBUTES[name] or (name not in ("eval", "S", "query", "fork") and node.args)):
+            yield name
+    elif name in WRITES:
+        yield name
+    if name == "load" and of == "torch" and named.get("weights_only") is not True:
+        yield SPECIAL[0]
+    if named.get("shell"):
+        yield SPECIAL[1]
+    modes = [arg.value for arg in (*node.args, *(k.value for k in node.keywords)) if isinstance(arg, ast.Constant)]
+    if name == "open" and any(isinstance(mode, str) and set(mode) & set("wxa+") and len(mode) < 4 for mode in modes):
+        yield SPECIAL[2]
+    if name == "open" and any(isinstance(arg, ast.JoinedStr | ast.IfExp) for arg in node.args[1:]):
+        yield SPECIAL[2]
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_no_file_runs_a_text_loads_code_starts_a_process_or_writes_past_the_one_place(path):
+    found = set(calls((ROOT / path).read_text("utf-8")))
+    assert found - set(ALLOWED.get(path, ())) == set()
+
+
+def test_what_is_allowed_is_still_done():
+    unneeded = {
+        (path, name)
+        for path, names in ALLOWED.items()
+        for name in names
+        if name not in calls((ROOT / path).read_text("utf-8"))
+    }
+    assert unneeded == set()
+
+
+@pytest.mark.parametrize(
+    "source, name",
+    [
+        ("eval(x)", "eval"),
+        ("exec(x)", "exec"),
+        ("compile(x, '', 'exec')", "compile"),
+        ("__import__(x)", "__import__"),
+        ("sympy.sympify(x)", "sympify"),
+        ("sympy.sympify(x, strict=False)", "sympify"),
+        ("from sympy import sympify", "sympify"),
+        ("from sympy.parsing.sympy_parser import parse_expr", "parse_expr"),
+        ("sympy.lambdify(x, y)", "lambdify"),
+        ("import pickle", "pickle"),
+        ("import pickle as p", "pickle"),
+        ("from yaml import load", "yaml"),
+        ("torch.load(x)", "torch.load without weights_only=True"),
+        ("torch.load(x, weights_only=False)", "torch.load without weights_only=True"),
+        ("import os\nos.system(x)", "system"),
+        ("from os import system", "system"),
+        ("f(x, shell=True)", "shell=True"),
+        ("import subprocess", "subprocess"),
+        ("open(x, 'w')", "open"),
+        ("open(x, mode='ab')", "open"),
+        ("path.open('x')", "open"),
+        ("path.write_text(x)", "write_text"),
+        ("figure.savefig(path)", "savefig"),
+        ("import requests", "requests"),
+    ],
+)
+def test_what_is_forbidden_is_seen(source, name):
+    assert name in calls(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "model.eval()",
+        "torch.load(x, weights_only=True)",
+        "sympy.sympify(x, strict=True)",
+        "re.compile(x)",
+        "open(x)",
+        "a.open(b)",
+        "S = 3",
+    ],
+)
+def test_what_is_not_is_not(source):
+    assert calls(source) == []

@@ -1,0 +1,214 @@
+"""Texts of users that would be code or markup somewhere: nothing runs, and what is printed is escaped."""
+
+import io
+import json
+import pickle
+import re
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from headcount.bench.render import emit
+from headcount.bench.table import Column, Row, Section, Table, shown
+
+RUNS = "__import__('os').system('touch pwned')"
+TEXTS = (
+    RUNS,
+    f"({RUNS})",
+    f"[x for x in ({RUNS},)]",
+    f"lambda: {RUNS}",
+    "T.__class__.__mro__",
+    "T if 1 else 0",
+    "(T:=3)",
+    "f'{T}'",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "; touch pwned",
+    "| touch pwned",
+    "../../pwned",
+    "{0.__class__}",
+    "%(x)s",
+    "T\x00S",
+    "9**9**9**9",
+)
+"""Each would do something where an expression parser, a shell or a format string got it."""
+
+PLACES = {
+    "derive --vars": ("derive", ["--preset", "moa-8K8E128D", "--vars", "{}"]),
+    "derive --module --vars": ("derive", ["--module", "model.py:make", "--vars", "{}"]),
+    "derive --base": ("derive", ["--preset", "moa-8K8E128D", "--vars", "T", "--base", "T={}"]),
+    "derive --set": ("derive", ["--preset", "moa-8K8E128D", "--vars", "T", "--set", "d_model={}"]),
+    "macs --preset": ("macs", ["--preset", "{}", "--counter", "closed-form"]),
+    "macs --set": ("macs", ["--preset", "moa-8K8E128D", "--set", "top_k={}", "--counter", "closed-form"]),
+    "macs --set NAME": ("macs", ["--preset", "moa-8K8E128D", "--set", "{}=3", "--counter", "closed-form"]),
+    "macs --grid": ("macs", ["--grid", "K={} E=8 D=4", "--counter", "closed-form"]),
+    "macs --compare": ("macs", ["--compare", "transformer-base,d_model={}", "transformer-big"]),
+    "macs --convert": ("macs", ["--preset", "llama3-8b", "--convert", "s={}", "r=8"]),
+    "macs --module": ("macs", ["--module", "{}"]),
+    "macs --formula": ("macs", ["--module", "missing.py:make", "--formula", "aten.x={}"]),
+    "macs --context": ("macs", ["--preset", "llama3-8b", "--columns", "kv_bytes", "--context", "{}"]),
+    "budget --macs": ("budget", ["--macs", "{}"]),
+    "budget --range": ("budget", ["--macs", "1G", "--range", "K={}:9"]),
+    "budget --tolerance": ("budget", ["--like", "transformer-big", "--tolerance", "{}"]),
+    "lock --module": ("lock", ["--module", "{}"]),
+    "lock --check": ("lock", ["--check", "{}"]),
+    "routing --log": ("routing", ["--checkpoint", "{}", "--preset", "moa-8K8E128D", "--tokens", "ids.txt"]),
+    "latency --layer": ("latency", ["--estimate", "--layer", "{}"]),
+    "latency --seq-len": ("latency", ["--estimate", "--seq-len", "{}"]),
+}
+"""Where a text of somebody's comes in, by command and words."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to be in; nothing may be left there but what is put there."""
+    (tmp_path / "ids.txt").write_text("1 2 3\n")
+    (tmp_path / "model.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_text_that_would_be_code_is_refused(place, folder, capsys):
+    family, words = PLACES[place]
+    main = import_module(f"headcount.bench.{family}.__main__").main
+    before = sorted(folder.iterdir())
+    for text in TEXTS:
+        if family == "derive" and "--module" in words and text.isidentifier():
+            continue
+        code = main([word.replace("{}", text) for word in words])
+        out, err = capsys.readouterr()
+        assert (code, out) == (2, ""), text
+        assert len(err.strip().splitlines()) <= 2 and "Traceback" not in err
+        assert err == shown(err)
+    assert sorted(folder.iterdir()) == before
+
+
+GRIDS = (
+    "K = \"__import__('os')\"",
+    "K = [1, true]",
+    "K = 1.5",
+    "K = {a = 1}",
+    "K = -1",
+    "T = [[1]]",
+    "[K]\na = 1",
+    "K = 1e9999",
+)
+
+
+@pytest.mark.parametrize("text", GRIDS)
+def test_a_grid_of_toml_holds_whole_numbers_alone(text, folder, capsys):
+    main = import_module("headcount.bench.macs.__main__").main
+    Path("grid.toml").write_text(f"E = 8\nD = 4\n{text}\n")
+    code = main(["--grid", "grid.toml", "--counter", "closed-form"])
+    out, err = capsys.readouterr()
+    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+
+
+class Runs:
+    """What pickle would run."""
+
+    def __reduce__(self):
+        import os
+
+        return os.system, ("touch pwned",)
+
+
+def pickled(path):
+    path.write_bytes(pickle.dumps({"w": Runs()}))
+
+
+def zipped(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", pickle.dumps({"w": Runs()}))
+        file.writestr("archive/version", "3")
+
+
+@pytest.mark.parametrize("made", [pickled, zipped])
+def test_a_checkpoint_runs_nothing(made, folder, capsys):
+    made(folder / "model.pt")
+    main = import_module("headcount.bench.routing.__main__").main
+    code = main(["--checkpoint", "model.pt", "--preset", "moa-8K8E128D", "--tokens", "ids.txt"])
+    out, err = capsys.readouterr()
+    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+    assert "no checkpoint: torch cannot read it" in err
+    assert not (folder / "pwned").exists()
+
+
+NAMES = (
+    "=cmd|'/c calc'!A1",
+    "+1+1",
+    "-2+3",
+    "@SUM(A1)",
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "[x](javascript:alert(1))",
+    "![x](http://x/y.png)",
+    "@everyone #1",
+    "a|b\nc",
+    "`code`",
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "a\rb",
+    "\u202eevil",
+    "$\\input{/etc/passwd}$",
+    "\\immediate\\write18{touch pwned}",
+    "%\\end{table}",
+    "a_b^c&d#e~f",
+    "</pre><h1>",
+)
+
+
+def printed(form, name):
+    """A table with the name in a cell, its title and its notes."""
+    stream = io.StringIO()
+    columns = [Column("name", "name", code=True), Column("plain", "plain"), Column("n", "n", kind="int")]
+    layout = Table("t", f"{name}: title", columns, [f"above {name}"], note_column="plain")
+    row = Row({"name": name, "plain": name, "n": 3}, notes=[f"note {name}"], records=[{"name": name}])
+    emit([Section(layout, [row], [f"below {name}"])], form, stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "md", "latex", "csv"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_gives_a_terminal_nothing_to_obey(name, form):
+    text = printed(form, name)
+    if form != "csv":
+        assert text == shown(text).replace("\\n", "\n")
+    assert "\x1b" not in text or form == "csv"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_no_markup(name):
+    text = printed("md", name)
+    outside = re.sub(r"<code>[^<]*</code>|`[^`\n]*`", "", text)
+    assert not re.search(r"<[A-Za-z/!]", outside)
+    assert "](" not in outside
+    assert json.loads(printed("json", name))["tables"][0]["rows"] == [{"name": name}]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_no_command_of_tex(name):
+    text = printed("latex", name)
+    for command in ("\\input", "\\immediate", "\\write18"):
+        assert command not in text
+    # everything that tex takes for more than a letter stands behind a backslash
+    assert text.count("\\begin{tab") == text.count("\\end{tab") and text.rstrip().endswith("\\end{table}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_no_formula_of_a_spreadsheet(name):
+    import csv
+
+    (row,) = csv.DictReader(io.StringIO(printed("csv", name), newline=""))
+    assert row["name"].lstrip("'") == shown(name).lstrip("'")
+    assert row["name"][0] not in "=+-@\t\r"
+
+
+def test_a_page_of_html_runs_nothing():
+    html = pytest.importorskip("headcount.reports.html")
+    pytest.importorskip("markdown_it")
+    page = html.page("# t\n\n<script>alert(1)</script>\n\n[x](javascript:alert(1))\n", ["index"])
+    assert "default-src 'none'" in page and "javascript:" not in page.replace("[x](javascript:alert(1))", "")
