@@ -31,11 +31,10 @@ nightly: $(VENV)/.stamp
 matrix: $(VENV)/.stamp
 	$(PY) -m tests.matrix
 
-<<<<<<< HEAD
 # What ptflops read of the same modules when the papers were written.
 ptflops: $(VENV)/.stamp
 	$(PY) -m tests.older_ptflops
-=======
+
 # What is done to commands, from kill -9 to a full disk, and what must hold afterwards; some need root.
 faults: $(VENV)/.stamp
 	$(PY) -m tests.faults
@@ -43,7 +42,6 @@ faults: $(VENV)/.stamp
 # 2,000 command lines of each family with something wrong in each.
 fuzz: $(VENV)/.stamp
 	$(PY) -m tests.fuzz
->>>>>>> faults
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -15,7 +15,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 SAID = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM", signal.SIGHUP: "ended by SIGHUP"}
 MANY = ",".join(map(str, range(1, 41)))
 LONG = {
-    "macs": "macs --counter closed-form --table moa-table3 --grid K=1:60,E=60:70,D=1:40",
+    "macs": ["macs", "--counter", "closed-form", "--grid", f"K={MANY} E=41,43,47,53 D={MANY} T=7,11"],
     "budget": "budget --macs 700M --any --limit 0",
 }
 """Of those that are through in a moment, forms that are not."""

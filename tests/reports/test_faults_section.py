@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from headcount.bench.isolated.workers import Here
 from headcount.reports import faults
 from headcount.reports.facts import Facts
-from headcount.reports.workers import Here
 
 MACHINE = {"cpu": "a processor", "cores": 2}
 FAULTS = {
