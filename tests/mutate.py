@@ -16,6 +16,7 @@ stored. ``--sample N`` tries N mutants of the room, drawn by ``--seed``, where a
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -202,7 +203,9 @@ def _mutmut(folder: Path, *argv: str) -> str:
     try:
         command = [str(Path(sys.executable).parent / "mutmut"), *argv]
         pipe = sys.stderr if shown else subprocess.PIPE
-        done = subprocess.run(command, stdout=pipe, stderr=pipe, text=True, cwd=folder)
+        # processes that tests start are to find the mutants too
+        env = {**os.environ, "PYTHONPATH": str(folder / "mutants")}
+        done = subprocess.run(command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=env)
     except FileNotFoundError:
         raise EnvironmentMissing("mutmut is not installed; pip install -e '.[mutate]'") from None
     if done.returncode:

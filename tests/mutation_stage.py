@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,18 @@ ROOMS = {
 }
 """A room -> the folders of the tests that are to notice its mutants."""
 
-LEFT_OUT = {"models": ("models/test_compile.py",)}
-"""Tests that cannot run where mutants are: Dynamo traces no function that mutmut stands before."""
+LEFT_OUT = {
+    "models": ("models/test_compile.py",),
+    "bench": ("bench/latency/test_compile.py", "bench/lock/test_lock_command.py"),
+}
+"""Tests that cannot run where mutants are: Dynamo traces no function that mutmut stands before, and two read what only
+a checkout has."""
 
 SETTINGS = """[mutmut]
 source_paths=headcount/{room}/
 also_copy=
     headcount
+    {rooms}
 only_mutate=
     {files}
 pytest_add_cli_args_test_selection=
@@ -44,8 +50,10 @@ pytest_add_cli_args=
 
 
 def files_of(room: str) -> list[Path]:
-    """The modules of a room that have something to change."""
-    return sorted(path for path in (ROOT / room).rglob("*.py") if path.stat().st_size)
+    """The modules of a room that have something to change, and what they need to run."""
+    kernels = find_spec("triton") is not None
+    found = (path for path in (ROOT / room).rglob("*.py") if path.stat().st_size)
+    return sorted(path for path in found if kernels or not path.name.startswith("triton_"))
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,8 @@ class Stage:
         copy(ROOT / "headcount", self.folder / "headcount")
         for room in ROOMS:
             copy(ROOT / room, self.folder / "headcount" / room)
+            # python -m bench.macs is found as in a checkout
+            copy(ROOT / room, self.folder / room)
         (self.folder / "tests").mkdir(exist_ok=True)
         for name in (*SHARED, *ROOMS[self.room]):
             one = shutil.copy2 if (ROOT / "tests" / name).is_file() else copy
@@ -138,7 +148,9 @@ class Stage:
         tests = [f"tests/{name}" for name in ROOMS[self.room]]
         lines = partial(str.join, "\n    ")
         left_out = [f"--ignore=tests/{name}" for name in LEFT_OUT.get(self.room, ())]
-        return SETTINGS.format(room=self.room, files=lines(names), tests=lines(tests), left_out=lines(left_out))
+        return SETTINGS.format(
+            room=self.room, files=lines(names), tests=lines(tests), left_out=lines(left_out), rooms=lines(ROOMS)
+        )
 
     @property
     def _said(self) -> str:
