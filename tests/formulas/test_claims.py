@@ -265,3 +265,16 @@ def test_what_fails_everywhere_is_refuted():
     assert not proofs.refuted(PLAIN, relation("T < K"))
     assert not proofs.refuted(PLAIN, relation("T <= T"))
     assert proofs.refuted(PLAIN, relation("T < T"))
+    # what holds everywhere fails nowhere
+    assert not proofs.refuted(PLAIN, relation("T < T + K"))
+    assert not proofs.refuted(PLAIN, relation("T <= T + K"))
+
+
+def test_a_letter_is_shifted_after_those_that_it_bounds():
+    """a >= 1 and b >= a leave a + b >= 2, whichever letter comes first and is named first."""
+    for letters in (("a", "b"), ("b", "a")):
+        for low, high in ("ab", "ba"):
+            claim = replace(PLAIN, letters=letters, assume=(claims.bound(f"{high} >= {low}"),))
+            assert proofs.proved(claim, relation("1 < a + b"))
+            assert proofs.refuted(claim, relation("a + b <= 1"))
+            assert not proofs.proved(claim, relation("2 < a + b"))

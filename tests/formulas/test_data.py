@@ -1,5 +1,7 @@
 """What the papers print that costs nothing, and where this software departs from their code: read from text."""
 
+from pathlib import Path
+
 import pytest
 
 from headcount.formulas.published import data, departures, tables
@@ -68,6 +70,20 @@ def test_a_departure_has_a_field_or_a_reason_why_there_is_none():
     for both in ("", 'field = "gates"\nno_field = "why"'):
         with pytest.raises(ValueError, match="^what: name a field, or say why there is none$"):
             departures.read(DEPARTURE + both)
+
+
+class Elsewhere(type(Path())):
+    """Files on a machine whose own encoding is another."""
+
+    def read_text(self, encoding=None):
+        return super().read_text(encoding or "latin-1")
+
+
+def test_departures_are_read_alike_on_every_machine(monkeypatch, tmp_path):
+    text = DEPARTURE.replace('"theirs"', '"thüirs"') + 'field = "gates"'
+    (tmp_path / "departures.toml").write_bytes(text.encode("utf-8"))
+    monkeypatch.setattr(departures, "files", lambda package: Elsewhere(tmp_path))
+    assert departures.load()[0].theirs == "thüirs"
 
 
 def test_the_typed_departures_are_of_the_papers_and_complete():

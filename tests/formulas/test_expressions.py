@@ -66,6 +66,30 @@ def test_what_is_unknown_is_named_with_what_there_is():
         evaluate("a", {})
 
 
+def test_what_is_unknown_inside_another_part_is_named_with_the_whole_text():
+    for text, message in {
+        "a * -c": "'a * -c' needs a size for c; it has a, b",
+        "g(a=c)": "'g(a=c)' needs a size for c; it has a, b",
+        "-f()": "'-f()' needs a cost for f; it has g, h",
+        "g(a=f())": "'g(a=f())' needs a cost for f; it has g, h",
+    }.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            expression(text).value({"a": 5, "b": 7}, {"g": lambda a, b: a, "h": lambda a, b: b})
+
+
+def test_costs_stand_wherever_a_size_does():
+    costs = {"area": lambda a, b: a * b, "side": lambda a, b: a}
+    assert expression("-area()").value({"a": 5, "b": 7}, costs) == -35
+    assert expression("area(a=side() + 1)").value({"a": 5, "b": 7}, costs) == 42
+    assert expression("area(b=-side(a=b))").value({"a": 5, "b": 7}, costs) == -35
+
+
+@pytest.mark.parametrize("text", ["-1.5", "area(a=1.5)", "a + area(a=-1.5)"])
+def test_what_is_refused_inside_another_part_is_named_with_the_whole_text(text):
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} holds '1.5': "):
+        expression(text)
+
+
 REFUSED = (
     "len(a, b)", "f(**a)", "a.b", "a.b()", "f()()", "__import__('os')", "1.5", "True", "'a'", "[a]", "a < b",
     "a if b else c", "lambda: a", "a // b", "a % b", "+a", "a and b", "(a := 1)",

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, Ledger, at, divide, ledger
+from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, Ledger, at, divide, flops, ledger
 from headcount.formulas.symbols import LEGEND, by_letter
 
 ROUTED = Entry(
@@ -20,6 +20,11 @@ FROZEN = Entry("positions", "embedding", {"T": 7, "d_m": 13}, weight={"P": 19, "
 def test_macs_are_the_product_of_dims_times_repetitions():
     assert ROUTED.macs == 2 * 7 * 3 * 13 * 5
     assert Ledger((ROUTED,)).repeat(23).macs == 23 * 2 * 7 * 3 * 13 * 5
+
+
+def test_a_multiplication_and_an_addition_are_two_operations():
+    assert flops(7) == 14 and isinstance(flops(7), int)
+    assert ledger(ROUTED, BIAS, DENSE).flops == 2 * (2 * 7 * 3 * 13 * 5 + 2 * 17 * 13 * 5)
 
 
 def test_only_contractions_have_macs():

@@ -56,6 +56,12 @@ def test_mixture_of_attention_heads(path):
     form = {"E": 11, "K": 3, "D": 5}
     check(moa.layer(path, **SIZES, **form, bias=True, noisy=True), expected)
     check(moa.layer(path, **SIZES, **form), without(expected, "bias", "noise"))
+    own = path or "."
+    turned = f"    {own} rope B T K D x1\n    {own} rope B S D x1\n    {own} scores"
+    check(
+        moa.layer(path, **SIZES, **form, bias=True, noisy=True, rotary=True),
+        expected.replace(f"    {own} scores", turned),
+    )
 
 
 MOH = """
@@ -133,6 +139,8 @@ def test_a_decode_step_stands_at_the_path_of_its_layer():
     )
     step = moh.layer("a", B=2, T=1, S=8, n=7, s=2, r=3, **sizes)
     check(step, without(MOH.format(**DENSE), "bias", "rope") + CACHE.format("2 g d_h"))
+    ideal = moh_ideal.layer("a", B=2, T=1, S=8, n=7, s=2, r=3, **sizes)
+    check(ideal, without(MOH.format(**IDEAL), "bias", "rope") + CACHE.format("2 g d_h"))
     assert {(entry.dims.get("T", 1), entry.dims.get("S", 8)) for entry in step} == {(1, 8), (1, 1)}
 
 
