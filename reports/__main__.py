@@ -12,7 +12,7 @@ from pathlib import Path
 import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
-from headcount.bench.output.files import write
+from headcount.bench.output import files as output
 from headcount.documented import said
 
 PROG = "python -m reports"
@@ -96,7 +96,7 @@ def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
         if check:
             print(f"{PROG}: stale: {path.relative_to(root)}", file=sys.stderr)
             continue
-        write(path, text)
+        output.write(output.made(path.parent) / path.name, text)
         print(f"wrote {path if path.is_relative_to(OUT) else path.relative_to(root)}", file=sys.stderr)
     return 1 if check and stale else 0
 

@@ -195,13 +195,6 @@ def test_every_file_is_in_one_part_and_parts_are_about_as_large():
             assert max(sizes) - min(sizes) <= max(path.stat().st_size for path in files)
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_kernels_are_changed_where_they_can_be_run(there, monkeypatch):
-    monkeypatch.setattr(mutation_stage, "find_spec", lambda name: object() if there else None)
-    names = {path.name for path in mutation_stage.files_of("models")}
-    assert ("triton_launch.py" in names) == there and "loop.py" in names
-
-
 def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_other_files(tmp_path, monkeypatch):
     monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
     stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])

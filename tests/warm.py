@@ -28,7 +28,7 @@ def process():
     with theirs:
         started = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=theirs, stdout=subprocess.DEVNULL)
 
-    def run(request, out):
+    def run(request, out, seconds):
         ends, lifeline = os.pipe()
         try:
             details = {"here": os.getcwd(), "environment": ask._environment(), "request": request}

@@ -17,7 +17,7 @@ from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates
 from headcount.bench.measure import check_device
-from headcount.bench.output.files import write
+from headcount.bench.output.files import made, write
 from headcount.bench.table import Row, Section
 from headcount.documented import said
 
@@ -130,7 +130,7 @@ def _missing(session: Any, cells: Sequence[Any], out_dir: Path) -> str:
     """Write down what is missing, and say how much it is."""
     why = {cell.key: reason for cell, reason in session.missing}
     lines = [f"{c.key}: {why.get(c.key, 'not begun')}" for c in cells if c.key not in session.store.done]
-    write(out_dir / "missing.txt", "".join(f"{line}\n" for line in lines))
+    write(made(out_dir) / "missing.txt", "".join(f"{line}\n" for line in lines))
     if not lines:
         return "; nothing is missing"
     return "".join(f"\nmissing: {line}" for line in lines) + f"\n{len(lines)} cells are missing"

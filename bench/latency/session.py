@@ -18,7 +18,7 @@ from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.store import GIVEN_UP, STARTED, Store, go_on
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
-from headcount.bench.output.files import write
+from headcount.bench.output.files import made, write
 from headcount.bench.table import Row
 
 NO_TIME = "no time left"
@@ -178,4 +178,5 @@ class _Progress:
 
 def write_json(path: Path, value: Any) -> None:
     """One readable JSON file. UsageError where it cannot be written."""
+    made(path.parent)
     write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

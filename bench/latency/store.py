@@ -85,7 +85,7 @@ def _last_whole(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for end in range(len(rows), 0, -1):
         count = rows[end - 1].get("arms_in_cell")
         own = rows[max(0, end - count) : end] if isinstance(count, int) and count > 0 else []
-        arms = {(row.get("arm"), row.get("implementation")) for row in own}
+        arms = {(row.get("arm"), row.get("implementation"), row.get("role")) for row in own}
         times = {(row.get("environment") or {}).get("time") for row in own}
         if own and len(arms) == count == len(own) and len(times) == 1:
             return own

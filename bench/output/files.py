@@ -60,10 +60,7 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
 
 
 def write(path: str | Path, content: str | bytes) -> None:
-    """Make ``content`` the file at ``path``, in a folder that is made where it is missing: all of it, or the older file
-    stays. UsageError where that cannot be."""
-    with _usable(path):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    """Make ``content`` the file at ``path``: all of it, or the older file stays. UsageError where that cannot be."""
     data = content.encode() if isinstance(content, str) else content
     with _usable(path), _whole(path, "b") as stream:
         stream.write(data)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from headcount.bench.output.files import write
+from headcount.bench.output.files import made, write
 from headcount.bench.routing import task as task
 from headcount.bench.routing.task import Outcome
 from headcount.models.configs.base import ModelConfig
@@ -153,7 +153,7 @@ def save(name: str, outcome: Outcome, directory: str | Path) -> str:
 
     Raises UsageError where the directory cannot be written.
     """
-    path, example = Path(directory), EXAMPLES[name]
+    path, example = made(directory), EXAMPLES[name]
     log = [json.dumps({"step": step, "tokens_per_expert": counts}) for step, counts in outcome.log]
     state = io.BytesIO()
     torch.save(outcome.state, state)

@@ -64,7 +64,7 @@ def test_writing_makes_the_check_pass(files, tmp_path, capsys):
 
 def test_what_cannot_be_written_is_wrong_usage(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="^cannot write .*file/report.md: File exists$"):
+    with pytest.raises(UsageError, match="^cannot write .*file: File exists$"):
         command.finish({tmp_path / "file" / "report.md": "a"}, check=False, root=tmp_path)
 
 
@@ -193,7 +193,8 @@ def test_an_interrupted_report_ends_with_one_line_and_leaves_no_process(group, a
     sent = time.monotonic()
     # far less than what is left to count takes
     _, err = started.communicate(timeout=8)
-    assert started.returncode == 130
+    # as a shell sees it: Python itself dies of SIGINT where that came while it ran a text, as dataclasses do
+    assert started.returncode in (130, -signal.SIGINT)
     assert err.strip() == "python -m reports: interrupted"
     while workers & running().keys() and time.monotonic() < sent + 2:
         time.sleep(0.05)
