@@ -151,6 +151,16 @@ def test_a_text_that_no_memory_holds_the_value_of_is_refused_at_once(text):
     assert time.perf_counter() - started < 5
 
 
+@pytest.mark.parametrize("signs", [900, 30_000], ids=["too deep to be asked", "too deep to be read"])
+def test_of_a_text_that_is_nested_too_deep_the_begin_is_said(signs):
+    with pytest.raises(ValueError) as raised:
+        evaluate("7" + "+1" * signs, {})
+    # 1 + 2 * 19 characters and one more
+    assert str(raised.value) == f"'7{'+1' * 19}+'… is nested too deep"
+
+
 def test_a_power_that_somebody_means_is_a_number():
-    assert evaluate("2**9999", {}) == 2**9999
+    assert evaluate("2**10000", {}) == 2**10000
+    with pytest.raises(ValueError, match="^a power of more than 10,000 bits$"):
+        evaluate("2**10001", {})
     assert evaluate("K^2", {"K": 10**40}) == 10**80
