@@ -52,10 +52,10 @@ def speed(facts: Facts) -> str:
         info = found["extra_info"]
         if "command" not in info:
             continue
-        first = f", first row after {info['first_row_s']:.1f} s"
-        peak = info["said"].partition("peak memory ")[2]
+        first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
+        peak = info.get("said", "").partition("peak memory ")[2]
         lines.append(
             f"- `{info['command']}`: {found['stats']['median']:.1f} s (median of {found['stats']['rounds']} runs)"
-            f"{first}, peak memory {peak}"
+            f"{first}" + (f", peak memory {peak}" if peak else "")
         )
     return "\n".join(lines)

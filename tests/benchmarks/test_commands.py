@@ -30,3 +30,13 @@ def test_three_tables_with_four_counters(benchmark):
 def test_three_tables_in_closed_form(benchmark):
     said = benchmark.pedantic(run, args=("--counter", "closed-form"), rounds=5, iterations=1, warmup_rounds=1)
     benchmark.extra_info.update(said, command="python -m bench.macs --counter closed-form")
+
+
+def checked() -> None:
+    """A report that is as it should be; it says nothing."""
+    subprocess.run([sys.executable, "-m", "reports", "--check"], check=True, cwd=ROOT)
+
+
+def test_the_check_of_the_report(benchmark):
+    benchmark.pedantic(checked, rounds=3, iterations=1, warmup_rounds=1)
+    benchmark.extra_info.update(command="python -m reports --check")
