@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     tried, started = Tried(), time.perf_counter()
     chosen = ["-k", " or ".join(words)] if words else []
-    options = ["-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "fault", "--rootdir", str(headcount.CHECKOUT)]
+    # what this file imports was imported before pytest could rewrite it
+    options = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options += ["-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "fault", "--rootdir", str(headcount.CHECKOUT)]
     code = pytest.main([str(Path(__file__).parent), *options, *chosen], plugins=[tried])
     if not words and tried.faults:
         found = {
