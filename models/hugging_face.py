@@ -1,6 +1,6 @@
 """Models of Hugging Face's transformers, LLaMA and JetMoE, as ours: the same tensors under our names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -12,30 +12,29 @@ Shape = tuple[int, ...]
 
 
 class Source(NamedTuple):
-    """Where a tensor of ours comes from: their name, what is made of theirs, and the shape of theirs from ours."""
+    """Where a tensor of ours comes from: their name, and how theirs differs.
+
+    ``half``: it is the first or the second of two on top of each other, by rows. ``transposed``: they store expert
+    matrices as (E, out, in).
+    """
 
     name: str
-    taken: Callable[[Tensor], Tensor] = lambda tensor: tensor
-    shape: Callable[[Shape], Shape] = lambda shape: shape
+    half: int | None = None
+    transposed: bool = False
 
+    def taken(self, theirs: Tensor) -> Tensor:
+        """Ours, a view of ``theirs``."""
+        own = theirs if self.half is None else theirs.chunk(2, dim=-2)[self.half]
+        return own.transpose(-2, -1) if self.transposed else own
 
-def _transposed(name: str) -> Source:
-    """Expert matrices, which they store as (E, out, in)."""
-    return Source(name, lambda tensor: tensor.transpose(1, 2), lambda shape: (shape[0], shape[2], shape[1]))
-
-
-def _half(name: str, which: int) -> Source:
-    """The rows of the first or the second of two matrices on top of each other."""
-    return Source(name, lambda tensor: tensor.chunk(2)[which], lambda shape: (2 * shape[0], *shape[1:]))
-
-
-def _transposed_half(name: str, which: int) -> Source:
-    """The same of expert matrices."""
-    return Source(
-        name,
-        lambda tensor: tensor.chunk(2, dim=1)[which].transpose(1, 2),
-        lambda shape: (shape[0], 2 * shape[2], shape[1]),
-    )
+    def shape(self, ours: Shape) -> Shape:
+        """The shape of theirs, from that of ours."""
+        theirs = list(ours)
+        if self.transposed:
+            theirs[-2:] = reversed(ours[-2:])
+        if self.half is not None:
+            theirs[-2] *= 2
+        return tuple(theirs)
 
 
 _NORMS = {
@@ -54,15 +53,15 @@ _LLAMA_LAYER = {
 _JETMOE_LAYER = {
     **_NORMS,
     "self_attn.router.proj.weight": Source("self_attention.experts.router.layer.weight"),
-    "self_attn.q_proj.weight": _transposed("self_attention.experts.input_linear.weight"),
-    "self_attn.k_proj.weight": _half("self_attention.kv_proj.weight", 0),
-    "self_attn.v_proj.weight": _half("self_attention.kv_proj.weight", 1),
-    "self_attn.out_proj.weight": _transposed("self_attention.experts.output_linear.weight"),
+    "self_attn.q_proj.weight": Source("self_attention.experts.input_linear.weight", transposed=True),
+    "self_attn.k_proj.weight": Source("self_attention.kv_proj.weight", half=0),
+    "self_attn.v_proj.weight": Source("self_attention.kv_proj.weight", half=1),
+    "self_attn.out_proj.weight": Source("self_attention.experts.output_linear.weight", transposed=True),
     "self_attn.output_bias": Source("self_attention.experts.bias"),
     "feed_forward.router.proj.weight": Source("mlp.router.layer.weight"),
-    "feed_forward.gate_proj.weight": _transposed_half("mlp.input_linear.weight", 0),
-    "feed_forward.up_proj.weight": _transposed_half("mlp.input_linear.weight", 1),
-    "feed_forward.down_proj.weight": _transposed("mlp.output_linear.weight"),
+    "feed_forward.gate_proj.weight": Source("mlp.input_linear.weight", half=0, transposed=True),
+    "feed_forward.up_proj.weight": Source("mlp.input_linear.weight", half=1, transposed=True),
+    "feed_forward.down_proj.weight": Source("mlp.output_linear.weight", transposed=True),
     "feed_forward.output_bias": Source("mlp.bias"),
 }
 _LAYERS = {"llama": _LLAMA_LAYER, "jetmoe": _JETMOE_LAYER}

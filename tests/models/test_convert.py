@@ -89,6 +89,15 @@ def test_another_order_of_heads_is_the_same_function(name):
     torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
 
 
+def test_the_heads_of_the_highest_scores_are_the_shared_ones():
+    dense, _ = dense_model("dit")
+    scores = {path: [3, 5, 0, 2, 1, 4] for path in random_scores(dense)}
+    made = convert(dense, shared=2, routed=2, scores=scores)
+    for before, after in zip(dense.blocks, made.blocks, strict=True):
+        heads = before.self_attn.q_proj.weight.unflatten(0, (6, -1))
+        assert torch.equal(after.self_attn.q_proj.weight.unflatten(0, (6, -1))[:2], heads[[1, 5]])
+
+
 @pytest.mark.parametrize(
     "groups, scores, order",
     [

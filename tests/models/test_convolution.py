@@ -131,6 +131,21 @@ def test_a_translator_decodes_as_the_full_pass(kind, attention, sizes):
     assert state.length == 13
 
 
+@every_spelling
+@every_kind
+@torch.no_grad()
+def test_padded_target_tokens_change_no_other(kind, spelling):
+    padding = torch.zeros(2, 13, dtype=torch.bool)
+    padding[1, 3:8] = True
+    source, target = (x[:2] for x in sentences()[:2])
+    other = torch.where(padding, (target + 1) % 17, target)
+    found, expected = (model(kind, spelling=spelling)(source, x, tgt_padding_mask=padding) for x in (target, other))
+    close(found[~padding], expected[~padding])
+    # which is no matter of course
+    without = model(kind, spelling=spelling)
+    assert (without(source, target) - without(source, other))[~padding].abs().max() > 1e-3
+
+
 @torch.no_grad()
 def test_a_decoder_keeps_a_kernels_inputs_however_much_it_decodes():
     translator = model("dynamic")

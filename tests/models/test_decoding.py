@@ -118,6 +118,7 @@ def test_a_cache_has_the_layers_key_value_heads_and_its_dtype(case):
     assert cache.num_bytes == 2 * 3 * 5 * heads * width * 2
     other = layer.make_cache(1, 2, device="meta", dtype=torch.float64)
     assert other.key.is_meta and other.value.dtype == torch.float64
+    assert build(LAYERS[case], device="meta").make_cache(1, 2).key.is_meta
 
 
 def test_a_cache_refuses_more_tokens_than_it_has_room_for():

@@ -54,6 +54,16 @@ def test_each_patch_of_the_output_is_its_tokens_projection():
         assert torch.equal(patch, seen[0][:, token].view(2, 3, 3, 8).permute(0, 3, 1, 2))
 
 
+@torch.no_grad()
+def test_the_first_block_reads_patches_and_their_positions():
+    model, inputs = made(MHA)
+    patches, read = [], []
+    model.patch_embedding.register_forward_hook(lambda module, args, out: patches.append(out))
+    model.blocks[0].register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    model(**inputs)
+    assert torch.equal(read[0], patches[0] + model.position_table)
+
+
 def test_positions_are_frozen_sines_and_cosines_of_column_and_row():
     model, _ = made(MHA)
     table = model.position_table

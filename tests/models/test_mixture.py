@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
@@ -199,6 +200,14 @@ def test_a_token_of_an_image_is_alone_in_its_experts():
             hidden = inner * (1 + torch.erf(inner / 2**0.5)) / 2
             expected = expected + gate * (hidden @ weights["fc2.weight"][e] + weights["fc2.bias"][e])
         torch.testing.assert_close(out[0, t], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows, arm", [((1, 21), "reference"), ((3, 7), "reference"), ((2, 11), "grouped")], ids=str)
+def test_a_device_gathers_matrices_for_fewer_than_64_rows(rows, arm):
+    # three experts for each token
+    layer = block("K3-E7-dm11-F5")
+    with FakeTensorMode():
+        assert layer.automatic(torch.empty(*rows, 11, device="cuda")) == arm
 
 
 def test_an_arm_of_the_attention_leaves_the_block_its_choice():

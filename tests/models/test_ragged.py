@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
 
 from headcount.bench.count import count_macs
 from headcount.models.build import build
@@ -190,6 +191,26 @@ def test_packed_heads_are_counted_on_meta_as_on_the_cpu(case, mask):
         counts.append(count_macs(module, torch.zeros(B, T, 13, device=device), kwargs=mask).macs)
     ideal = build(make_config(dict(attention="moh", d_model=13, form="ideal", **CASES[case])), device="meta")
     assert counts == [count_macs(ideal, torch.zeros(B, T, 13, device="meta"), kwargs=mask).macs] * 2
+
+
+def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypatch, caplog):
+    asked = []
+    monkeypatch.setattr(
+        ragged, "arm_function", lambda name: lambda *args, **how: asked.append((name, args, how)) or args[1]
+    )
+    module = layer("h6-s2-r1-norm")
+    padding = torch.zeros(1, 7, dtype=torch.bool)
+    with FakeTensorMode():
+        x, key, value = (torch.empty(1, 7, *shape, device="cuda") for shape in ((12,), (3, 4), (3, 4)))
+        ragged.ragged(
+            module, x, key, value, causal=True, key_padding_mask=padding, query_padding_mask=None, rotary=None,
+            dropout=0.0,
+        )  # fmt: skip
+    ((name, args, how),) = asked
+    assert name == "moh:fused" and all(a is b for a, b in zip(args, (module, x, key, value), strict=True))
+    assert how == dict(
+        causal=True, key_padding_mask=padding, query_padding_mask=None, rotary=None, dropout=0.0, every=False
+    )
 
 
 def test_dropout_is_refused():

@@ -1,0 +1,87 @@
+"""What dropout drops in the blocks of whole models: with a dropout that drops all, what is left is known."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+
+SIZES = dict(attention="mha", d_model=15, num_heads=3, d_ff=17, vocab_size=19)
+TRANSLATOR = dict(num_encoder_layers=1, num_decoder_layers=1)
+MODELS = {
+    "encoder_decoder": TRANSLATOR,
+    "masked_lm": dict(num_layers=1, max_positions=11),
+    "convolution": dict(convolution="light", encoder_kernel_sizes=(3,), decoder_kernel_sizes=(3,), num_weight_heads=3),
+}
+EXPERTS = dict(ffn_num_experts=3, ffn_top_k=2)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_dropped(monkeypatch):
+    monkeypatch.setattr(F, "dropout", lambda x, probability: torch.zeros_like(x))
+
+
+def layers(name, **fields):
+    """The first encoder layer of a model, and its first decoder layer where it has one."""
+    config = make_config({"model": name, **SIZES, **MODELS[name], **fields})
+    model = build(config, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    model.train()
+    return [stack.layers[0] for stack in (model.encoder, getattr(model, "decoder", None)) if stack is not None]
+
+
+def features(length, seed):
+    return torch.randn(2, length, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def inputs(layer):
+    """Tokens, and for a decoder layer the memory that it reads."""
+    return (features(7, 1), features(5, 2))[: 1 + hasattr(layer, "cross_attn")]
+
+
+@pytest.mark.parametrize("feed_forward", [{}, EXPERTS], ids=["dense", "mixture"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layer_whose_branches_are_dropped_is_its_norms(name, feed_forward):
+    for layer in layers(name, dropout=0.3, **feed_forward):
+        norms = [module for path, module in layer.named_children() if path.endswith("_norm")]
+        x, *_ = given = inputs(layer)
+        assert len(norms) == 1 + len(given)
+        expected = x
+        for norm in norms:
+            expected = norm(expected)
+        assert torch.equal(layer(*given), expected)
+        # and in use nothing is
+        assert not torch.equal(layer.eval()(*given), expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_is_dropped_unless_told(name):
+    for layer in layers(name):
+        given = inputs(layer)
+        assert torch.equal(layer(*given), layer.eval()(*given))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_a_decoder_in_training_drops_what_the_full_pass_does(name):
+    for layer in layers(name, dropout=0.3):
+        if hasattr(layer, "step"):
+            x, memory = inputs(layer)
+            step = layer.step(x[:, :1], layer.make_caches(memory, 7))
+            torch.testing.assert_close(step, layer(x, memory)[:, :1], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_feed_forward_block_whose_hidden_layer_is_dropped_is_its_last_bias(name):
+    for layer in layers(name, ffn_dropout=0.3):
+        assert torch.equal(layer.feed_forward(features(7, 1)), layer.feed_forward.fc2.bias.expand(2, 7, 15))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_mixture_whose_hidden_layers_are_dropped_gives_its_biases_alone(name):
+    for layer in layers(name, ffn_dropout=0.3, **EXPERTS):
+        torch.nn.init.zeros_(layer.feed_forward.fc2.bias)
+        assert not layer.feed_forward(features(7, 1)).any()
