@@ -30,7 +30,9 @@ LEFT_OUT = {
     "models": ("models/test_compile.py",),
     "bench": (
         "bench/latency/test_compile.py",
+        "bench/latency/test_bare.py",
         "bench/lock/test_lock_command.py",
+        "bench/lock/test_api.py::test_the_plugin_imports_no_torch_before_a_module_is_counted",
         "bench/test_case.py::test_a_row_has_one_preset_one_ledger_and_one_of_its_ideal_form",
         "bench/test_case.py::test_a_point_of_a_grid_has_one_ledger_of_each_form",
         "bench/latency/test_dry_run.py",
