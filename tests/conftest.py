@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 from pathlib import Path
 
 # Triton asks when it is imported, and torch may import it; without a GPU there is no other way to run a kernel.
@@ -31,15 +30,6 @@ def pytest_ignore_collect(collection_path, config):
     """Benchmarks are for runs with pytest-benchmark: beside tests that run at once they time nothing."""
     without = not config.pluginmanager.hasplugin("benchmark")
     return True if without and collection_path.name == "benchmarks" else None
-
-
-def pytest_sessionstart():
-    """What an earlier run in this process computed is forgotten: mutants are tried in forks of one that has run."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("headcount."):
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
 
 
 def pytest_runtest_setup(item):

@@ -93,6 +93,7 @@ def _main(args: argparse.Namespace) -> int:
     seconds = stage.renew(noticed) if args.again else stage.lay_out()
     started = time.perf_counter()
     try:
+        collect(stage)
         if args.sample:
             draw(stage, args.sample, args.seed)
         _mutmut(stage.folder, "run", *args.patterns)
@@ -110,12 +111,17 @@ def _main(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def collect(stage: Stage) -> None:
+    """Make the mutants of a stage and find the tests of each; once a stage."""
+    if not stage.statistics.exists():
+        with suppress(EnvironmentMissing):
+            # mutmut does this before it sees that no mutant is called so
+            _mutmut(stage.folder, "run", NONE)
+        stage.lend()
+
+
 def draw(stage: Stage, number: int, seed: int) -> None:
     """Leave ``number`` of a stage's mutants to be tried, drawn by ``seed`` from all of them by name; once a stage."""
-    if not stage.codes():
-        with suppress(EnvironmentMissing):
-            # mutmut makes the mutants and finds their tests before it sees that no mutant is called so
-            _mutmut(stage.folder, "run", NONE)
     codes = stage.codes()
     if not codes or SKIPPED in codes.values():
         return

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from headcount.bench.errors import UsageError
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
 RECORDS = ROOT / "reports" / "records"
-SHARED = ("conftest.py", "plain.py", "tally.py", "warm.py")
+SHARED = ("anew.py", "conftest.py", "plain.py", "tally.py", "warm.py")
 """What tests of several rooms import."""
 
 ROOMS = {
@@ -31,7 +32,6 @@ LEFT_OUT = {
     "bench": (
         "bench/latency/test_compile.py",
         "bench/latency/test_bare.py",
-        "bench/lock/test_lock_command.py",
         "bench/lock/test_api.py::test_the_plugin_imports_no_torch_before_a_module_is_counted",
         "bench/test_case.py::test_a_row_has_one_preset_one_ledger_and_one_of_its_ideal_form",
         "bench/test_case.py::test_a_point_of_a_grid_has_one_ledger_of_each_form",
@@ -45,6 +45,12 @@ LEFT_OUT = {
 """Tests that cannot run where mutants are: Dynamo traces no function that mutmut stands before, others count calls of
 one by its name, set its defaults, hide the packages from a process or interrupt it early, and some read a checkout."""
 
+NEEDED = {
+    "triton": ("triton_*.py", "latency/launches.py", "latency/compile.py", "isolated/cuobjdump.py"),
+    "torchvision": ("torchvision_*.py",),
+}
+"""An optional package -> the modules whose tests are skipped without it."""
+
 SETTINGS = """[mutmut]
 source_paths=headcount/{room}/
 also_copy=
@@ -56,7 +62,7 @@ pytest_add_cli_args_test_selection=
     {tests}
 pytest_add_cli_args=
     -o
-    addopts=-q --import-mode=importlib
+    addopts=-q --import-mode=importlib -p tests.anew
     {left_out}
 """
 """pytest runs many times in one process, which the type checks of jaxtyping do not stand."""
@@ -64,9 +70,9 @@ pytest_add_cli_args=
 
 def files_of(room: str) -> list[Path]:
     """The modules of a room that have something to change, and what they need to run."""
-    kernels = find_spec("triton") is not None
+    missing = [pattern for package, names in NEEDED.items() if not find_spec(package) for pattern in names]
     found = (path for path in (ROOT / room).rglob("*.py") if path.stat().st_size)
-    return sorted(path for path in found if kernels or not path.name.startswith("triton_"))
+    return sorted(path for path in found if not any(path.match(pattern) for pattern in missing))
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,11 @@ class Stage:
     def folder(self) -> Path:
         """Where mutmut runs."""
         return BUILD / self.name
+
+    @property
+    def statistics(self) -> Path:
+        """Where mutmut keeps which test runs which function."""
+        return self.folder / "mutants" / "mutmut-stats.json"
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -118,7 +129,7 @@ class Stage:
             raise UsageError(f"--again is for what was run: there is no {self.folder.relative_to(ROOT)}")
         self._copy()
         # which test runs which function may have changed
-        (mutants / "mutmut-stats.json").unlink(missing_ok=True)
+        self.statistics.unlink(missing_ok=True)
         for path in mutants.rglob("*.meta"):
             kept = json.loads(path.read_text())
             codes = kept["exit_code_by_key"]
@@ -132,6 +143,18 @@ class Stage:
         for path in (self.folder / "mutants").rglob("*.meta"):
             found |= json.loads(path.read_text())["exit_code_by_key"]
         return found
+
+    def lend(self) -> None:
+        """Give the functions that other processes run, which mutmut does not see, the tests of their module: those
+        called so, or all of its folder where that is not the room itself."""
+        if not self.statistics.exists():
+            return
+        stats = json.loads(self.statistics.read_text())
+        known = stats["tests_by_mangled_function_name"]
+        for function in {mutant.rpartition("__mutmut_")[0] for mutant in self.codes()}:
+            if not known.get(function):
+                known[function] = _tests_of(function, stats["duration_by_test"])
+        self.statistics.write_text(json.dumps(stats))
 
     def skip(self, code: int, chosen: set[str]) -> None:
         """Note ``code`` for every mutant that is not ``chosen``."""
@@ -188,3 +211,12 @@ class Stage:
             return None
         stored = json.loads(path.read_text())
         return stored["found"] if stored["inputs"] == inputs else None
+
+
+def _tests_of(function: str, tests: Iterable[str]) -> list[str]:
+    """Those of ``tests`` that are about the module of ``function``, 'headcount.bench.lock.api.x_lock'."""
+    _, *folders, module, _ = function.split(".")
+    folder = "/".join(("tests", *folders, ""))
+    within = [test for test in tests if test.startswith(folder)]
+    own = [test for test in within if fnmatch(test.removeprefix(folder), f"test_{module}*.py::*")]
+    return own or (within if len(folders) > 1 else [])

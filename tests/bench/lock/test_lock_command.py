@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from headcount.bench.lock.__main__ import main
 from headcount.bench.saved.file import text
 from headcount.bench.saved.saved import Asked, Saved
 
-ROOT = headcount.CHECKOUT
+ROOT = Path(headcount.__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("warm")
 
 FACTORY = """
