@@ -31,8 +31,6 @@ LEFT_OUT = {
     "models": ("models/test_compile.py",),
     "bench": (
         "bench/latency/test_compile.py",
-        "bench/latency/test_bare.py",
-        "bench/lock/test_api.py::test_the_plugin_imports_no_torch_before_a_module_is_counted",
         "bench/test_case.py::test_a_row_has_one_preset_one_ledger_and_one_of_its_ideal_form",
         "bench/test_case.py::test_a_point_of_a_grid_has_one_ledger_of_each_form",
         "bench/latency/test_dry_run.py",
@@ -55,6 +53,7 @@ SETTINGS = """[mutmut]
 source_paths=headcount/{room}/
 also_copy=
     headcount
+    sitecustomize.py
     {rooms}
 only_mutate=
     {files}
@@ -66,6 +65,15 @@ pytest_add_cli_args=
     {left_out}
 """
 """pytest runs many times in one process, which the type checks of jaxtyping do not stand."""
+
+
+OF_CHILDREN = """import os
+
+if os.environ.get("MUTANT_UNDER_TEST") == "stats":
+    os.environ["MUTANT_UNDER_TEST"] = ""
+"""
+"""What every process runs first: while mutmut notes which test runs which function, those that tests start have nobody
+to tell it."""
 
 
 def files_of(room: str) -> list[Path]:
@@ -178,6 +186,7 @@ class Stage:
             one = shutil.copy2 if (ROOT / "tests" / name).is_file() else copy
             one(ROOT / "tests" / name, self.folder / "tests" / name)
         shutil.copy2(ROOT / "pyproject.toml", self.folder)
+        (self.folder / "sitecustomize.py").write_text(OF_CHILDREN)
         (self.folder / "setup.cfg").write_text(self._settings())
 
     def _settings(self) -> str:
