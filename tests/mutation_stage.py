@@ -45,6 +45,7 @@ one by its name, set its defaults, hide the packages from a process or interrupt
 
 NEEDED = {
     "triton": ("triton_*.py", "latency/launches.py", "latency/compile.py", "isolated/cuobjdump.py"),
+    "deepspeed": ("counters/deepspeed_profiler.py",),
     "torchvision": ("torchvision_*.py",),
 }
 """An optional package -> the modules whose tests are skipped without it."""
