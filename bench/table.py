@@ -70,14 +70,12 @@ class Column:
 
     @property
     def head_lines(self) -> list[str]:
+        """The head, and the unit where there is one, line by line."""
         return [*self.head.split("\n"), *([self.unit] if self.unit else [])]
 
     @property
-    def text_width(self) -> int:
-        return max(self.width, *(len(line) for line in self.head_lines))
-
-    @property
     def side(self) -> str:
+        """On which its cells are aligned: texts to the left, numbers to the right."""
         return self.align or ("left" if self.kind == "text" else "right")
 
     def text(self, value: Any) -> str:

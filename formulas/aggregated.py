@@ -43,7 +43,7 @@ def layer(
     learned = [
         Entry(path, "elementwise", {**queries, **heads}),
         Entry(path, "elementwise", {**queries, **heads}, weight=all_heads, **selected),
-        Entry(path, "elementwise", {**queries, **used}, weight={"h": h}, **selected),
+        Entry(path, "elementwise", {**queries, **heads}, weight={"h": h}, **selected),
         Entry(path, "elementwise", {**keys, **all_heads}),
     ]
     return ledger(
@@ -56,6 +56,8 @@ def layer(
         pooling(path, B=B, T=T, M=M, d_m=d_m) if M != 0 else (),
         _window(path, pairs, h, d_h, product, selected) if M != 0 else (),
         _seen(path, pairs, {"M": M}, d_h) if M != 0 else (),
+        # what the window gives and what the pooled tokens give, added
+        Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
         _output(at(path, "out_proj"), queries, width, heads, all_heads, product, selected),
     )
 
@@ -100,6 +102,7 @@ def _window(path, pairs, h, d_h, product, selected) -> Ledger:
         Entry(path, "elementwise", {**pairs, **window}, weight=of_heads, **selected),
         Entry(path, "softmax", {**pairs, **window}),
         Entry(path, product, {**pairs, "d_h": d_h, **window}, weight={"h": h, "d_h": d_h, **window}, **selected),
+        Entry(path, "elementwise", {**pairs, **window}),
         Entry(path, "elementwise", {**pairs, **window}, weight=of_heads, **selected),
         Entry(path, "values", {**pairs, **window, "d_h": d_h}),
     )

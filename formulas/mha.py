@@ -19,15 +19,16 @@ def params_eq20(*, d_m: Size) -> Size:
     return 4 * d_m**2
 
 
-def attention_ledger(
-    path: str, *, B: Size, T: Size, S: Size, h: Size, d_h: Size, rows: str = "h", width: str = "d_h"
-) -> Ledger:
-    """Scores, softmax and weighted values of h heads of width d_h over T queries and S keys."""
+def attention_ledger(path: str, *, B: Size, T: Size, S: Size, h: Size, d_h: Size, rows: str = "h") -> Ledger:
+    """Scores, softmax and weighted values of h heads of width d_h over T queries and S keys: 2 B h T S d_h MACs.
+
+    ``rows``: the heads' letter, ``k`` where they are those that a token uses.
+    """
     heads = {"B": B, rows: h, "T": T, "S": S}
     return ledger(
-        Entry(path, "scores", {**heads, width: d_h}),
+        Entry(path, "scores", {**heads, "d_h": d_h}),
         Entry(path, "softmax", heads),
-        Entry(path, "values", {**heads, width: d_h}),
+        Entry(path, "values", {**heads, "d_h": d_h}),
     )
 
 

@@ -12,7 +12,6 @@ from headcount.reports import (
     commands,
     consistency,
     counting,
-    equations,
     estimate,
     faults,
     index,
@@ -160,7 +159,7 @@ def _notation() -> Page:
         lambda facts: "The field's letters, with the code's words for them.",
         [
             Section("Words", [notation.terms], []),
-            Section("Letters", [equations.legend], []),
+            Section("Letters", [notation.legend], []),
         ],
     )
 

@@ -165,4 +165,4 @@ COSTS: dict[str, Callable[..., int]] = {
     "moh_ideal_macs": lambda **letters: _moh("ideal", **letters)["macs"],
     "moh_params": lambda **letters: _params(_moh(**letters)),
 }
-"""The costs of formulas/published/claims.py that are a built layer's, counted."""
+"""The costs of formulas/published/costs.py that are a built layer's, counted."""

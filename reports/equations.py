@@ -4,7 +4,7 @@ import sympy
 
 from headcount.bench.table import Column
 from headcount.formulas import conventions, mha, moa
-from headcount.formulas.symbols import LEGEND, symbol
+from headcount.formulas.symbols import symbol
 from headcount.reports import markdown
 from headcount.reports.facts import Facts
 
@@ -18,13 +18,6 @@ PRINTED = {
 
 APPENDIX_B = r"\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}"
 """Before the paper's next step, whose right-hand side has a factor K that nothing gives it."""
-
-
-def legend(facts: Facts) -> str:
-    """Every letter with its word in the code and its meaning."""
-    columns = [Column("letter", "letter"), Column("word", "in the code"), Column("meaning", "meaning")]
-    rows = [{"letter": f"${s.latex}$", "word": f"`{s.word}`" if s.word else "", "meaning": s.meaning} for s in LEGEND]
-    return markdown.table(columns, rows)
 
 
 def comparison(facts: Facts) -> str:

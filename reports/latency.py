@@ -103,7 +103,7 @@ def data(facts: Facts) -> str:
         columns = Columns(records[0]["environment"]["device_type"])
         for record in records:
             first = {"device": device, "subject": record["subject"], "name": record["name"], "status": record["status"]}
-            measured = {**columns.values(record), **{key: None for key in RATIOS}}
+            measured = {**columns.values(record), **dict.fromkeys(RATIOS)}
             ratios = {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in PARTS}
             row = {k: v for k, v in {**first, **measured, **ratios}.items() if k not in RATIOS}
             rows.append(row)

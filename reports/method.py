@@ -17,10 +17,10 @@ rule prints the paper's number; *explained* where it does not, but named ledger 
 shown; *no rule* where no rule that bills each contraction a whole number of times can print the row, and the argument
 is shown; *unexplained* where neither is so; *nothing printed* where the paper leaves the cell empty.
 
-By default each counter runs where it is right: ptflops' `pytorch` backend on cpu (on meta it bills biased linear
-layers twice), the others on meta, where no memory is needed. `--device` overrides. MAE-7, LightConv and DynamicConv
-are closed forms only, and their counted cells say so. The hidden width of MAE's gate is a field, `gate_width`; the
-MoA paper does not state it.
+By default each counter runs where it is right: ptflops' `pytorch` backend and DeepSpeed's profiler on cpu (on meta
+they bill biased linear layers twice), the others on meta, where no memory is needed, and so do both with a model that
+is too large. `--device` overrides. The hidden width of MAE's gate is a field, `gate_width`; the MoA paper does not
+state it.
 
 A preset is a model as it is counted, without dropout; `--set recipe=paper` gives those of the MoA paper the dropouts
 of its Table 6, and `--set gates=printed`, `released` or `selected` chooses how MoA weighs a token's experts. MoH
@@ -57,10 +57,10 @@ measured in the same process, and the roofline floor.
 
 MoA runs by `reference` (each token gathers its experts' weights; what the counters count), `gathered`, `dense-all`
 (all experts as two dense products: nothing is sorted or gathered), `grouped` (one stable sort, grouped products, no
-host synchronisation), or `loop` (the released code's algorithm). MHA, GQA and MQA run by `reference` or `fused`. MoH
-runs by `reference`, `fused`, or `ragged`, which packs the queries that selected a head and skips the rest. `auto`
-picks by a stated rule, logs it once, and the record keeps what ran. All of them equal the reference, forward and
-backward."""
+host synchronisation), `loop` (the released code's algorithm) or `triton` (kernels of our own). MoH runs by
+`reference`, `fused`, `ragged`, which packs the queries that selected a head and skips the rest, or `triton`. Other
+attention runs by `reference`, and by `fused` where it needs no windows. `auto` picks by a stated rule, logs it once,
+and the record keeps what ran. All of them equal the reference, forward and backward."""
 
 FORMATS = """\
 Tables go to stdout and everything else to stderr. `--format json` is one object with `schema_version`, now {version},

@@ -1,6 +1,7 @@
 """The words and letters of the pages."""
 
 from headcount.bench.table import Column
+from headcount.formulas.symbols import LEGEND
 from headcount.reports import markdown
 from headcount.reports.facts import Facts
 
@@ -23,3 +24,10 @@ def terms(facts: Facts) -> str:
     """What the pages' words mean."""
     rows = [{"term": term, "meaning": meaning} for term, meaning in GLOSSARY.items()]
     return markdown.table([Column("term", "term"), Column("meaning", "meaning")], rows)
+
+
+def legend(facts: Facts) -> str:
+    """Every letter with its word in the code and its meaning."""
+    columns = [Column("letter", "letter"), Column("word", "in the code"), Column("meaning", "meaning")]
+    rows = [{"letter": f"${s.latex}$", "word": f"`{s.word}`" if s.word else "", "meaning": s.meaning} for s in LEGEND]
+    return markdown.table(columns, rows)

@@ -148,9 +148,9 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     return out
 
 
-def beside(picture: Picture, points: Sequence[tuple[float, float, str, str]], inside: Box, marks: Sequence[Box] = ()):
+def beside(picture: Picture, points: Sequence[tuple[float, float, str, str]], inside: Box) -> None:
     """Label points ``(x, y, text, colour)`` where a label meets no other and no point, within ``inside``."""
-    taken = [*marks, *((x - 5, y - 5, x + 5, y + 5) for x, y, _, _ in points)]
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y, _, _ in points]
     for x, y, said, colour in points:
         places = [
             (x + dx, y + dy, anchor)

@@ -1,4 +1,4 @@
-"""Operations that hold contractions: each call as products of named sizes (b times m x k by k x n)."""
+"""Operations that hold contractions: each call as products of named sizes, b times (m, i) by (i, j)."""
 
 from collections.abc import Callable, Mapping
 from math import prod

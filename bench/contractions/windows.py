@@ -1,4 +1,4 @@
-"""Convolutions: positions m, summed window i and channels j, b samples."""
+"""Convolutions as products: b samples of m positions, a window of i summed elements, j channels."""
 
 from math import prod
 
@@ -7,12 +7,13 @@ from headcount.bench.trace.events import Event, TensorFact
 
 
 def convolution(event: Event) -> list[Product]:
+    """(B, c, …) through windows (o, c, …), or transposed ones (c, o, …), gives (B, o, …)."""
     x, weight, transposed = event.args[0], event.args[1], event.args[6]
     return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
 
 
 def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
-    """Positions m, summed k and columns n; a transposed convolution spreads each input position."""
+    """A transposed convolution spreads each position of the input, any other gathers each of the output."""
     batch = x.shape[0]
     if transposed:
         return {"b": batch, "m": prod(x.shape[2:]), "i": x.shape[1], "j": prod(weight.shape[1:])}
@@ -20,6 +21,7 @@ def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed:
 
 
 def convolution_backward(event: Event) -> list[Product]:
+    """The gradients of the input and of the windows, of those that are wanted: as large as the convolution."""
     gradient, x, weight = event.args[:3]
     transposed, mask = event.args[7], event.args[10]
     dims = _window_dims(x, weight, gradient, transposed)
@@ -35,6 +37,7 @@ def time_first(event: Event) -> list[Product]:
 
 
 def time_first_backward(event: Event) -> list[Product]:
+    """Both gradients of conv_tbc."""
     gradient, x, weight = event.args[:3]
     return [_of_windows(gradient, x, weight, "conv_dx"), _of_windows(gradient, x, weight, "conv_dw")]
 

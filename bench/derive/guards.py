@@ -47,7 +47,7 @@ def tell(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]
                 quotient = sympy.Dummy(f"{a}/{b}", positive=True, integer=True)
                 whole[quotient] = value
             exact |= {rounded(a, b): quotient for rounded in (FloorDiv, CleanDiv)}
-    multiples = _multiples(expression for _, expression in found)
+    multiples = _multiples(expression.xreplace(exact).xreplace(whole) for _, expression in found)
     domain: dict[sympy.Basic, None] = {}
     layout: dict[sympy.Basic, None] = {}
     for guard, expression in found:

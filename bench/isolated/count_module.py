@@ -68,7 +68,7 @@ def formulas(words: Sequence[str]) -> dict[str, str]:
         try:
             if not (equals and name):
                 raise ValueError("is no OPERATOR=EXPRESSION")
-            evaluate(text, {letter: 1 for letter in re.findall(r"[a-z]\d*", text)})
+            evaluate(text, dict.fromkeys(re.findall(r"[a-z]\d*", text), 1))
         except (ValueError, ZeroDivisionError) as error:
             raise UsageError(f"--formula {word}: {error}") from error
         out[name] = text

@@ -60,10 +60,10 @@ class Cell:
         """Tokens that a call computes."""
         return self.batch_size * self.new_len
 
-    def arms(self) -> list[ArmSpec]:
-        """The arms of this cell."""
+    def arms(self, *, of_every_device: bool = False) -> list[ArmSpec]:
+        """The arms of this cell: those that run on its device, or on any."""
         how = layer_arms if self.subject == "layer" else model_arms
-        arms = how(self.name, self.asked, self.device, self.tokens)
+        arms = how(self.name, self.asked, None if of_every_device else self.device, self.tokens)
         # Decoding is causal, which an arm without masks cannot be.
         return [arm for arm in arms if arm.masks or self.which != "decode"]
 

@@ -15,12 +15,10 @@ from headcount.bench.latency.faults import OUT_OF_MEMORY, ArmFailed, DeviceLost,
 from headcount.bench.latency.roofline import Peaks, executed_work, floor_s, work
 from headcount.bench.latency.runs import Run, make_run
 from headcount.bench.latency.shared import Shared
+from headcount.bench.latency.statistics import TRUSTED_BLOCKS
 from headcount.bench.latency.timing import Arm, interleave
 
 BESIDE = f"{OUT_OF_MEMORY} beside the other arms"
-
-TRUSTED_BLOCKS = 20
-"""Fewer blocks than this are a smoke test: their figures enter no document."""
 
 
 def measure_cell(

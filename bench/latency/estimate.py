@@ -69,16 +69,12 @@ def section(cells: Sequence[Any], hardware: Hardware) -> Section:
 def _rows(cells: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
     import torch
 
-    from headcount.bench.latency.arms import layer_arms, model_arms
     from headcount.bench.latency.cells import DTYPES
     from headcount.bench.latency.kernels import launches
     from headcount.bench.latency.roofline import executed_work
 
     for cell in cells:
-        how = layer_arms if cell.subject == "layer" else model_arms
-        for spec in how(cell.name, cell.asked, None, cell.tokens):
-            if cell.which == "decode" and not spec.masks:
-                continue
+        for spec in cell.arms(of_every_device=True):
             done = executed_work(cell, spec)
             moved = done.elements * torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
             number = launches(cell, spec)

@@ -7,7 +7,6 @@ the paper's layers once more.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headcount.bench.latency.arms import layer_arms, model_arms
 from headcount.bench.latency.cells import Cell, cells_of_layers, cells_of_models
 from headcount.bench.latency.roofline import executed_work
 
@@ -97,9 +96,8 @@ def seconds(cell: Cell, blocks: int) -> float:
     In ``blocks``, unless it says itself in how many.
     """
     blocks = cell.blocks or blocks
-    specs = (layer_arms if cell.subject == "layer" else model_arms)(cell.name, cell.asked, cell.device, cell.tokens)
     total = CELL_S[cell.device]
-    for spec in specs:
+    for spec in cell.arms():
         done = executed_work(cell, spec)
         rate = LARGE_MACS_PER_S if done.macs > LARGE_MACS else MACS_PER_S
         call = done.macs / rate[cell.device]

@@ -25,7 +25,8 @@ WARM_UP_S = 0.3
 @dataclass(frozen=True)
 class Peaks:
     """Multiply-accumulates per second of a large product, bytes per second of a copy: measured in this process, or
-    those of named hardware. ``read_bytes_per_s``: of a sum, which writes nothing; None where it was not measured."""
+    those of named hardware. ``read_bytes_per_s``: of a sum, which writes nothing; None where it was not measured. The
+    medians beside the best of the rounds: where they are far below it, the device was not at rest."""
 
     macs_per_s: float
     bytes_per_s: float

@@ -5,7 +5,7 @@ from typing import Any
 
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency import estimate, like
-from headcount.bench.latency.statistics import quantile
+from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.table import TONES, Column, Section, Table
 
 NAME = "latency"
@@ -21,7 +21,7 @@ class Columns:
     def table(self, environment: dict[str, Any], blocks: int) -> Table:
         """An empty table with its title, which names the device."""
         where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
-        smoke = "" if blocks >= 20 else f"; {blocks} blocks: a smoke test, not a measurement"
+        smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {blocks} blocks: a smoke test, not a measurement"
         return Table(
             NAME,
             f"{where} on {environment['device']}, {environment['threads']} threads{smoke}",

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from headcount.bench.output.files import made, write
-from headcount.bench.routing import task as task
+from headcount.bench.routing import task
 from headcount.bench.routing.task import Outcome
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import preset

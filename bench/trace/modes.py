@@ -164,6 +164,7 @@ def mark_nodes(out: Any, index: int) -> None:
 
 
 def differentiated() -> tuple[bool, int | None]:
+    """Whether a backward pass runs here, and the event whose gradient it is at; None for a node that nobody marked."""
     if torch._C._current_graph_task_id() == -1:
         return False, None
     node = torch._C._current_autograd_node()
@@ -193,6 +194,7 @@ def results_of(value: Any) -> list[Tensor]:
 
 
 def tensors_of(value: Any) -> list[Tensor]:
+    """The tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, tuple | list):

@@ -3,12 +3,19 @@
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+with warnings.catch_warnings():
+    # Imported before any name is replaced: a lazy import of it among replaced names fails for good. In it torch 2.15
+    # warns of its own torch.jit.
+    warnings.simplefilter("ignore", FutureWarning)
+    import torch._decomp.decompositions_for_jvp  # noqa: F401
 
 _MISSING = object()
 _PLAIN = torch._C._disabled_torch_function_impl

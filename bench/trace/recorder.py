@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-# Imported before any name is replaced: a lazy import of it among replaced names fails for good.
-import torch._decomp.decompositions_for_jvp
+# Imported before any name is replaced, as what bench.trace.names imports.
 import torch._dynamo  # noqa: F401
 import torch._tensor
 import torch.functional

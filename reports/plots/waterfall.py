@@ -29,7 +29,7 @@ def big_models(facts: Facts) -> Picture:
         raise ArithmeticError("the parts do not add up to the difference")
     out = Picture("Where MoA Big saves against Transformer big", ABOUT, TOP + HIGH * (len(parts) + 2) + 40)
     out.head("MACs of one pass at the paper's lengths, exact, in M")
-    marks = [value for value in ticks([0, first.macs / 1e6])]
+    marks = ticks([0, first.macs / 1e6])
     x = Scale(marks[0], marks[-1], 190, 690)
     bottom = TOP + HIGH * (len(parts) + 2)
     for value in marks:

@@ -11,8 +11,8 @@ import sympy
 from headcount.bench.counters import registry
 from headcount.formulas import mha, moa
 from headcount.formulas.ledger import Ledger
-from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.agreement.points import point_id, readings
 
 MOA_K_E = [(k, e) for k in (1, 2, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
 MOA_GRID = [
@@ -23,19 +23,6 @@ MHA_GRID = [
     dict(h=h, D=d, dm=h * d, T=t, S=t if s is None else s, B=b)
     for h, d, t, s, b in product((2, 3, 5, 7), (11, 13), (17, 19, 23), (None, 29), (1, 31, 37))
 ]
-
-
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
-
-
-def readings(config, point, device="meta"):
-    model = build(config, device=device)
-    inputs = example_inputs(
-        config, {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}, device=device
-    )
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
-    return counted, sum(parameter.numel() for parameter in model.parameters())
 
 
 def moa_config(point):
@@ -80,7 +67,7 @@ def explain(counted, exact):
 def test_moa(point):
     terms = moa_terms(**point)
     exact = sum(terms.values())
-    counted, params = readings(moa_config(point), point)
+    counted, params, _ = readings(moa_config(point), point)
     assert counted == dict.fromkeys(registry.NAMES, exact), explain(counted, exact)
 
     letters = dict(d_m=point["dm"], E=point["E"], K=point["K"], D=point["D"])
@@ -96,7 +83,7 @@ def test_moa(point):
 def test_mha(point):
     terms = mha_terms(**point)
     exact = sum(terms.values())
-    counted, params = readings(mha_config(point), point)
+    counted, params, _ = readings(mha_config(point), point)
     assert counted == dict.fromkeys(registry.NAMES, exact), explain(counted, exact)
 
     letters = dict(d_m=point["dm"], h=point["h"], d_h=point["D"], g=point["h"], bias=False)
@@ -109,13 +96,13 @@ def test_mha(point):
 
 @pytest.mark.parametrize("point", MOA_GRID[::37], ids=point_id)
 def test_moa_with_values_on_cpu(point):
-    counted, _ = readings(moa_config(point), point, device="cpu")
+    counted, _, _ = readings(moa_config(point), point, device="cpu")
     assert counted == dict.fromkeys(registry.NAMES, sum(moa_terms(**point).values()))
 
 
 @pytest.mark.parametrize("point", MHA_GRID[::37], ids=point_id)
 def test_mha_with_values_on_cpu(point):
-    counted, _ = readings(mha_config(point), point, device="cpu")
+    counted, _, _ = readings(mha_config(point), point, device="cpu")
     assert counted == dict.fromkeys(registry.NAMES, sum(mha_terms(**point).values()))
 
 
@@ -131,7 +118,7 @@ def test_a_ledger_without_one_of_its_entries_is_not_the_count(point):
 
     letters = dict(d_m=point["dm"], E=point["E"], K=point["K"], D=point["D"])
     form = moa.layer("", B=point["B"], T=point["T"], S=point["S"], **letters)
-    counted, params = readings(moa_config(point), point)
+    counted, params, _ = readings(moa_config(point), point)
     for i, entry in enumerate(form.entries):
         rest = Ledger(form.entries[:i] + form.entries[i + 1 :])
         assert (rest.macs != counted["torch"]) == bool(entry.macs)

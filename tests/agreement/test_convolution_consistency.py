@@ -13,6 +13,7 @@ from headcount.bench.measure import measure
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.agreement.points import point_id
 
 AXES = dict(
     kind=("light", "dynamic"), spelling=("windows", "band"), groups=((1, 11), (3, 5), (7, 1)), w=(1, 3, 29),
@@ -25,10 +26,6 @@ GRID = [
     if (F == 13) != (b == 5)
 ]
 V, H, D = 37, 2, 7
-
-
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
 
 
 def case_at(point):

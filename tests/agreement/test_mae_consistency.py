@@ -5,12 +5,13 @@ from itertools import product
 import pytest
 import torch
 
-from headcount.bench.case import Case, ledger_of
+from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.measure import measure
 from headcount.formulas.ledger import Ledger
-from headcount.models.build import build, example_inputs
+from headcount.models.build import build
 from headcount.models.configs.make import make_config
+from tests.agreement.points import Step, point_id, readings
 
 GRID = [
     dict(h=h, D=d, G=g, dm=dm, T=t, S=t if s is None else s, B=b, gate=gate)
@@ -19,10 +20,6 @@ GRID = [
     )
     if (s is None) != (b == 41)
 ]
-
-
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
 
 
 def config_at(point):
@@ -45,18 +42,10 @@ def terms(h, D, G, dm, T, S, B, gate):
     }
 
 
-def readings(point, device="meta"):
-    config = config_at(point)
-    lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
-    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
-    return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
-
-
 @pytest.mark.parametrize("point", GRID, ids=point_id)
 def test_counted_is_exact(point):
     exact = sum(terms(**point).values())
-    counted, params, ledger = readings(point)
+    counted, params, ledger = readings(config_at(point), point)
     assert counted == dict.fromkeys(registry.NAMES, exact)
     expected = 4 * point["dm"] * point["h"] * point["D"] + point["G"] * (point["dm"] + point["h"])
     assert (ledger.macs, ledger.params, params) == (exact, expected, expected)
@@ -64,7 +53,7 @@ def test_counted_is_exact(point):
 
 @pytest.mark.parametrize("point", GRID[::31], ids=point_id)
 def test_counted_on_cpu_is_exact(point):
-    counted, _, _ = readings(point, "cpu")
+    counted, _, _ = readings(config_at(point), point, "cpu")
     assert counted == dict.fromkeys(registry.NAMES, sum(terms(**point).values()))
 
 
@@ -75,24 +64,11 @@ def test_the_grid_is_large_enough(figure):
 
 @pytest.mark.parametrize("point", GRID[-3:], ids=point_id)
 def test_a_ledger_without_one_of_its_entries_is_not_the_count(point):
-    counted, params, ledger = readings(point)
+    counted, params, ledger = readings(config_at(point), point)
     for i, entry in enumerate(ledger.entries):
         rest = Ledger(ledger.entries[:i] + ledger.entries[i + 1 :])
         assert (rest.macs != counted["torch"]) == bool(entry.macs)
         assert (rest.params != params) == bool(entry.params)
-
-
-class Step(torch.nn.Module):
-    """A decode step: the layer with a cache that already holds ``past`` tokens."""
-
-    def __init__(self, layer, batch_size, past):
-        super().__init__()
-        self.layer, self.batch_size, self.past = layer, batch_size, past
-
-    def forward(self, query):
-        cache = self.layer.make_cache(self.batch_size, self.past + 1, device=query.device)
-        cache.length = self.past
-        return self.layer(query, cache=cache)
 
 
 @pytest.mark.parametrize("name", registry.NAMES)

@@ -11,6 +11,7 @@ from headcount.bench.counters import registry
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from tests.agreement.points import point_id
 
 K_E = [(1, 1), (1, 5), (2, 7), (3, 11), (5, 5)]
 BLOCKS = [
@@ -40,10 +41,6 @@ IMAGES = [
 ]
 # what ptflops' functions of the pytorch backend bill beside products
 ELEMENTS = "ptflops-pytorch"
-
-
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
 
 
 def readings(config, **inputs):

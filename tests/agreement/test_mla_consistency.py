@@ -10,6 +10,7 @@ from headcount.bench.counters import base, registry
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.agreement.points import Step, point_id, readings
 
 FORMS = ("released", "ideal")
 # d_h, d_r, d_v, d_c, d_q: latents wider and narrower than heads, with and without a latent of queries
@@ -19,10 +20,6 @@ GRID = [
     for h, w, dm, t, s, b in product((1, 17, 19), WIDTHS, (23, 29), (31, 37), (None, 41), (1, 43))
     if (s is None) != (b == 43)
 ]
-
-
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
 
 
 def config_at(point, form, **more):
@@ -50,13 +47,6 @@ def terms(h, d_h, d_r, d_v, d_c, d_q, dm, T, S, B, form):
 def weights(h, d_h, d_r, d_v, d_c, d_q, dm, **_):
     of_queries = dm * h * (d_h + d_r) if d_q is None else dm * d_q + d_q + d_q * h * (d_h + d_r)
     return of_queries + dm * (d_c + d_r) + d_c + d_c * h * (d_h + d_v) + h * d_v * dm
-
-
-def readings(config, point, device="meta"):
-    lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
-    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
-    return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -102,19 +92,6 @@ def test_a_ledger_without_one_of_its_entries_is_not_the_count(form, bias):
         rest = Ledger(ledger.entries[:i] + ledger.entries[i + 1 :])
         assert (rest.macs != counted["torch"]) == bool(entry.macs)
         assert (rest.params != params) == bool(entry.params)
-
-
-class Step(torch.nn.Module):
-    """A decode step: the layer with a cache that already holds ``past`` tokens."""
-
-    def __init__(self, layer, batch_size, past):
-        super().__init__()
-        self.layer, self.batch_size, self.past = layer, batch_size, past
-
-    def forward(self, query):
-        cache = self.layer.make_cache(self.batch_size, self.past + 1, device=query.device)
-        cache.length = self.past
-        return self.layer(query, cache=cache)
 
 
 @pytest.mark.parametrize("form", FORMS)

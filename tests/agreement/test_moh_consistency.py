@@ -11,6 +11,7 @@ from headcount.formulas import moh, moh_ideal
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.agreement.points import Step, point_id, readings
 
 # (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
 HEADS = [
@@ -25,21 +26,10 @@ GRID = [
 FORMS = ("released", "ideal")
 
 
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
-
-
 def config_at(point, moh_form, **more):
     heads = dict(num_heads=point["h"], num_shared_heads=point["s"], top_k=point["r"], num_kv_heads=point["g"])
     sizes = dict(d_model=point["dm"], head_dim=point["D"], form=moh_form)
     return make_config(dict(attention="moh") | heads | sizes | more)
-
-
-def readings(config, point, device="meta"):
-    lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
-    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
-    return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
 
 
 def router_outputs(h, s, r):
@@ -120,19 +110,6 @@ def test_a_ledger_without_one_of_its_entries_is_not_the_count(moh_form):
         assert (rest.params != params) == bool(entry.params)
 
 
-class Decoding(torch.nn.Module):
-    """A decode step: the layer with a cache that already holds ``past`` tokens."""
-
-    def __init__(self, layer, batch_size, past):
-        super().__init__()
-        self.layer, self.batch_size, self.past = layer, batch_size, past
-
-    def forward(self, query):
-        cache = self.layer.make_cache(self.batch_size, self.past + 1)
-        cache.length = self.past
-        return self.layer(query, cache=cache)
-
-
 @pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 @pytest.mark.parametrize("name", registry.NAMES)
@@ -142,7 +119,7 @@ def test_a_counted_decode_step_is_exact(name, router, moh_form):
         dict(attention="moh", d_model=dm, num_heads=h, num_shared_heads=s, top_k=r, num_kv_heads=g, head_dim=D)
         | dict(router=router, form=moh_form)
     )
-    step = Decoding(build(config, device="meta"), B, n)
+    step = Step(build(config, device="meta"), B, n)
     reading = registry.counter(name).read(step, {"query": torch.zeros(B, 1, dm, device="meta")}, label="decode")
     heads = s + r if moh_form == "ideal" else h
     routers, query = (0, h) if router == "query_norm" else (h - s + s + 2, heads)

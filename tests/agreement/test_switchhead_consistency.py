@@ -11,6 +11,7 @@ from headcount.formulas.ledger import Ledger
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.agreement.points import Step, point_id, readings
 
 K_E = [(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)]
 GRID = [
@@ -18,10 +19,6 @@ GRID = [
     for (k, e), h, d, dm, t, s, b in product(K_E, (1, 11), (13, 17), (19, 23), (29, 31), (None, 37), (1, 41))
     if (s is None) != (b == 41)
 ]
-
-
-def point_id(point):
-    return "-".join(f"{letter}{size}" for letter, size in point.items())
 
 
 def config_at(point):
@@ -40,13 +37,6 @@ def terms(K, E, h, D, dm, T, S, B):
         "router of outputs": B * T * dm * h * E,
         "output": B * T * h * K * D * dm,
     }
-
-
-def readings(config, point, device="meta"):
-    lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
-    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
-    return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
 
 
 @pytest.mark.parametrize("point", GRID, ids=point_id)
@@ -90,19 +80,6 @@ def test_a_ledger_without_one_of_its_entries_is_not_the_count():
         rest = Ledger(ledger.entries[:i] + ledger.entries[i + 1 :])
         assert (rest.macs != counted["torch"]) == bool(entry.macs)
         assert (rest.params != params) == bool(entry.params)
-
-
-class Step(torch.nn.Module):
-    """A decode step: the layer with a cache that already holds ``past`` tokens."""
-
-    def __init__(self, layer, batch_size, past):
-        super().__init__()
-        self.layer, self.batch_size, self.past = layer, batch_size, past
-
-    def forward(self, query):
-        cache = self.layer.make_cache(self.batch_size, self.past + 1, device=query.device)
-        cache.length = self.past
-        return self.layer(query, cache=cache)
 
 
 @pytest.mark.parametrize("name", registry.NAMES)

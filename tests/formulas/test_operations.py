@@ -1,7 +1,7 @@
 """What each form lists, typed here: every operation by module path, kind, letters of its size, letters of its weight.
 
-Sums cannot tell two letters of the same size apart, or paths that nothing built has (arXiv 1901.10430's convolutions
-and arXiv 2005.06537's gate have closed forms only). Letters are legend letters; a frozen parameter is in brackets."""
+Sums cannot tell two letters of the same size apart, or two paths whose operations are as large. Letters are legend
+letters; a frozen parameter is in brackets."""
 
 import pytest
 

@@ -1,7 +1,8 @@
 """Every operation of aggregated attention, of its heads mixed, and of TransNeXt, line by line.
 
 Queries and keys are divided by their lengths, queries get a learned vector and a learned factor; a window has learned
-biases and learned tokens, whose products with the query are added to its weights.
+biases and learned tokens, whose products with the query are added to its weights: H = sum_w (a_w + q^ U_w + c_w) v_w +
+sum_j a_j v_j takes two additions to the weights of the window, and one of what it gives to what the pooled tokens give.
 """
 
 import pytest
@@ -22,7 +23,7 @@ KEYS = """
     a.v_proj bias B N_kv h d_h | h d_h x1
     a elementwise B T {q} d_h x1
     a elementwise B T {q} d_h | h d_h x1
-    a elementwise B T {q} | h x1
+    a elementwise B T {q} d_h | h x1
     a elementwise B N_kv h d_h x1
     a.position.fc1 linear N_pos 2 d_pos | 2 d_pos x1
     a.position.fc1 bias N_pos d_pos | d_pos x1
@@ -46,8 +47,12 @@ POOLED = """
     a elementwise B {q} T w | h w x1
     a softmax B {q} T w x1
     a {product} B {q} T d_h w | h d_h w x1
+    a elementwise B {q} T w x1
     a elementwise B {q} T w | h w x1
     a values B {q} T w d_h x1
+"""
+BOTH = """
+    a elementwise B T {q} d_h x1
 """
 OUTPUT = """
     a.out_proj {product} B T {q} d_h d_m | h d_h d_m x1
@@ -67,7 +72,7 @@ ROUTER = """
 
 
 def attention(pooled, heads):
-    seen = POOLED + SEEN.replace("{keys}", "M") if pooled else SEEN.replace("{keys}", "S")
+    seen = POOLED + SEEN.replace("{keys}", "M") + BOTH if pooled else SEEN.replace("{keys}", "S")
     return (QUERIES + KEYS + seen + OUTPUT).format(**heads)
 
 

@@ -203,5 +203,14 @@ def test_greedy_takes_the_likeliest_token_of_the_full_forward(case, arm):
     assert torch.equal(model(src, fed).argmax(-1), tokens)
 
 
+@torch.no_grad()
+def test_greedy_reads_nothing_of_padded_source_tokens():
+    model, src, _ = translator("mha")
+    padded = torch.cat([src, src[:, :2]], dim=1)
+    padding = (torch.arange(padded.shape[1]) >= src.shape[1]).expand(len(src), -1)
+    given = dict(start_token=1, num_tokens=7)
+    assert torch.equal(model.greedy(padded, src_padding_mask=padding, **given), model.greedy(src, **given))
+
+
 def test_positions_go_on_where_they_stopped():
     assert torch.equal(sinusoidal_positions(5, 11, start=7), sinusoidal_positions(12, 11)[7:])

@@ -8,7 +8,7 @@ import torch
 
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.rotary import Rotary
+from tests.models.turned import table, turned
 
 SIZES = dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
 CASES = {
@@ -37,28 +37,8 @@ def made(case, form="released", seed=0):
     return layer, *example_inputs(config, LENGTHS, dtype=torch.float64, seed=seed).values()
 
 
-def table(start, length, width=2):
-    """Angles in float64: the library makes its own in float32."""
-    pairs = torch.arange(0, width, 2, dtype=torch.float64)
-    angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * 1e4 ** (-pairs / width)
-    return Rotary(torch.cos(angles), torch.sin(angles))
-
-
 def normed(x, weight):
     return x / torch.sqrt(sum(value * value for value in x) / len(x) + 1e-6) * weight
-
-
-def turned(x, position):
-    """Pairs (i, i + d/2) by the angle position / 10000^(2i/d); as they are for None."""
-    if position is None:
-        return x
-    half = len(x) // 2
-    out = x.clone()
-    for i in range(half):
-        angle = position * 1e4 ** (-2 * i / len(x))
-        out[i] = x[i] * math.cos(angle) - x[half + i] * math.sin(angle)
-        out[half + i] = x[half + i] * math.cos(angle) + x[i] * math.sin(angle)
-    return out
 
 
 def naive(layer, query, key=None, visible=lambda b, t, j: True, rotary=False):
@@ -145,10 +125,10 @@ def test_the_two_forms_are_one_function_forward_and_backward(case):
 def test_decoding_with_a_cache_is_the_causal_pass(arm, form, sizes):
     layer, query, _ = made("query-latent-biased", form)
     layer.arm = arm
-    whole = layer(query, causal=True, rotary=table(0, 7))
+    whole = layer(query, causal=True, rotary=table(0, 7, layer.config.rotary_dim))
     cache, pieces = layer.make_cache(2, 11), []
     for chunk in query.split(sizes, dim=1):
-        pieces.append(layer(chunk, rotary=table(cache.length, chunk.shape[1]), cache=cache))
+        pieces.append(layer(chunk, rotary=table(cache.length, chunk.shape[1], layer.config.rotary_dim), cache=cache))
     close(torch.cat(pieces, dim=1), whole)
     assert cache.num_bytes == 2 * 7 * (11 + 2) * 8
 

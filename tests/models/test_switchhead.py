@@ -8,7 +8,7 @@ import torch
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.rotary import Rotary
+from tests.models.turned import table, turned
 
 SIZES = dict(attention="switchhead", d_model=13, num_heads=3, head_dim=4, num_experts=7, top_k=2)
 CASES = {
@@ -27,26 +27,6 @@ def made(case, seed=0, **more):
     config = make_config(CASES[case] | more)
     layer = build(config, dtype=torch.float64, seed=seed)
     return layer, *example_inputs(config, LENGTHS, dtype=torch.float64, seed=seed).values()
-
-
-def table(start, length, width=4):
-    """Angles in float64: the library makes its own in float32."""
-    pairs = torch.arange(0, width, 2, dtype=torch.float64)
-    angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * 1e4 ** (-pairs / width)
-    return Rotary(torch.cos(angles), torch.sin(angles))
-
-
-def turned(x, position):
-    """Pairs (i, i + d/2) by the angle position / 10000^(2i/d); as they are for None."""
-    if position is None:
-        return x
-    half = len(x) // 2
-    out = x.clone()
-    for i in range(half):
-        angle = position * 1e4 ** (-2 * i / len(x))
-        out[i] = x[i] * math.cos(angle) - x[half + i] * math.sin(angle)
-        out[half + i] = x[half + i] * math.cos(angle) + x[i] * math.sin(angle)
-    return out
 
 
 def naive(layer, query, key=None, visible=lambda b, t, j: True, rotary=False):
@@ -125,10 +105,10 @@ def test_the_arms_agree_backward_too():
 def test_decoding_with_a_cache_is_the_causal_pass(arm, sizes):
     layer, query, _ = made("K2-E7")
     layer.arm = arm
-    whole = layer(query, causal=True, rotary=table(0, 7))
+    whole = layer(query, causal=True, rotary=table(0, 7, layer.config.head_dim))
     cache, pieces = layer.make_cache(2, 11), []
     for chunk in query.split(sizes, dim=1):
-        pieces.append(layer(chunk, rotary=table(cache.length, chunk.shape[1]), cache=cache))
+        pieces.append(layer(chunk, rotary=table(cache.length, chunk.shape[1], layer.config.head_dim), cache=cache))
     close(torch.cat(pieces, dim=1), whole)
     assert cache.num_bytes == 2 * 7 * 2 * 3 * 4 * 8
 

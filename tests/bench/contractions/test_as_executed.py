@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.contractions.count import UncountedError
 from headcount.bench.count import count_macs
 from headcount.bench.counters.readings import read
+from tests.bench.contractions.written import module
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse"),
@@ -18,14 +19,6 @@ pytestmark = [
 ]
 M, K, N = 7, 13, 11
 A, B = torch.ones(M, K), torch.ones(K, N)
-
-
-def module(function):
-    class Module(nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    return Module()
 
 
 def test_a_call_that_fails_and_is_tried_again_counts_once():

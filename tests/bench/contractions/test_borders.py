@@ -10,16 +10,9 @@ from torch.utils import _python_dispatch
 
 from headcount.bench.contractions.count import UncountedError
 from headcount.bench.count import count_macs
+from tests.bench.contractions.written import module
 
 A, B = torch.ones(7, 13), torch.ones(13, 11)
-
-
-def module(function):
-    class Module(nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    return Module()
 
 
 def by_numpy(a, b):

@@ -9,14 +9,7 @@ from headcount.bench.contractions.count import ElementwiseError, right_count
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
-
-
-def module(function):
-    class Module(nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    return Module()
+from tests.bench.contractions.written import module
 
 
 def made(shapes, device):

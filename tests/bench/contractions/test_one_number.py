@@ -9,18 +9,11 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from headcount.bench.count import count_macs
 from headcount.bench.counters.explain import DIFFERS
 from headcount.bench.counters.readings import read
+from tests.bench.contractions.written import module
 
 B, H, T, D = 2, 3, 7, 16
 Q, K = torch.ones(B, H, T, D), torch.ones(B, H, 11, D)
 ATTENTION = 2 * B * H * T * 11 * D
-
-
-def module(function):
-    class Module(nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    return Module()
 
 
 def on(device, *tensors):

@@ -11,6 +11,7 @@ from headcount.bench.contractions.products import RULES
 from headcount.bench.spellings.catalog import SPELLINGS, spelling
 from headcount.bench.trace.record import record
 from headcount.formulas.ledger import MAC_KINDS
+from tests.bench.contractions.written import module
 
 IMPOSSIBLE = {("mha-flex", "meta"), ("moa-flex", "meta"), ("moa-mask-loop", "meta")}
 """FlexAttention refuses meta; a mask loop needs values."""
@@ -23,14 +24,6 @@ def count(model, *inputs, **options):
 def spelled(name, device):
     model, inputs = spelling(name).build(device)
     return count(model, *inputs.values())
-
-
-def module(function):
-    class Module(nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    return Module()
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

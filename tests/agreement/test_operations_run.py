@@ -1,0 +1,108 @@
+"""What a layer does beside its products: as many elements as its closed form says, of what it really calls."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from headcount.bench.case import ledger_of, resolve_lengths
+from headcount.formulas.ledger import OTHER_KINDS
+from headcount.models.build import build, example_inputs
+from headcount.models.norms import RMSNorm
+from tests.models.every_layer import configurations
+
+LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 11}
+WIDE = dict(d_model=60, head_dim=15)
+"""A head is wider than there are heads or experts."""
+GRID = dict(d_model=60, side=4)
+CALLED = {
+    "softmax": "softmax",
+    "relu": "activation",
+    "gelu": "activation",
+    "normalize": "elementwise",
+    "sigmoid": "elementwise",
+    "tanh": "elementwise",
+}
+PAIRED = ("add", "sub", "mul", "div")
+SAME = {"bias": "elementwise", "expert_bias": "elementwise"}
+"""An addition is one, be it of a projection's bias."""
+
+
+class Called(TorchFunctionMode):
+    """``elements`` by kind: outputs of what is called while the mode is on, inputs of what makes a number of many.
+
+    What no closed form has is left out: a number beside a tensor, by which the matrix before it could be scaled, and
+    results of at most ``of_gates`` elements, which are gates, factors and places.
+    """
+
+    def __init__(self, of_gates: int) -> None:
+        super().__init__()
+        self.of_gates = of_gates
+        self.elements: Counter[str] = Counter()
+        self.within_norm = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.__name__
+        if self.within_norm:
+            return out
+        if name in CALLED:
+            self.elements[CALLED[name]] += out.numel()
+        elif name in PAIRED and isinstance(args[1], Tensor) and out.is_floating_point() and out.numel() > self.of_gates:
+            self.elements["elementwise"] += out.numel()
+        elif name == "linear" and args[2:] not in ((), (None,)):
+            self.elements["elementwise"] += out.numel()
+        elif name == "adaptive_avg_pool2d":
+            self.elements["pooling"] += args[0].numel()
+        elif name == "linalg_vector_norm":
+            self.elements["elementwise"] += args[0].numel()
+        return out
+
+    def watch(self, module: nn.Module, kind: str) -> None:
+        """Count what a norm gives, and nothing that it calls."""
+
+        def enter(*_):
+            self.within_norm = True
+
+        def leave(module, inputs, out):
+            self.within_norm = False
+            self.elements[kind] += out.numel()
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+
+
+def called(config, inputs):
+    """Elements by kind, of a layer's reference run once."""
+    layer = build(config).eval()
+    layer.arm = config.arms[0].name
+    letters = config.letters()
+    rows = max(x.shape[0] * x.shape[1] for x in inputs.values())
+    mode = Called(of_gates=rows * max(letters.get("h", 0), letters.get("E", 0)))
+    for module in layer.modules():
+        if isinstance(module, nn.LayerNorm | RMSNorm):
+            mode.watch(module, "norm" if isinstance(module, nn.LayerNorm) else "rms_norm")
+    with torch.no_grad(), mode:
+        layer(**inputs)
+    return dict(mode.elements)
+
+
+def billed(config):
+    """Elements by kind, of the closed form."""
+    sizes = resolve_lengths(config, {name: LENGTHS[name] for name in config.lengths})
+    form = ledger_of(config, sizes).select(lambda entry: entry.kind in OTHER_KINDS)
+    return form.group(lambda entry: SAME.get(entry.kind, entry.kind), "size")
+
+
+CASES = [
+    pytest.param(config, id="-".join((name, *which)))
+    for which, sizes in (((), WIDE), (("pooled",), GRID | {"pool_ratio": 2}), (("whole",), GRID | {"pool_ratio": 1}))
+    for name, config in configurations("form", "router", "gates", **sizes)
+]
+
+
+@pytest.mark.parametrize("config", CASES)
+def test_every_element_is_billed(config):
+    assert called(config, example_inputs(config, LENGTHS)) == billed(config)
