@@ -35,9 +35,9 @@ def config_at(point, moh_form, **more):
     return make_config(dict(attention="moh") | heads | sizes | more)
 
 
-def readings(config, point, device="meta"):
+def readings(built, config, point, device="meta"):
     lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
-    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
+    model, inputs = built(config, device), example_inputs(config, lengths, device=device)
     counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
     return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
 
@@ -68,9 +68,9 @@ def test_the_grid_is_large_enough(figure):
 
 @pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("point", GRID, ids=point_id)
-def test_counted_is_exact(point, moh_form):
+def test_counted_is_exact(point, moh_form, built):
     exact = sum(terms(point, moh_form).values())
-    counted, params, form = readings(config_at(point, moh_form), point)
+    counted, params, form = readings(built, config_at(point, moh_form), point)
     assert counted == dict.fromkeys(registry.NAMES, exact)
     columns = router_outputs(point["h"], point["s"], point["r"])
     weights = point["dm"] * (2 * point["D"] * (point["h"] + point["g"]) + columns)
@@ -79,9 +79,9 @@ def test_counted_is_exact(point, moh_form):
 
 @pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("point", [p for p in GRID if p["r"] and p["h"] - p["s"] > 1][::11], ids=point_id)
-def test_counted_with_the_parameter_free_router_is_exact(point, moh_form):
+def test_counted_with_the_parameter_free_router_is_exact(point, moh_form, built):
     exact = sum(terms(point, moh_form, "query_norm").values())
-    counted, params, form = readings(config_at(point, moh_form, router="query_norm"), point)
+    counted, params, form = readings(built, config_at(point, moh_form, router="query_norm"), point)
     assert counted == dict.fromkeys(registry.NAMES, exact)
     assert form.macs == exact
     assert form.params == params == 2 * point["dm"] * point["D"] * (point["h"] + point["g"])
@@ -90,9 +90,9 @@ def test_counted_with_the_parameter_free_router_is_exact(point, moh_form):
 @pytest.mark.parametrize("moh_form", FORMS)
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 @pytest.mark.parametrize("point", [p for p in GRID if p["r"] and p["h"] - p["s"] > 1][::23], ids=point_id)
-def test_counted_on_cpu_in_chunks_is_exact(point, router, moh_form, monkeypatch):
+def test_counted_on_cpu_in_chunks_is_exact(point, router, moh_form, built, monkeypatch):
     monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", 40_000)
-    counted, _, form = readings(config_at(point, moh_form, router=router), point, "cpu")
+    counted, _, form = readings(built, config_at(point, moh_form, router=router), point, "cpu")
     assert counted == dict.fromkeys(registry.NAMES, sum(terms(point, moh_form, router).values()))
     assert form.macs == counted["torch"]
 
@@ -111,9 +111,9 @@ def test_biased_readings_are_what_the_rules_predict(name, device, router, moh_fo
 
 
 @pytest.mark.parametrize("moh_form", FORMS)
-def test_a_ledger_without_one_of_its_entries_is_not_the_count(moh_form):
+def test_a_ledger_without_one_of_its_entries_is_not_the_count(moh_form, built):
     point = GRID[0]
-    counted, params, form = readings(config_at(point, moh_form), point)
+    counted, params, form = readings(built, config_at(point, moh_form), point)
     for i, entry in enumerate(form.entries):
         rest = Ledger(form.entries[:i] + form.entries[i + 1 :])
         assert (rest.macs != counted["torch"]) == bool(entry.macs)
