@@ -156,7 +156,10 @@ class _Call:
 
     def read(self, tool: ModuleType, label: str) -> Any:
         """The reading of ``tool``."""
-        return tool.read(self.model, self.inputs, label=label)
+        from headcount.bench.trace.shapes import without_values
+
+        with without_values(self.where):
+            return tool.read(self.model, self.inputs, label=label)
 
     def explained(self, tool: ModuleType, tools: Sequence[ModuleType]) -> Any:
         """What ``tool`` makes of the recorded calls, which one trace for all ``tools`` holds."""

@@ -32,25 +32,23 @@ def attend(
     ``dropout`` is the probability of dropping an attention weight, 0 outside training. ``scale`` is what scores are
     multiplied by, 1 / sqrt(d_h) unless given.
     """
-    batch_size, tgt_len, num_heads, head_dim = query.shape
-    src_len, num_kv_heads = key.shape[1:3]
-    group = num_heads // num_kv_heads
+    # one size at a time: torch.jit records every size that is read
+    tgt_len, num_kv_heads = query.size(1), key.size(2)
+    group = query.size(2) // num_kv_heads
 
     # (B, g, T*r, d_h): the r query heads of a group are further rows on their key/value head
-    scale = head_dim**-0.5 if scale is None else scale
-    q = (query * scale).reshape(batch_size, tgt_len, num_kv_heads, group, head_dim)
-    q = q.transpose(1, 2).reshape(batch_size, num_kv_heads, tgt_len * group, head_dim)
+    scale = query.size(3) ** -0.5 if scale is None else scale
+    q = (query * scale).unflatten(2, (num_kv_heads, group)).transpose(1, 2).flatten(2, 3)
     k, v = key.transpose(1, 2), value.transpose(1, 2)
 
     scores = torch.matmul(q, k.transpose(-2, -1))
-    hidden = hidden_keys(tgt_len, src_len, causal, key_padding_mask, query.device)
+    hidden = hidden_keys(tgt_len, key.size(1), causal, key_padding_mask, query.device)
     if hidden is not None:
         # every query once for each of its r rows
         hidden = hidden[:, None, :, None, :].expand(-1, -1, tgt_len, group, -1).flatten(2, 3)
     weights = drop(masked_softmax(scores, hidden), dropout, True)
 
-    out = torch.matmul(weights, v).reshape(batch_size, num_kv_heads, tgt_len, group, value.shape[-1])
-    return out.transpose(1, 2).reshape(batch_size, tgt_len, num_heads, value.shape[-1])
+    return torch.matmul(weights, v).unflatten(2, (tgt_len, group)).transpose(1, 2).flatten(2, 3)
 
 
 def hidden_keys(
@@ -85,7 +83,7 @@ def masked_softmax(
 
 def split_heads(x: Float[Tensor, "batch seq width"], head_dim: int) -> Float[Tensor, "batch seq heads head_dim"]:
     """(B, T, h d_h) as (B, T, h, d_h)."""
-    return x.view(*x.shape[:2], -1, head_dim)
+    return x.unflatten(-1, (-1, head_dim))
 
 
 def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:

@@ -31,7 +31,7 @@ def reference(
 ) -> Float[Tensor, "batch tgt d_model"]:
     """The equations as they stand, from projected keys and values: every row through its own expert."""
     routing = layer.router(query, query_padding_mask)
-    slots = query[:, :, None].expand(-1, -1, layer.config.top_k, -1)
+    slots = query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)
     out = attend_slots(layer.q_proj(slots, routing.indices), key, value, attend=attend, **core)
     return layer.out_proj(out, routing.indices, routing.weights).sum(dim=2)
 

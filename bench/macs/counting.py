@@ -1,10 +1,12 @@
-"""Many models counted: by this process from the first on, and by a second one from the last."""
+"""Many models counted: by this process from the first on, and by a second one from the largest."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 
 from headcount.bench.case import Case
 from headcount.bench.isolated.heap import keep_freed
@@ -30,18 +32,44 @@ def counting(
     from headcount.bench.isolated.workers import Workers
 
     with Workers(1) as other:
-        begun = {
-            model: other.submit(measure, case, counters, device=device) for model, case in reversed(models.items())
-        }
+        shared = _Shared(models, partial(other.submit, measure, counters=counters, device=device))
 
         def counted(case: Case) -> Measurement:
-            future = begun.get(_model(case))
-            # one that has not begun is counted here
-            if future is None or future.cancel():
-                return here(case)
-            return replace(future.result(), case=case)
+            future = shared.taken(_model(case))
+            return here(case) if future is None else replace(future.result(), case=case)
 
         yield counted
+
+
+class _Shared:
+    """Models that two processes count: ``submit`` hands the other one the largest that is left, one at a time, since
+    what waits there could not be counted here."""
+
+    def __init__(self, models: Mapping[tuple, Case], submit: Callable[[Case], Future]) -> None:
+        self._left = dict(sorted(models.items(), key=lambda item: _calls(item[1])))
+        self._submit, self._begun, self._lock = submit, {}, Lock()
+        self._next()
+
+    def taken(self, model: tuple) -> Future | None:
+        """What the other process makes of ``model``; None where it is counted here, from now on or because it was."""
+        with self._lock:
+            self._left.pop(model, None)
+            return self._begun.get(model)
+
+    def _next(self, done: Future | None = None) -> None:
+        if done and (done.cancelled() or done.exception()):
+            return
+        with self._lock:
+            if not self._left:
+                return
+            model, case = self._left.popitem()
+            future = self._begun[model] = self._submit(case)
+        future.add_done_callback(self._next)
+
+
+def _calls(case: Case) -> int:
+    """What a model's counting is about proportional to: how many operations it has, whatever their sizes."""
+    return sum(entry.times for entry in case.ledger)
 
 
 def _model(case: Case) -> tuple:

@@ -1,5 +1,6 @@
 """Python's garbage collector while a trace grows, and while torch is imported."""
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ def young_only() -> Iterator[None]:
 @contextmanager
 def importing() -> Iterator[None]:
     """No collection while modules are imported, the first time that torch is among them: what they are made of stays
-    for good, and no later collection looks at it. For commands, whose process is theirs."""
+    for good, and no later collection looks at it, nor the one at the end, whose pages the system takes back anyway. For
+    commands, whose process is theirs."""
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return
@@ -31,3 +33,4 @@ def importing() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+        atexit.register(gc.freeze)

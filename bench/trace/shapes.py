@@ -1,4 +1,5 @@
-"""Shapes of results on meta, remembered: there torch works them out in Python, for every one of many equal calls."""
+"""Shapes of results, remembered: on meta torch works them out in Python, for every one of many equal calls, and on the
+CPU it makes values that no counter looks at."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -32,19 +33,29 @@ def remembered_shapes(
     return Remembered(watched, events) if alone and weight is not None and weight.is_meta else nullcontext()
 
 
-class Remembered(TorchDispatchMode):
-    """Gives new tensors on meta of the shapes, strides and types that an equal call gave before.
+def without_values(device: str) -> AbstractContextManager:
+    """The mode on the CPU, for a model without values of its own: the first of equal calls is made, the others give
+    tensors that nobody has written to. Nothing elsewhere.
 
-    Remembered are torch's own operations that make every result anew and draw no random numbers.
+    Not for somebody's module: what it does next may follow from a value.
+    """
+    return Remembered(device=device) if device == "cpu" else nullcontext()
+
+
+class Remembered(TorchDispatchMode):
+    """Gives new tensors on ``device`` of the shapes, strides and types that an equal call gave before.
+
+    Remembered are torch's own operations that make every result anew and draw no random numbers; where there are values
+    only those that give real numbers, of a shape that follows from shapes: whole numbers are places in other tensors.
     """
 
-    def __init__(self, watched: Sequence[str] = (), events: Sequence[Any] = ()) -> None:
+    def __init__(self, watched: Sequence[str] = (), events: Sequence[Any] = (), device: str = "meta") -> None:
         super().__init__()
-        self._watched, self._events = tuple(watched), events
+        self._watched, self._events, self._device = tuple(watched), events, device
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        key = None if types or not _makes_anew(operation) else _described(operation, args, kwargs)
+        key = None if types or not _makes_anew(operation) else _described(operation, args, kwargs, self._device)
         if key is None:
             return operation(*args, **kwargs)
         known = _KNOWN.get((self._watched, key))
@@ -52,12 +63,12 @@ class Remembered(TorchDispatchMode):
             before = len(self._events)
             out = operation(*args, **kwargs)
             if len(self._events) == before:
-                _remember((self._watched, key), out)
+                _remember((self._watched, key), out, self._device)
             return out
         several, made = known
         # in backward the function modes are on here
         with torch._C.DisableTorchFunction():
-            tensors = [torch.empty_strided(*sizes, dtype=dtype, device="meta") for *sizes, dtype in made]
+            tensors = [torch.empty_strided(*sizes, dtype=dtype, device=self._device) for *sizes, dtype in made]
         return tuple(tensors) if several else tensors[0]
 
 
@@ -72,15 +83,18 @@ def _makes_anew(operation: Any) -> bool:
     return bool(schema.returns) and tensors and not shares and torch.Tag.nondeterministic_seeded not in operation.tags
 
 
-def _described(operation: OpOverload, args: tuple, kwargs: dict) -> tuple | None:
-    """What the shape of a result follows from; None where a tensor has values, or is of a kind of its own."""
-    parts: list = [operation, torch.get_default_dtype()]
+def _described(operation: OpOverload, args: tuple, kwargs: dict, device: str) -> tuple | None:
+    """What the shape of a result follows from; None where a tensor is elsewhere, or of a kind of its own, and where the
+    shape follows from values."""
+    if device != "meta" and torch.Tag.dynamic_output_shape in operation.tags:
+        return None
+    parts: list = [operation, torch.get_default_dtype(), device]
     tensors = 0
     for value in _flat((args, kwargs)):
         if not isinstance(value, Tensor):
             # 1, 1.0 and True are equal
             parts.append((type(value), value))
-        elif type(value) not in (Tensor, Parameter) or not value.is_meta or value.layout is not torch.strided:
+        elif type(value) not in (Tensor, Parameter) or value.device.type != device or value.layout is not torch.strided:
             return None
         else:
             tensors += 1
@@ -102,9 +116,11 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _remember(key: tuple, out: Any) -> None:
+def _remember(key: tuple, out: Any, device: str) -> None:
     tensors = out if isinstance(out, tuple) else (out,)
-    if not all(type(tensor) is Tensor and tensor.is_meta and not tensor.storage_offset() for tensor in tensors):
+    if not all(type(tensor) is Tensor and tensor.device.type == device for tensor in tensors):
+        return
+    if any(tensor.storage_offset() or not (device == "meta" or tensor.is_floating_point()) for tensor in tensors):
         return
     if len(_KNOWN) >= MOST:
         _KNOWN.clear()

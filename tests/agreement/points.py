@@ -1,5 +1,7 @@
 """A point of a grid of sizes by letter: its id, what every counter reads of its layer, and a decode step."""
 
+from functools import cache
+
 from torch import nn
 
 from headcount.bench.case import ledger_of
@@ -15,9 +17,15 @@ def point_id(point):
 def readings(config, point, device="meta"):
     """MACs by counter and parameters of a layer at the lengths of ``point``, and its closed form."""
     lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
-    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
+    model, inputs = built(config, device), example_inputs(config, lengths, device=device)
     counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
     return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
+
+
+@cache
+def built(config, device="meta"):
+    """One module for equal configurations: a counter leaves it as it was."""
+    return build(config, device=device)
 
 
 class Step(nn.Module):

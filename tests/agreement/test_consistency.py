@@ -14,7 +14,8 @@ from headcount.formulas.ledger import Ledger
 from headcount.models.configs.make import make_config
 from tests.agreement.points import point_id, readings
 
-MOA_K_E = [(k, e) for k in (1, 2, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
+# every term is linear in K and E but for the limits K = 1, K = E and E = 1: two more values of each are enough
+MOA_K_E = [(k, e) for k in (1, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
 MOA_GRID = [
     dict(K=k, E=e, D=d, dm=dm, T=t, S=t if s is None else s, B=b)
     for (k, e), d, dm, t, s, b in product(MOA_K_E, (13, 17), (19, 23), (29, 31), (None, 37), (1, 41))

@@ -1,6 +1,7 @@
 """Whole models: every reading is what its counter's rules predict, and ledger and module agree path by path."""
 
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
@@ -101,41 +102,61 @@ CASES = {
 }
 
 
-def made(case):
-    values, lengths = CASES[case]
-    config = make_config(values)
-    return config, resolve_lengths(config, lengths)
+@pytest.fixture(scope="module")
+def made():
+    """A function: the configuration of a case, its ledger, and its module and inputs on a device; each made once."""
+
+    @cache
+    def counted(case):
+        values, lengths = CASES[case]
+        config = make_config(values)
+        lengths = resolve_lengths(config, lengths)
+        return config, lengths, ledger_of(config, lengths)
+
+    @cache
+    def of(case, device="meta"):
+        config, lengths, ledger = counted(case)
+        return config, ledger, build(config, device=device), example_inputs(config, lengths, device=device)
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def reading(made):
+    """A function: what a counter reads of a case on a device, taken once."""
+
+    @cache
+    def of(name, case, device="meta"):
+        *_, model, inputs = made(case, device)
+        return registry.counter(name).read(model, inputs, label=case)
+
+    return of
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", registry.NAMES)
-def test_a_reading_is_what_its_rules_predict(name, case, device):
-    config, lengths = made(case)
-    adapter = registry.counter(name)
-    reading = adapter.read(build(config, device=device), example_inputs(config, lengths, device=device), label=case)
-    ledger = ledger_of(config, lengths)
-    assert reading.macs == base.predict(adapter, ledger, device)
+def test_a_reading_is_what_its_rules_predict(name, case, device, made, reading):
+    _, ledger, *_ = made(case, device)
+    assert reading(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_module_has_the_parameters_of_its_ledger_entries(case):
-    config, lengths = made(case)
-    model = build(config, device="meta")
-    in_ledger = ledger_of(config, lengths).at_layers().group(lambda entry: entry.path, "params")
+def test_a_module_has_the_parameters_of_its_ledger_entries(case, made):
+    _, ledger, model, _ = made(case)
+    in_ledger = ledger.at_layers().group(lambda entry: entry.path, "params")
     # named_parameters gives a tied weight once, under the first module that holds it
     in_module = Counter()
     for name, parameter in model.named_parameters():
         in_module[name.rpartition(".")[0]] += parameter.numel()
     frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
-    assert ledger_of(config, lengths).frozen_params == frozen
+    assert ledger.frozen_params == frozen
     assert {path: size for path, size in in_ledger.items() if size} == dict(in_module)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_active_parameters_leave_out_what_a_token_does_not_use(case):
-    config, lengths = made(case)
-    model = build(config, device="meta")
+def test_active_parameters_leave_out_what_a_token_does_not_use(case, made):
+    config, ledger, model, _ = made(case)
     unused = 0
     if config.attention.variant in ("moa", "switchhead"):
         # experts of one kind are one parameter; those of SwitchHead stand there head after head
@@ -165,14 +186,13 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case):
             if ".feed_forward." in name and "router" not in name and "output_bias" not in name
         )
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert ledger_of(config, lengths).active_params == total - unused
+    assert ledger.active_params == total - unused
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_module_does_the_contractions_of_its_ledger_entries(case):
-    config, lengths = made(case)
-    model = build(config, device="meta")
-    cumulative = registry.counter("torch").read(model, example_inputs(config, lengths, device="meta"), label=case)
+def test_a_module_does_the_contractions_of_its_ledger_entries(case, made, reading):
+    _, ledger, model, _ = made(case)
+    cumulative = reading("torch", case)
     paths = {name for name, _ in model.named_modules()}
     own = dict(cumulative.by_module)
     for path, macs in cumulative.by_module.items():
@@ -183,7 +203,7 @@ def test_a_module_does_the_contractions_of_its_ledger_entries(case):
             if parent in cumulative.by_module:
                 own[parent] -= macs
                 break
-    ledger = ledger_of(config, lengths).at_layers()
+    ledger = ledger.at_layers()
     assert {entry.path for entry in ledger} <= paths
     by_path = {path: macs for path, macs in ledger.group(lambda entry: entry.path).items() if macs}
     assert {path: macs for path, macs in own.items() if macs} == by_path
@@ -214,14 +234,13 @@ class Tally(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_operations_without_contractions_have_the_sizes_of_their_entries(case):
-    config, lengths = made(case)
-    model = build(config)
+def test_operations_without_contractions_have_the_sizes_of_their_entries(case, made):
+    _, ledger, model, inputs = made(case, "cpu")
     tally = Tally()
     with torch.no_grad(), tally.modules, tally:
-        model(*example_inputs(config, lengths).values())
+        model(*inputs.values())
     expected = Counter()
-    for entry in ledger_of(config, lengths).at_layers():
+    for entry in ledger.at_layers():
         if entry.kind in ("softmax", "norm", "activation", "embedding"):
             expected[entry.path, entry.kind] += entry.size
     blocks = Counter()

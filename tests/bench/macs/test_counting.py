@@ -30,19 +30,31 @@ def cases():
     return [*small, replace(small[0], name="again")]
 
 
+class Late(Future):
+    """What is counted when somebody waits for it."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.result = count
+
+
 class Other(Here):
-    """In place of the other process: counts at once the first ``busy`` models that it is asked for, no other one."""
+    """In place of the other process: counts at once the first ``busy`` models that it is given, and the next one until
+    somebody waits for it."""
 
     def __init__(self, busy):
         self.busy, self.asked = busy, []
 
     def submit(self, call, case, *args, **named):
         self.asked.append(case)
-        return super().submit(call, case, *args, **named) if len(self.asked) <= self.busy else Future()
+        if len(self.asked) <= self.busy:
+            return super().submit(call, case, *args, **named)
+        return Late(lambda: measure.measure(case, *args, **named))
 
 
-def run(monkeypatch, other):
+def run(monkeypatch, other, cases):
     """What is counted with ``other`` beside this process, and the widths that this process has counted itself."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     own = []
 
     def measured(case, counters, device):
@@ -51,25 +63,35 @@ def run(monkeypatch, other):
 
     monkeypatch.setattr(workers, "Workers", lambda number: other)
     monkeypatch.setattr(counting, "measure", measured)
-    with counting.counting(cases(), TOOLS, None) as counted:
+    with counting.counting(cases, TOOLS, None) as counted:
         others = len(own)
-        found = [counted(case) for case in cases()]
+        found = [counted(case) for case in cases]
     return found, own[others:]
 
 
 @pytest.mark.parametrize("busy", [0, 3, 7])
 def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     wanted = [measure.measure(case, TOOLS) for case in cases()]
     measure.forget()
     other = Other(busy)
-    found, own = run(monkeypatch, other)
+    found, own = run(monkeypatch, other, cases())
     assert [one.case.name for one in found] == ["transformer-base"] * 7 + ["again"]
     assert [[c.macs for c in one.counts] for one in found] == [[c.macs for c in one.counts] for one in wanted]
     assert [one.counted_params for one in found] == [one.counted_params for one in wanted]
-    # the other process begins at the end; this one does what is left, from the front
-    assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1]
-    assert own == [1, 2, 3, 5, 7, 11, 13][: 7 - busy] + ([1] if busy < 7 else [])
+    # the other process begins at the end, and has never more than one; this one does what is left, from the front
+    assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1][: busy + 1]
+    assert own == [1, 2, 3, 5, 7, 11][: max(6 - busy, 0)] + ([1] if busy < 6 else [])
+
+
+def test_the_other_process_begins_with_the_largest(monkeypatch):
+    layers = (2, 1, 3, 1, 5, 1, 1)
+    models = [
+        Case.of("transformer-base", {**SIZES, "d_model": 8 * (width + 1), "num_decoder_layers": number})
+        for width, number in enumerate(layers)
+    ]
+    other = Other(2)
+    run(monkeypatch, other, models)
+    assert [case.config.num_decoder_layers for case in other.asked] == [5, 3, 2]
 
 
 @pytest.mark.parametrize("few", ["models", "processors", "counters", "cuda"])

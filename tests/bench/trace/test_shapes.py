@@ -1,4 +1,6 @@
-"""Shapes that are remembered on meta are those that torch works out, and nothing else is remembered."""
+"""Shapes that are remembered are those that torch works out, and nothing else is remembered."""
+
+import sys
 
 import pytest
 import torch
@@ -140,3 +142,48 @@ def test_a_tool_reads_the_same(name, tool, monkeypatch):
     remembered = [adapter.read(model, inputs, label=name) for _ in range(2)]
     monkeypatch.setattr(shapes, "_makes_anew", lambda operation: False)
     assert remembered == 2 * [adapter.read(model, inputs, label=name)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_on_the_cpu_too(call, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "meta", lambda *sizes, **_: torch.ones(*sizes))
+    monkeypatch.setitem(CALLS, "picked", lambda x: x[:, torch.zeros(5, dtype=torch.int64)])
+    x = torch.ones(2, 5, 7)
+    expected = facts(CALLS[call](x))
+    with shapes.without_values("cpu"):
+        first, second = CALLS[call](x), CALLS[call](x)
+    assert facts(first) == facts(second) == expected
+
+
+def test_on_the_cpu_whole_numbers_have_values_and_shapes_that_follow_from_values_are_asked_for():
+    x = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+    with shapes.without_values("cpu"):
+        for _ in range(2):
+            assert x.topk(2).indices.tolist() == [[0, 2], [1, 2]]
+        for kept in (x > 2, x > 4):
+            assert x[kept].shape == (kept.sum(),)
+    assert not any("index" in str(known) or "topk" in str(known) for known in shapes._KNOWN)
+
+
+def test_on_the_cpu_an_equal_product_is_made_once():
+    x = torch.ones(3, 5)
+    with Seen() as below, shapes.without_values("cpu"):
+        for _ in range(3):
+            torch.mm(x, x.t())
+    assert below.names == ["t", "mm", "t", "empty_strided", "t", "empty_strided"]
+
+
+def test_a_model_of_its_own_values_is_left_alone():
+    for elsewhere in ("meta", "cuda"):
+        assert not isinstance(shapes.without_values(elsewhere), shapes.Remembered)
+
+
+@pytest.mark.parametrize("tool", registry.NAMES)
+def test_a_tool_reads_the_same_on_the_cpu_without_values(tool):
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    case = Case.of("moa-8K8E128D", {**layers, "d_model": 16, "vocab_size": 7, "head_dim": 5, "d_ff": 11})
+    model, adapter = build(case.config, initialise=False), registry.counter(tool)
+    inputs = example_inputs(case.config, case.lengths)
+    plain = adapter.read(model, inputs, label=tool)
+    with shapes.without_values("cpu"):
+        assert adapter.read(model, inputs, label=tool) == plain
