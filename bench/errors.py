@@ -33,6 +33,23 @@ class EnvironmentMissing(Exception):
     exit_code = 3
 
 
+def named_file(path: str | Path) -> Path:
+    """The path that somebody gave for a file; UsageError where something else is there: a device or a pipe may never
+    end."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot read {path}: it is no file")
+    return path
+
+
+def read_file(path: str | Path) -> bytes:
+    """What a file that somebody names holds; UsageError where it cannot be read."""
+    try:
+        return named_file(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
 class Stopped(KeyboardInterrupt):
     """The process was asked to end by signal ``number``; whatever lets Ctrl-C pass lets this pass."""
 

@@ -134,6 +134,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     hardware = HARDWARE.get(args.hardware)
     columns = Columns(args.device, hardware)
     session = Session(Store(path), columns, environ, blocks=args.blocks, within=args.within, hardware=hardware)
+    session.store.ready(cell.key for cell in cells)
     if args.within is not None:
         session.announce(cells)
     section = Section(columns.table(environ, args.blocks), session.rows(cells), columns.below())

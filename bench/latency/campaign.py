@@ -59,6 +59,7 @@ def plan(args: argparse.Namespace) -> Work:
     session = Session(store, columns, environ, blocks=args.blocks, within=args.within)
     write_json(out_dir / "env.json", environ)
     cells = order.campaign_cells(args.device, args.dtype, args.tokens)
+    store.ready(cell.key for cell in cells)
     session.announce(cells)
     sections = _sections(args, session, cells, out_dir)
     return Work(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.bench.measure import as_records, measure
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.variants.variant import Printed, Variant, having
@@ -88,11 +88,10 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _read_toml(path: Path) -> dict[str, tuple[int, ...]]:
+    text = read_file(path)
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     values = {}
     for key, given in data.items():

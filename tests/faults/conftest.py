@@ -58,6 +58,11 @@ SAY = ("macs", "budget")
 """Cheap ones that print a table."""
 
 
+def program(command):
+    """The name under which a command of COMMANDS speaks."""
+    return " ".join(["headcount", *(word for word in command.split() if not word.startswith("-"))])
+
+
 class Place:
     """A folder with what commands read, in which they run."""
 

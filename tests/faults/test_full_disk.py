@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench import records
-from tests.faults.conftest import DEAR, SAY, choose
+from tests.faults.conftest import DEAR, SAY, choose, program
 
 WRITING = {
     "macs -o": "macs --table moa-table3 --counter closed-form -o disk/old",
@@ -79,7 +79,7 @@ def test_a_full_stdout_is_one_line(command, place):
     with open("/dev/full", "w") as full:
         done = place.run(command, capture_output=False, stdout=full, stderr=subprocess.PIPE)
     errors = [line for line in done.stderr.splitlines() if "error" in line]
-    assert (done.returncode, errors) == (2, [f"headcount {command.split()[0]}: error: No space left on device"])
+    assert (done.returncode, errors) == (2, [f"{program(command)}: error: No space left on device"])
     assert "Traceback" not in done.stderr
 
 
