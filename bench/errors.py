@@ -48,6 +48,9 @@ def read_file(path: str | Path) -> bytes:
         return named_file(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        # a name with a zero in it
+        raise UsageError(f"cannot read {path}: {error}") from None
 
 
 class Stopped(KeyboardInterrupt):
@@ -110,7 +113,7 @@ def said_of(error: Exception) -> tuple[str, int] | None:
 
 def _out_of_memory(error: Exception) -> bool:
     by_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    said = isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _NO_MEMORY)
+    said = isinstance(error, RuntimeError | ImportError | OSError) and any(words in str(error) for words in _NO_MEMORY)
     return isinstance(error, MemoryError) or by_system or said
 
 

@@ -102,6 +102,8 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
         json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
     )
     data = "".join(f"{line}\n" for line in lines).encode()
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot write {path}: it is no file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+", buffering=0) as file, _alone(file):

@@ -87,7 +87,7 @@ FAMILIES = {
 }
 """What is fuzzed, by the name of its command."""
 
-DEAR = {"audit", "published", "example", "record", "help", "version", "quick"}
+DEAR = {"audit", "published", "example", "record", "help", "version", "quick", "part"}
 """Options that run for long, or write into the checkout, whatever is wrong beside them."""
 
 

@@ -1,6 +1,7 @@
 """Grids: one attention layer at every combination of sizes, Eq. 18 and 19 beside exact and counted."""
 
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from headcount.models.configs.numbers import whole
 DEFAULT_D_MODEL = 512
 
 
+MOST = 100_000
+"""Points of a grid; a layer is made for each before the first row is printed."""
 COMMON = ("d_m", "T", "S", "B")
 OMITTED = "omitted_macs."
 """Where JSON has what an equation leaves out, by name."""
@@ -64,6 +67,9 @@ def parse(text: str) -> Grid:
     missing = [letter for letter in (*variant.grid.required, "T") if letter not in values]
     if missing:
         raise UsageError(f"this grid needs {', '.join(missing)}: '{_example(variant)}'")
+    number = math.prod(map(len, values.values()))
+    if number > MOST:
+        raise UsageError(f"a grid of {number:,} points is of more than {MOST:,}; give fewer values")
     return Grid(variant, values)
 
 
@@ -129,6 +135,8 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
             left_out.append(f"left out {_name(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
+    for _, case in buildable if counters else ():
+        case.check_runs()
     rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
     most = max(case.ledger.macs for _, case in buildable)
     return Section(

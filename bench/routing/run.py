@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headcount.bench.case import ideal_form, ledger_of
+from headcount.bench.case import Case, ideal_form, ledger_of
 from headcount.bench.errors import UsageError, named_file, read_file
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.variants.variant import having, variant
@@ -32,6 +32,7 @@ def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
     Raises UsageError that names the first tensor, in the model's order, that is missing, of another shape or
     not finite, or the first that the model does not have.
     """
+    Case("the model", config, dict.fromkeys(config.lengths, 1)).check_runs()
     # compared on meta: a preset that is too large for this machine is named before it is built
     state = _matching(path, build(config, device="meta").state_dict())
     model = build(config, initialise=False)
