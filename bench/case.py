@@ -16,6 +16,9 @@ from headcount.models.configs.models import Layered
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 
+MOST = 2**60
+"""MACs or parameters of what runs: numbers of bytes have 63 bits in torch."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -49,6 +52,16 @@ class Case:
     def ledger(self) -> Ledger:
         """The exact ledger. ConfigError for a length that the model has no positions for."""
         return ledger_of(self.config, self.lengths)
+
+    def check_runs(self) -> None:
+        """ConfigError where it is too large to run anywhere, so that a tensor of it may be more than torch can say, or
+        has a length without a position."""
+        largest = max(self.ledger.macs, self.ledger.params)
+        if largest >= MOST:
+            raise ConfigError(
+                f"{self.name} is too large to run: {largest:,} MACs or parameters, at most {MOST - 1:,}; closed forms "
+                "have no limit (--counter closed-form)"
+            )
 
     @cached_property
     def ideal(self) -> "Case | None":

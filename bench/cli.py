@@ -19,13 +19,14 @@ from typing import Any, NoReturn, TextIO
 import headcount
 from headcount.bench.errors import Stopped, UsageError, asked_to_end, needs, no_warning_is_an_error, said_of
 from headcount.bench.output import progress
-from headcount.bench.output.arguments import Help
+from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.files import chosen, is_folder
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
 from headcount.bench.table import Section, shown
 from headcount.models.configs.nearest import meant
+from headcount.models.configs.numbers import decimal, whole
 
 SIGNALLED = 128
 """The exit code of a command that a signal ended is so much more than the signal's number."""
@@ -43,6 +44,8 @@ class Parser(argparse.ArgumentParser):
         if options.get("description"):
             options["description"] = options["description"].replace("``", "")
         super().__init__(**options)
+        self.register("type", int, Value("int", whole))
+        self.register("type", float, Value("float", decimal))
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

@@ -33,6 +33,26 @@ class EnvironmentMissing(Exception):
     exit_code = 3
 
 
+def named_file(path: str | Path) -> Path:
+    """The path that somebody gave for a file; UsageError where something else is there: a device or a pipe may never
+    end."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot read {path}: it is no file")
+    return path
+
+
+def read_file(path: str | Path) -> bytes:
+    """What a file that somebody names holds; UsageError where it cannot be read."""
+    try:
+        return named_file(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        # a name with a zero in it
+        raise UsageError(f"cannot read {path}: {error}") from None
+
+
 class Stopped(KeyboardInterrupt):
     """The process was asked to end by signal ``number``; whatever lets Ctrl-C pass lets this pass."""
 
@@ -93,7 +113,7 @@ def said_of(error: Exception) -> tuple[str, int] | None:
 
 def _out_of_memory(error: Exception) -> bool:
     by_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    said = isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _NO_MEMORY)
+    said = isinstance(error, RuntimeError | ImportError | OSError) and any(words in str(error) for words in _NO_MEMORY)
     return isinstance(error, MemoryError) or by_system or said
 
 

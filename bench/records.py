@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import headcount
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.layers import layer
 
@@ -102,6 +102,8 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
         json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
     )
     data = "".join(f"{line}\n" for line in lines).encode()
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot write {path}: it is no file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+", buffering=0) as file, _alone(file):
@@ -148,15 +150,8 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     A line is one where it is an object of this schema version, with what FIELDS says of its kind. UsageError where the
     file cannot be read.
     """
-    # a device or a pipe may never end
-    if path.exists() and not path.is_file():
-        raise UsageError(f"cannot read {path}: it is no file")
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
     records, problems = [], []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_file(path).split(b"\n"), 1):
         if not line.strip():
             continue
         try:

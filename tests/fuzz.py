@@ -20,16 +20,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.env import commit, machine
 from headcount.bench.errors import UsageError
+from headcount.bench.isolated import ask
 from headcount.bench.table import shown
+from tests import warm
+from tests.fuzz_files import ROUTED, checkpoint, contents, furnish
 from tests.fuzz_values import HOSTILE, SANE
 
 PROG = "python -m tests.fuzz"
@@ -45,30 +47,47 @@ RECORD = ROOT / "reports" / "records" / "fuzz.json"
 
 @dataclass(frozen=True)
 class Family:
-    """A command, by the module of its parser; ``before`` and ``after`` its lines, ``uses`` what they import late."""
+    """A command, by the module of its parser; ``before`` and ``after`` its lines, ``uses`` what they import late.
+
+    ``before`` is a line that is right by itself, so that what is wrong is what was put behind it. ``asks``: whether it
+    is about somebody's code, which a process that has torch already answers.
+    """
 
     module: str
     before: Sequence[str] = ()
     after: Sequence[str] = ()
     uses: Sequence[str] = ("headcount.models.build",)
+    asks: bool = False
 
 
 FAMILIES = {
     # counters and clocks are dear; what is wrong with a line shows before they begin
     "macs": Family("bench.macs.__main__", after=("--counter", "closed-form"), uses=()),
     "latency": Family(
-        "bench.latency.__main__", after=("--estimate", "--device", "h200"), uses=("headcount.bench.latency.kernels",)
+        "bench.latency.__main__",
+        before=("--layer", "mha-base", "--seq-len", "10"),
+        after=("--estimate", "--device", "h200"),
+        uses=("headcount.bench.latency.kernels",),
     ),
-    "derive": Family("bench.derive.__main__", uses=("headcount.bench.derive.derivation",)),
-    "budget": Family("bench.budget.__main__", after=("--limit", "3"), uses=()),
-    "routing": Family("bench.routing.__main__", uses=("headcount.bench.routing.run", "headcount.bench.routing.tables")),
-    "lock": Family("bench.lock.__main__"),
+    "derive": Family(
+        "bench.derive.__main__",
+        before=("--preset", "transformer-base", "--part", "feed-forward", "--vars", "T"),
+        uses=("headcount.bench.derive.derivation",),
+        asks=True,
+    ),
+    "budget": Family("bench.budget.__main__", before=("--macs", "1G"), after=("--limit", "3"), uses=()),
+    "routing": Family(
+        "bench.routing.__main__",
+        before=("--checkpoint", "model.pt", "--tokens", "ids.txt", "--preset", *ROUTED),
+        uses=("headcount.bench.routing.run", "headcount.bench.routing.tables"),
+    ),
+    "lock": Family("bench.lock.__main__", before=("--module", "model.py:make"), asks=True),
     "compare": Family("bench.latency.compare", before=("compare",), uses=("headcount.bench.latency.__main__",)),
     "report": Family("reports.__main__", after=("--only", "notation", "nothing"), uses=("headcount.reports.contents",)),
 }
 """What is fuzzed, by the name of its command."""
 
-DEAR = {"audit", "published", "example", "record", "help", "version", "quick"}
+DEAR = {"audit", "published", "example", "record", "help", "version", "quick", "part"}
 """Options that run for long, or write into the checkout, whatever is wrong beside them."""
 
 
@@ -147,9 +166,22 @@ def fuzz(family: str, count: int, seed: int) -> Iterator[int | Broken]:
         importlib.import_module(name)
     module = importlib.import_module(f"headcount.{of.module}")
     command = module.main if hasattr(module, "main") else importlib.import_module(of.uses[0]).main
-    for argv in lines(module.parser(), random.Random(f"{family} {seed}"), count, of):
-        code, why = outcome(lambda argv=argv: command(argv))
-        yield Broken(family, argv, why) if why else code
+    beside = {"model.pt": checkpoint()} if "model.pt" in of.before else {}
+    with answering() if of.asks else contextlib.nullcontext():
+        for argv in lines(module.parser(), random.Random(f"{family} {seed}"), count, of):
+            code, why = outcome(lambda argv=argv: command(argv), beside)
+            yield Broken(family, argv, why) if why else code
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Somebody's code is asked about in forks of one process."""
+    own = ask._run
+    with warm.process() as ask._run:
+        try:
+            yield
+        finally:
+            ask._run = own
 
 
 def lines(parser: argparse.ArgumentParser, rng: random.Random, count: int, of: Family) -> Iterator[list[str]]:
@@ -180,12 +212,14 @@ def _words(action: argparse.Action, rng: random.Random, wrong: bool) -> list[str
     return words
 
 
-def outcome(command: Callable[[], int]) -> tuple[int, str]:
+def outcome(command: Callable[[], int], beside: Mapping[str, bytes] | None = None) -> tuple[int, str]:
     """The exit code of ``command`` in a fork of this process, and what is wrong with how it ended; empty where it
-    held."""
+    held. Files ``beside`` it are in its folder."""
     with tempfile.TemporaryDirectory() as name:
         folder, streams = Path(name, "work"), [Path(name, stream) for stream in ("out", "err")]
         furnish(folder)
+        for file, data in (beside or {}).items():
+            (folder / file).write_bytes(data)
         before = contents(folder)
         pid = os.fork()
         if not pid:
@@ -208,30 +242,6 @@ def outcome(command: Callable[[], int]) -> tuple[int, str]:
         f"left {', '.join(sorted(left - before))}": code > 1 and left != before,
     }
     return code, "; ".join(text for text, so in problems.items() if so)
-
-
-def furnish(folder: Path) -> None:
-    """Files that options may name: what is not text, not whole, nested too deep, or no file at all."""
-    (folder / "folder").mkdir(parents=True)
-    (folder / "loop").symlink_to("loop")
-    (folder / "binary").write_bytes(bytes(range(256)) * 8)
-    (folder / "nested.json").write_text("[" * 20000)
-    (folder / "half.jsonl").write_text('{"kind": "latency"}\n{"kind": \n')
-    (folder / "whole.jsonl").write_bytes(_records())
-    (folder / "ids.txt").write_text("1 2 3\n")
-    (folder / "surrogate.txt").write_bytes(b"\xed\xa0\x80 1 2\n")
-
-
-@cache
-def _records() -> bytes:
-    """Some records that came with this software."""
-    path = min(path for path in (ROOT / "reports" / "records").glob("*/*.jsonl"))
-    return b"".join(path.read_bytes().splitlines(keepends=True)[:8])
-
-
-def contents(folder: Path) -> set[str]:
-    """The names of everything in a folder."""
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
 
 def _child(command: Callable[[], int], folder: Path, out: Path, err: Path) -> None:

@@ -37,6 +37,7 @@ from headcount.bench.output.arguments import Value
 from headcount.bench.variants.variant import Variant, having, variant
 from headcount.documented import said
 from headcount.models.configs.base import ModelConfig
+from headcount.models.configs.numbers import whole
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
 LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
@@ -45,7 +46,7 @@ DEFAULT = "moa"
 """What is searched where nothing says it."""
 SEARCHED = having("search")
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
-ROWS = Value("number of rows", int, lambda rows: rows >= 0)
+ROWS = Value("number of rows", whole, lambda rows: rows >= 0)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """All candidates of a search and what each costs, from closed forms over whole arrays at once."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -69,10 +70,10 @@ def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case
     # an entry is only as large as the letters that it has.
     coupled = _existing(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
     free = [letter for letter in ranges if letter not in coupled]
+    number = math.prod((len(coupled[variant.search.coupled[0]]), *(len(ranges[letter]) for letter in free)))
+    if number > MOST:
+        raise UsageError(f"{number:,} candidates are more than {MOST:,}; give smaller ranges")
     kept = [_buildable(variant, letter, ranges[letter], config) for letter in free]
-    shape = (len(coupled[variant.search.coupled[0]]), *map(len, kept))
-    if np.prod(shape, dtype=float) > MOST:
-        raise UsageError(f"{np.prod(shape):,} candidates are more than {MOST:,}; give smaller ranges")
     _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in kept))
     parts = []
     for kept, fixed in _cases(variant.search.cases, coupled):
@@ -127,8 +128,8 @@ def _evaluated(form: Size, sizes: Mapping[str, np.ndarray], coupled: Sequence[st
 
 def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig) -> dict[str, np.ndarray]:
     """The points of coupled letters that meet the conditions."""
-    if (number := np.prod([len(sizes) for sizes in ranges.values()], dtype=float)) > MOST:
-        raise UsageError(f"{int(number):,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
+    if (number := math.prod(map(len, ranges.values()))) > MOST:
+        raise UsageError(f"{number:,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
     axes = np.ix_(*(np.array(sizes, dtype=np.int64) for sizes in ranges.values()))
     conditions = variant.search.conditions(dict(zip(ranges, axes, strict=True)), config.attention)
     shape = tuple(len(sizes) for sizes in ranges.values())

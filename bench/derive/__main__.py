@@ -22,6 +22,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import ask, settings
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.documented import said
+from headcount.models.configs.numbers import whole
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
@@ -77,9 +78,13 @@ def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, in
         if name not in starts:
             raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
         start, _, step = numbers.partition(":")
-        if not (start.isdigit() and (step or "1").isdigit() and int(start) and int(step or 1)):
+        try:
+            point = whole(start), whole(step or "1")
+        except ValueError:
+            point = 0, 0
+        if min(point) < 1:
             raise UsageError(f"malformed {word!r}; write --base {name}=START or {name}=START:STEP")
-        given[name] = (int(start), int(step or 1))
+        given[name] = point
     points = {name: given.get(name, (start, 1)) for name, start in starts.items()}
     return {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
 

@@ -5,7 +5,6 @@ The one place that starts a process for somebody's code; what runs there is benc
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import headcount
 from headcount.bench.errors import EnvironmentMissing, UsageError
 from headcount.bench.isolated.user_code import UserCodeError, check_spec
+from headcount.models.configs.numbers import whole
 
 TASKS = {
     "count": "headcount.bench.isolated.module_answer",
@@ -84,10 +84,14 @@ def settings(words: Sequence[str]) -> dict[str, int]:
     """Integers by name from NAME=VALUE words; UsageError for anything else."""
     out = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier() or not re.fullmatch("-?[0-9]{1,4000}", value):
+        name, _, text = word.partition("=")
+        try:
+            value = whole(text)
+        except ValueError:
+            value = None
+        if value is None or not name.isidentifier():
             raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER")
-        out[name] = int(value)
+        out[name] = value
     return out
 
 

@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import arms, routings
+from headcount.bench.latency import arms, numbers, routings
 from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section
@@ -134,6 +134,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     hardware = HARDWARE.get(args.hardware)
     columns = Columns(args.device, hardware)
     session = Session(Store(path), columns, environ, blocks=args.blocks, within=args.within, hardware=hardware)
+    session.store.ready(cell.key for cell in cells)
     if args.within is not None:
         session.announce(cells)
     section = Section(columns.table(environ, args.blocks), session.rows(cells), columns.below())
@@ -155,7 +156,7 @@ def _estimated(args: argparse.Namespace) -> Work:
 
 
 def fill(args: argparse.Namespace) -> None:
-    """Defaults that depend on one another; UsageError for numbers below 1."""
+    """Defaults that depend on one another; UsageError for numbers that cannot be."""
     if args.quick:
         for name, value in QUICK.items():
             if not getattr(args, name) and not (name == "layer" and args.model):
@@ -164,12 +165,7 @@ def fill(args: argparse.Namespace) -> None:
     args.passes = args.passes or ["forward", "both"]
     args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = BLOCKS if args.blocks is None else args.blocks
-    for name in ("tokens", "batch_size", "blocks", "threads", "within"):
-        value = getattr(args, name)
-        if value is not None and not value >= 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    if args.seq_len and min(args.seq_len) < 1:
-        raise UsageError(f"--seq-len must be at least 1, not {min(args.seq_len)}")
+    numbers.check(args)
 
 
 def _cells(args: argparse.Namespace, installed: bool = True) -> list[Any]:

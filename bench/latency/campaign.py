@@ -15,7 +15,8 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.latency import gates
+from headcount.bench.errors import UsageError
+from headcount.bench.latency import gates, numbers
 from headcount.bench.measure import check_device
 from headcount.bench.output.files import made, write
 from headcount.bench.table import Row, Section
@@ -44,6 +45,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace) -> Work:
     """Everything in order; each part begins when the one before it has been printed."""
+    numbers.check(args, "tokens", "blocks")
+    if args.within < 0:
+        raise UsageError(f"--within must be at least 0, not {args.within}")
     check_device(args.device, ["cpu"])
     from headcount.bench.env import environment
     from headcount.bench.latency import order
@@ -59,6 +63,7 @@ def plan(args: argparse.Namespace) -> Work:
     session = Session(store, columns, environ, blocks=args.blocks, within=args.within)
     write_json(out_dir / "env.json", environ)
     cells = order.campaign_cells(args.device, args.dtype, args.tokens)
+    store.ready(cell.key for cell in cells)
     session.announce(cells)
     sections = _sections(args, session, cells, out_dir)
     return Work(

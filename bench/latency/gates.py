@@ -63,7 +63,11 @@ def plan(args: argparse.Namespace) -> Work:
     cells = gate_cells(args.layer, args.device, args.dtype)
     for cell in cells:
         cell.arms()
-    return Work([section(cells, Path(args.json) if args.json else None)], result=result)
+    path = Path(args.json) if args.json else None
+    if path:
+        # before anything is checked: a place that cannot be written
+        records.append(path)
+    return Work([section(cells, path)], result=result)
 
 
 def result(printed: Sequence[Section]) -> str:

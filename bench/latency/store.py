@@ -6,7 +6,7 @@ All of it is in one file of records, so that a run goes on where another left of
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,11 @@ class Store:
         for cell, own in rows.items():
             if whole := _last_whole(own):
                 self.done[cell] = whole
+
+    def ready(self, cells: Iterable[str]) -> None:
+        """UsageError where one of ``cells`` is not done and no record of it can be added."""
+        if any(cell not in self.done for cell in cells):
+            self._append()
 
     def given_up(self, cell: str) -> bool:
         """Whether ``cell`` has ended the process too often."""

@@ -159,6 +159,8 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     for case in cases:
         # A length that the model has no positions for is refused before anything is printed.
         _ = case.ledger
+        if counters:
+            case.check_runs()
     changed = f" with {', '.join(args.set)}" if args.set else ""
 
     def sections():
@@ -204,6 +206,8 @@ def _comparison(args, lengths) -> Iterator[Section]:
     counters = parse_counters(args.counter or ["torch"])
     if counters:
         check_device(args.device)
+        for case in (a, b):
+            case.check_runs()
     return compare.sections(a, b, counters, args.device)
 
 

@@ -33,6 +33,9 @@ class ModuleCase:
     saved: Saved
     preset: None = None
 
+    def check_runs(self) -> None:
+        """It ran already."""
+
     def letters(self) -> tuple[str, ...]:
         """T, where the function takes it."""
         return tuple(letter for letter in ("T",) if letter in self.lengths)

@@ -14,6 +14,7 @@ from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.backward import training_macs
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.convert import Heads, converted
+from headcount.models.configs.numbers import whole
 
 STAGES = ((300 * 10**9, "dense, trained on"), (100 * 10**9, "as MoH"))
 """Tokens of the two stages of the MoH paper (section 4.4), and what is trained in each."""
@@ -43,10 +44,11 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _heads(word: str, text: str) -> Heads:
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"malformed {word!r}; a whole number, or one for each layer with commas")
-    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+    try:
+        numbers = tuple(map(whole, text.split(",")))
+    except ValueError:
+        raise UsageError(f"malformed {word!r}; a whole number, or one for each layer with commas") from None
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def sections(case: Case, how: Mapping[str, Any]) -> Iterator[Section]:

@@ -1,6 +1,7 @@
 """Grids: one attention layer at every combination of sizes, Eq. 18 and 19 beside exact and counted."""
 
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.bench.measure import as_records, measure
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.variants.variant import Printed, Variant, having
@@ -17,10 +18,13 @@ from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
+from headcount.models.configs.numbers import whole
 
 DEFAULT_D_MODEL = 512
 
 
+MOST = 100_000
+"""Points of a grid; a layer is made for each before the first row is printed."""
 COMMON = ("d_m", "T", "S", "B")
 OMITTED = "omitted_macs."
 """Where JSON has what an equation leaves out, by name."""
@@ -63,6 +67,9 @@ def parse(text: str) -> Grid:
     missing = [letter for letter in (*variant.grid.required, "T") if letter not in values]
     if missing:
         raise UsageError(f"this grid needs {', '.join(missing)}: '{_example(variant)}'")
+    number = math.prod(map(len, values.values()))
+    if number > MOST:
+        raise UsageError(f"a grid of {number:,} points is of more than {MOST:,}; give fewer values")
     return Grid(variant, values)
 
 
@@ -75,7 +82,7 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
     for word in text.split():
         key, equals, numbers = word.partition("=")
         try:
-            sizes = tuple(int(number) for number in numbers.split(","))
+            sizes = tuple(map(whole, numbers.split(",")))
         except ValueError:
             raise UsageError(f"malformed grid word {word!r}; write KEY=NUMBER,NUMBER as in 'K=1,2 E=8'") from None
         if key in values:
@@ -87,11 +94,10 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _read_toml(path: Path) -> dict[str, tuple[int, ...]]:
+    text = read_file(path)
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     values = {}
     for key, given in data.items():
@@ -129,6 +135,8 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
             left_out.append(f"left out {_name(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
+    for _, case in buildable if counters else ():
+        case.check_runs()
     rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
     most = max(case.ledger.macs for _, case in buildable)
     return Section(

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headcount.models.configs.numbers import LONGEST
+
 
 class Help(argparse.HelpFormatter):
     """Paragraphs are broken at the terminal's width; lines that are set in are examples and keep theirs, but for what
@@ -29,8 +31,6 @@ def _apart(line: str, width: int) -> list[str]:
     return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
 
 
-LONGEST = 100
-"""The characters that a number on a command line may have."""
 _ENDLESS = re.compile(r"[eE][+-]?[0-9_]{4,}")
 """An exponent that writes thousands of digits in few characters."""
 

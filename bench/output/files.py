@@ -1,5 +1,6 @@
 """Where output goes: stdout, a file that is complete or not there, a folder with a file for each table."""
 
+import errno
 import json
 import os
 import sys
@@ -70,6 +71,8 @@ def write(path: str | Path, content: str | bytes) -> None:
 @contextmanager
 def _whole(path: str | Path, mode: str, **options: Any) -> Iterator[Any]:
     target = Path(os.path.realpath(path))
+    if os.path.islink(target):
+        raise UsageError(f"cannot write {path}: {os.strerror(errno.ELOOP)}")
     # A device or a pipe cannot be replaced.
     direct = os.path.exists(target) and not os.path.isfile(target)
     opened = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")

@@ -14,7 +14,6 @@ match, tokens that cannot be used.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from pathlib import Path
 from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
+from headcount.bench.routing import training_log
 from headcount.bench.table import Section
 from headcount.documented import said
 from headcount.models.configs import presets
@@ -116,7 +116,7 @@ def _given(args) -> tuple[list[Section], dict]:
     from headcount.bench.routing import tables as routing_tables
 
     examples = routing_run.read_tokens(args.tokens, config)
-    log = _read_log(args.log) if args.log else []
+    log = training_log.read(args.log) if args.log else []
     model = routing_run.load_checkpoint(args.checkpoint, config)
     layers = routing_run.record(model, examples)
     sections = []
@@ -175,24 +175,6 @@ def _conversion(args) -> tuple[list[Section], dict]:
         ),
     ]
     return sections, {layer.path: layer for layer in outcome.layers}
-
-
-def _read_log(path: str) -> list[tuple[int, dict[str, list[int]]]]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            lines = stream.read().splitlines()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            found.append(
-                (int(record["step"]), {k: [int(n) for n in v] for k, v in record["tokens_per_expert"].items()})
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"{path}: line {number} is no log record with step and tokens_per_expert") from None
-    return found
 
 
 if __name__ == "__main__":

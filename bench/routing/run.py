@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headcount.bench.case import ideal_form, ledger_of
-from headcount.bench.errors import UsageError
+from headcount.bench.case import Case, ideal_form, ledger_of
+from headcount.bench.errors import UsageError, named_file, read_file
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.variants.variant import having, variant
 from headcount.models import losses
@@ -18,6 +18,9 @@ from headcount.models.configs.presets import PRESETS
 
 SEPARATOR = "|"
 """Between source and target tokens on a line, for translation models; without it the source is the target."""
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+"""The types of weights that are computed with."""
 
 Example = tuple[list[int], list[int]]
 """Source and target tokens; the same for a model with one input."""
@@ -29,6 +32,7 @@ def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
     Raises UsageError that names the first tensor, in the model's order, that is missing, of another shape or
     not finite, or the first that the model does not have.
     """
+    Case("the model", config, dict.fromkeys(config.lengths, 1)).check_runs()
     # compared on meta: a preset that is too large for this machine is named before it is built
     state = _matching(path, build(config, device="meta").state_dict())
     model = build(config, initialise=False)
@@ -37,8 +41,9 @@ def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
 
 
 def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    file = named_file(path)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except Exception as error:
@@ -49,6 +54,8 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
     for name, tensor in wanted.items():
         if name not in state:
             raise UsageError(f"{path} does not match the preset: it has no {name}")
+        if kind := _other_kind(state[name]):
+            raise UsageError(f"{path}: {name} is {kind}, no plain tensor of floating point")
         if state[name].shape != tensor.shape:
             raise UsageError(
                 f"{path} does not match the preset: {name} is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
@@ -61,15 +68,25 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
     return state
 
 
+def _other_kind(tensor: torch.Tensor) -> str:
+    """What a tensor is where it is none that a model's weight can be; empty for one that can."""
+    if tensor.is_nested:
+        return "nested"
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout).removeprefix("torch.")
+    if tensor.is_meta:
+        return "without values"
+    return "" if tensor.dtype in FLOATS else str(tensor.dtype).removeprefix("torch.")
+
+
 def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
     """Token ids, a sequence on each line. Raises UsageError that names the first line and position that cannot be
     used, or says that there is no token, or that the model takes none."""
     if not hasattr(config, "vocab_size"):
         raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(_taking_tokens())}")
+    data = read_file(path)
     try:
-        lines = Path(path).read_text("utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        lines = data.decode().splitlines()
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no text: token ids with spaces between are expected") from None
     examples = []

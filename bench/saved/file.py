@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.bench.saved.saved import KINDS, Asked, Parameter, Saved, parameters_of, terms_of
 from headcount.formulas.ledger import Entry
 
@@ -92,13 +92,9 @@ def read(path: str | Path) -> Saved:
 
     UsageError, in one line, for a file that cannot be read, that is neither, or whose sums are not those of its lines.
     """
-    # a pipe or a device may never end
-    if Path(path).exists() and not Path(path).is_file():
-        raise UsageError(f"cannot read {path}: it is no file")
+    text = read_file(path)
     try:
-        data = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {_short(error)}") from None
     return of_data(data, str(path))

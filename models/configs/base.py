@@ -21,12 +21,12 @@ def at_least(least: int, **values: int | float) -> None:
             raise ConfigError(f"{name} must be at least {least}, not {value}")
 
 
-MOST_LAYERS = 100_000
-"""Of a model whose layers may differ, which has each of them listed; no model has a thousand."""
+MOST_LAYERS = 10_000
+"""Of a model, which is built of every one of them; no model has a thousand."""
 
 
 def listed(**layers: int) -> None:
-    """ConfigError naming the first of ``layers`` that is below 1, or of more than can be listed one by one."""
+    """ConfigError naming the first of ``layers`` that is below 1, or of more than can be built one by one."""
     at_least(1, **layers)
     for name, number in layers.items():
         if number > MOST_LAYERS:

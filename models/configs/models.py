@@ -45,7 +45,7 @@ class EncoderDecoderConfig(TakesMixture, ModelConfig):
 
     def __post_init__(self):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
-        at_least(1, num_encoder_layers=self.num_encoder_layers, num_decoder_layers=self.num_decoder_layers)
+        listed(num_encoder_layers=self.num_encoder_layers, num_decoder_layers=self.num_decoder_layers)
         probability(dropout=self.dropout, ffn_dropout=self.ffn_dropout)
         same_width(self.d_model, self.attention)
         self.check_mixture()
@@ -94,7 +94,8 @@ class MaskedLanguageModelConfig(TakesMixture, ModelConfig):
 
     def __post_init__(self):
         at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
-        at_least(1, num_layers=self.num_layers, max_positions=self.max_positions)
+        listed(num_layers=self.num_layers)
+        at_least(1, max_positions=self.max_positions)
         probability(dropout=self.dropout, ffn_dropout=self.ffn_dropout)
         same_width(self.d_model, self.attention)
         self.check_mixture()

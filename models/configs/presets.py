@@ -11,6 +11,7 @@ from headcount.models.configs.base import ConfigError, ModelConfig, one_of
 from headcount.models.configs.jetmoe import JETMOE_PRESETS
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.nearest import choices
+from headcount.models.configs.numbers import decimal, whole
 from headcount.models.configs.presets_moh import MOH_PRESETS
 from headcount.models.configs.presets_transnext import TRANSNEXT_PRESETS
 from headcount.models.configs.recipes import expanded
@@ -163,12 +164,12 @@ def _parse(field: str, text: str, kind: Any) -> Any:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is float:
-            return float(text)
+            return decimal(text)
         if kind is str:
             return text
         if kind == tuple[int, ...] or (kind == PER_LAYER and "," in text):
-            return tuple(int(part) for part in text.split(","))
-        return int(text)
+            return tuple(map(whole, text.split(",")))
+        return whole(text)
     except (KeyError, ValueError):
         wanted = {bool: "true or false", float: "a number", tuple[int, ...]: "whole numbers with commas"}
         wanted[PER_LAYER] = "a whole number, or one for each layer with commas"

@@ -1,6 +1,6 @@
 """``python -m tests.faults [WORD …]``: every fault that is tried on commands, the dear ones too, stored for the report.
 
-WORDs choose tests by name, as pytest's -k does; then nothing is stored.
+WORDs choose tests by name, as pytest's -k does; then those faults are stored anew of which every test was chosen.
 """
 
 import json
@@ -23,6 +23,18 @@ class Tried:
 
     def __init__(self) -> None:
         self.faults: dict[tuple[str, str], dict[str, Any]] = {}
+        self.in_part: set[tuple[str, str]] = set()
+        self.order: list[tuple[str, str]] = []
+
+    def pytest_itemcollected(self, item):
+        """The order of all faults, chosen or not."""
+        if (mark := item.get_closest_marker("fault")) and mark.args not in self.order:
+            self.order.append(mark.args)
+
+    def pytest_deselected(self, items):
+        """Faults of which a test was not chosen."""
+        marks = (item.get_closest_marker("fault") for item in items)
+        self.in_part.update(mark.args for mark in marks if mark)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item, call):
@@ -54,18 +66,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     tried, started = Tried(), time.perf_counter()
     chosen = ["-k", " or ".join(words)] if words else []
     # what this file imports was imported before pytest could rewrite it
-    options = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = [
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "-W",
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+    ]
     options += ["-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "fault", "--rootdir", str(headcount.CHECKOUT)]
-    code = pytest.main([str(Path(__file__).parent), *options, *chosen], plugins=[tried])
-    if not words and tried.faults:
-        found = {
-            "faults": list(tried.faults.values()),
-            "seconds": round(time.perf_counter() - started),
-            "machine": machine(),
-            "commit": commit(),
-        }
-        RECORD.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    try:
+        code = pytest.main([str(Path(__file__).parent), *options, *chosen], plugins=[tried])
+    finally:
+        store(tried, round(time.perf_counter() - started))
     return 1 if code else 0
+
+
+def store(tried: Tried, seconds: int) -> None:
+    """Keep what was found of each fault that was tried whole, in the place of what was found before, and what all of
+    them took."""
+    before = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {"faults": [], "seconds": 0}
+    known = {(one["fault"], one["then"]): one for one in before["faults"]}
+    new = {key: one | {"commit": commit()} for key, one in tried.faults.items() if key not in tried.in_part}
+    if not new:
+        return
+    # all at once are a run by itself
+    seconds += before["seconds"] if known.keys() - new.keys() else 0
+    found = known | new
+    faults = [found[key] for key in tried.order if key in found]
+    text = json.dumps({"faults": faults, "seconds": seconds, "machine": machine()}, indent=2, ensure_ascii=False)
+    RECORD.write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ with ``make faults`` alone, which stores what was tried and what held for the re
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -58,6 +59,30 @@ SAY = ("macs", "budget")
 """Cheap ones that print a table."""
 
 
+WRITING = {
+    "macs -o": "macs --table moa-table3 --counter closed-form -o disk/old",
+    "macs --format json -o": "macs --table moa-table3 --counter closed-form --format json -o disk/old",
+    "macs -o DIR/": "macs --table moa-table3 --counter closed-form -o disk/",
+    "budget -o": "budget --macs 700M -o disk/old",
+    "report --out": "report --only notation method --out disk",
+    "lock -o": "lock --module model.py:make -o disk/old",
+    "derive -o": "derive --preset moa-8K8E128D --vars T -o disk/old",
+    "latency --json": "latency --layer mha-base --seq-len 10 --tokens 10 --blocks 1 --pass forward --json disk/old",
+    "latency --out-dir": "latency --layer mha-base --seq-len 10 --tokens 10 --blocks 1 --pass forward --out-dir disk",
+    "latency gates --json": "latency gates --layer mha-base --json disk/old",
+    "budget --plot": "budget --macs 700M --plot disk/old.svg",
+    "routing --plot": f"{COMMANDS['routing']} --plot disk/old.svg",
+}
+CHEAP_WRITING = ("macs -o", "macs --format json -o", "macs -o DIR/", "budget -o", "report --out")
+OLD = "kept\n"
+"""What ``disk/old`` and ``disk/old.svg`` hold before."""
+
+
+def program(command):
+    """The name under which a command of COMMANDS speaks."""
+    return " ".join(["headcount", *(word for word in command.split() if not word.startswith("-"))])
+
+
 class Place:
     """A folder with what commands read, in which they run."""
 
@@ -100,7 +125,8 @@ class Place:
 
     def start(self, command, *more, env=None, **options):
         """The command, begun in a session of its own, once it takes signals."""
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        options = {**streams, "preexec_fn": ignoring_nothing, **options}
         options |= {"cwd": self.folder, "env": self.environment(**(env or {})), "start_new_session": True}
         process = subprocess.Popen(self.argv(command, *more), **options)
         until = time.monotonic() + 30
@@ -116,6 +142,12 @@ class Place:
         )
         beside = [path.name for path in self.folder.rglob(".*.tmp")]
         return beside + [path.name for path in self.temporary.iterdir() if not path.name.startswith(known)]
+
+
+def ignoring_nothing():
+    """Signals do what they do: whatever runs in the background of a script ignores Ctrl-C, and under nohup SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def catches(pid, number):

@@ -11,23 +11,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench import records
-from tests.faults.conftest import DEAR, SAY, choose
-
-WRITING = {
-    "macs -o": "macs --table moa-table3 --counter closed-form -o disk/old",
-    "macs --format json -o": "macs --table moa-table3 --counter closed-form --format json -o disk/old",
-    "macs -o DIR/": "macs --table moa-table3 --counter closed-form -o disk/",
-    "budget -o": "budget --macs 700M -o disk/old",
-    "report --out": "report --only notation method --out disk",
-    "lock -o": "lock --module model.py:make -o disk/old",
-    "derive -o": "derive --preset moa-8K8E128D --vars T -o disk/old",
-    "latency --json": "latency --layer mha-base --seq-len 10 --tokens 10 --blocks 1 --pass forward --json disk/old",
-    "latency --out-dir": "latency --layer mha-base --seq-len 10 --tokens 10 --blocks 1 --pass forward --out-dir disk",
-    "latency gates --json": "latency gates --layer mha-base --json disk/old",
-    "budget --plot": "budget --macs 700M --plot disk/old.svg",
-}
-CHEAP = ("macs -o", "macs --format json -o", "macs -o DIR/", "budget -o", "report --out")
-OLD = "kept\n"
+from tests.faults.conftest import CHEAP_WRITING, DEAR, OLD, SAY, WRITING, choose, program
 
 
 @contextmanager
@@ -56,7 +40,7 @@ def small_disk(place, rest):
     "a disk without room, before and while a file is written",
     "exit code 2 and one line, or 0 where it fitted; the older file stays whole, nothing half or temporary is left",
 )
-@choose(*CHEAP, dear=[name for name in WRITING if name not in CHEAP])
+@choose(*CHEAP_WRITING, dear=[name for name in WRITING if name not in CHEAP_WRITING])
 def test_a_full_disk_leaves_what_was_there(command, rest, place):
     with small_disk(place, rest) as disk:
         before = {path.name for path in disk.iterdir()}
@@ -79,7 +63,7 @@ def test_a_full_stdout_is_one_line(command, place):
     with open("/dev/full", "w") as full:
         done = place.run(command, capture_output=False, stdout=full, stderr=subprocess.PIPE)
     errors = [line for line in done.stderr.splitlines() if "error" in line]
-    assert (done.returncode, errors) == (2, [f"headcount {command.split()[0]}: error: No space left on device"])
+    assert (done.returncode, errors) == (2, [f"{program(command)}: error: No space left on device"])
     assert "Traceback" not in done.stderr
 
 

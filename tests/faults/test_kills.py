@@ -11,7 +11,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.bench.latency.store import Store
-from tests.faults.conftest import choose
+from tests.faults.conftest import OLD, WRITING, choose
 
 RUN = (
     "latency --layer mha-base moa-8K8E128D --arm reference --seq-len 3 5 --tokens 10 --blocks 2 --pass forward both "
@@ -166,6 +166,41 @@ def test_a_file_is_whole_whenever_its_writer_is_killed(command, place, tries):
             text = (place.folder / name).read_text()
             assert len(text) == 200000 and len(set(text)) == 1
     tries(8)
+
+
+WHOLE = [name for name in WRITING if not name.startswith("latency")]
+"""Those that write a file at once; records are added to."""
+
+
+@pytest.mark.fault(
+    "kill -9 of a command that writes, at several moments of its run",
+    "the older file or the newer one, whole, and no part of one under its name; run again it writes the newer",
+)
+@choose("macs -o", dear=[name for name in WHOLE if name != "macs -o"])
+def test_a_killed_command_leaves_whole_files(command, place, tries):
+    disk, parts = place.folder / "disk", (0.3, 0.6, 0.8, 0.9, 1.0)
+    disk.mkdir()
+    began = time.monotonic()
+    assert place.run(WRITING[command]).returncode == 0
+    took, whole = time.monotonic() - began, files_in(disk)
+    for part in parts:
+        for name in whole:
+            (disk / name).write_text(OLD)
+        process = place.start(WRITING[command])
+        time.sleep(part * took)
+        process.kill()
+        process.communicate()
+        found = files_in(disk)
+        assert found.keys() == whole.keys()
+        assert all(data in (OLD.encode(), whole[name]) for name, data in found.items())
+    assert place.run(WRITING[command]).returncode == 0
+    assert files_in(disk) == whole
+    tries(len(parts))
+
+
+def files_in(folder):
+    """What the files of a folder hold, by name, but those that are being written."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".tmp")}
 
 
 @pytest.mark.dear

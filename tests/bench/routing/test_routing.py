@@ -1,13 +1,16 @@
 """python -m bench.routing: a checkpoint's routing, the example, and errors of one line."""
 
 import json
+import os
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.case import ledger_of
+from headcount.bench.errors import UsageError
 from headcount.bench.routing import run as routing_run
+from headcount.bench.routing import training_log
 from headcount.bench.routing.__main__ import main
 from headcount.models import losses
 from headcount.models.build import build
@@ -107,6 +110,23 @@ BROKEN = {
     "shape": (edited(lambda s: s.update({ROUTER: torch.ones(7, 23)})), f"{ROUTER} is (7, 23), not (7, 22)"),
     "nan": (edited(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
     "extra": (edited(lambda s: s.update(more=torch.ones(1))), "the model has no more"),
+    "sparse": (edited(lambda s: s.update({ROUTER: s[ROUTER].to_sparse()})), f"{ROUTER} is sparse_coo, no plain tensor"),
+    "without values": (edited(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})), f"{ROUTER} is without values, no"),
+    "eight bits": (
+        edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.float8_e4m3fn)})),
+        "is float8_e4m3fn, no plain",
+    ),
+    "whole numbers": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f"{ROUTER} is int64, no plain"),
+    "nested": (
+        edited(
+            lambda s: s.update(
+                {ROUTER: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)}
+            )
+        ),
+        f"{ROUTER} is nested, no plain tensor of floating point",
+    ),
+    "a pipe": (lambda p: [(p / "model.pt").unlink(), os.mkfifo(p / "model.pt")], "model.pt: it is no file"),
+    "tokens from a pipe": (lambda p: [(p / "tokens.txt").unlink(), os.mkfifo(p / "tokens.txt")], "it is no file"),
     "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
     "no file": (lambda p: (p / "model.pt").unlink(), "No such file or directory"),
     "no checkpoint": (lambda p: (p / "model.pt").write_text("x"), "is no checkpoint"),
@@ -150,9 +170,36 @@ def test_wrong_usage(case, capsys):
     assert (code, out) == (2, "") and err.count("\n") == 1 and message in err
 
 
-def test_a_log_that_is_none(files, capsys):
+LOGS = {
+    "no counts": '{"step": 7}',
+    "empty counts": '{"step": 7, "tokens_per_expert": {"x": []}}',
+    "negative": '{"step": 7, "tokens_per_expert": {"x": [1, -1]}}',
+    "endless": '{"step": 7, "tokens_per_expert": {"x": [1, Infinity]}}',
+    "endless step": '{"step": Infinity, "tokens_per_expert": {"x": [1]}}',
+    "half a token": '{"step": 7, "tokens_per_expert": {"x": [1.5]}}',
+    "a text": '{"step": "7", "tokens_per_expert": {"x": [1]}}',
+    "true": '{"step": true, "tokens_per_expert": {"x": [1]}}',
+    "digits": '{"step": %s, "tokens_per_expert": {"x": [1]}}' % ("9" * 5001),
+    "no object": "[7]",
+    "nested": "[" * 20000,
+    "no text": "\udcff",
+    "an empty line": "",
+}
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_a_log_that_is_none(case, tmp_path):
+    good = '{"step": 0, "tokens_per_expert": {"x": [1, 0]}}'
+    path = tmp_path / "log.jsonl"
+    path.write_text(f"{good}\n{LOGS[case]}\n", "utf-8", errors="surrogateescape")
+    with pytest.raises(UsageError, match="line 2 is no log record with step and tokens_per_expert"):
+        training_log.read(path)
+
+
+def test_a_log_is_read_before_the_checkpoint(files, capsys):
     tmp_path, _ = files
     (tmp_path / "log.jsonl").write_text('{"step": 7}\n')
+    (tmp_path / "model.pt").unlink()
     code, _, err = run(capsys, *arguments(tmp_path, "--log", str(tmp_path / "log.jsonl")))
     assert code == 2 and "line 1 is no log record" in err
 

@@ -1,0 +1,28 @@
+"""Numbers as people write them on command lines and in files. Importable without torch."""
+
+import math
+import re
+
+LONGEST = 100
+"""The characters that a number may have: one of thousands is none that anybody means, and cannot be printed again."""
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def whole(text: str) -> int:
+    """A whole number in the digits 0 to 9, with or without a sign; ValueError for anything else."""
+    return int(_matched(text, _WHOLE))
+
+
+def decimal(text: str) -> float:
+    """A finite number in the digits 0 to 9, with or without an exponent; ValueError for anything else."""
+    value = float(_matched(text, _DECIMAL))
+    if math.isinf(value):
+        raise ValueError(f"beyond all floats: {text!r}")
+    return value
+
+
+def _matched(text: str, pattern: re.Pattern[str]) -> str:
+    if len(text) > LONGEST or not pattern.fullmatch(text):
+        raise ValueError(f"no number: {text[:LONGEST]!r}")
+    return text
