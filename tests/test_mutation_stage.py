@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,23 +61,31 @@ def test_a_function_that_only_other_processes_run_has_the_tests_of_its_module(fu
     assert found.get(function) == [f"tests/bench/{test}" for test in tests]
 
 
-def test_each_run_of_pytest_in_a_process_imports_anew(tmp_path):
-    """A table that a module makes at import is made of the function as it is in that run."""
-    for folder, name, text in (
-        ("headcount", "__init__.py", ""),
-        ("headcount", "tables.py", "import os\nTABLE = {'a': os.environ['MADE_OF']}\n"),
-        ("tests", "anew.py", Path(anew.__file__).read_text()),
-        ("tests", "test_it.py", "from headcount.tables import TABLE\ndef test(): assert TABLE['a'] == 'one'\n"),
-    ):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / name).write_text(text)
-    twice = """
+RUNS = """
 import os, pytest
-for made_of in ("one", "two"):
+for made_of in ("one", "two", "nothing", "one"):
     os.environ["MADE_OF"] = made_of
     print("exit", int(pytest.main(["-q", "--import-mode=importlib", "-p", "tests.anew", "tests"])))
 """
+
+
+@pytest.mark.parametrize("imported_by", ["conftest.py", "test_it.py"])
+def test_each_run_of_pytest_in_a_process_imports_anew(imported_by, tmp_path):
+    """A table that a module makes at import is made of the function as it is in that run; where that fails, a test
+    has failed, whoever imports it."""
+    texts = {
+        "headcount/__init__.py": "",
+        "headcount/tables.py": "import os\nTABLE = {'a': {'one': 1, 'two': 2}[os.environ['MADE_OF']]}\n",
+        "tests/anew.py": Path(anew.__file__).read_text(),
+        "tests/test_it.py": "def test():\n    from headcount.tables import TABLE\n    assert TABLE['a'] == 1\n",
+    }
+    (tmp_path / "headcount").mkdir()
+    (tmp_path / "tests").mkdir()
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    with (tmp_path / "tests" / imported_by).open("a") as file:
+        file.write("from headcount import tables\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", twice]
+    command = [sys.executable, "-c", RUNS]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if line.startswith("exit")] == ["exit 0", "exit 1"]
+    assert re.findall(r"^exit (\d)", done.stdout, re.MULTILINE) == ["0", "1", "1", "0"]
