@@ -17,7 +17,6 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -126,8 +125,6 @@ def _assumptions(args) -> accounts.Assumptions:
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
-        if not math.isfinite(value):
-            raise UsageError(f"{flags[name]} must be finite, not {value}")
         if value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}

@@ -105,8 +105,8 @@ WRONG = {
     "twice": (["--columns", "kv_bytes", "kv_bytes"], "a column is given twice in kv_bytes, kv_bytes"),
     "no peaks": (["--columns", "decode_bound", "--peak-macs", "1"], "decode_bound needs --peak-macs and --bandwidth"),
     "no columns": (["--context", "7"], "--context needs --columns"),
-    "infinite": (["--columns", "kv_bytes", "--peak-macs", "inf"], "--peak-macs must be finite, not inf"),
-    "no number": (["--columns", "kv_bytes", "--bandwidth", "nan"], "--bandwidth must be finite, not nan"),
+    "infinite": (["--columns", "kv_bytes", "--peak-macs", "inf"], "argument --peak-macs: invalid float value: 'inf'"),
+    "no number": (["--columns", "kv_bytes", "--bandwidth", "nan"], "argument --bandwidth: invalid float value: 'nan'"),
     "zero": (["--columns", "kv_bytes", "--element-bytes", "0"], "--element-bytes must be at least 1, not 0"),
 }
 
