@@ -64,6 +64,12 @@ def one_of(sections: Iterable[Section]) -> list[Section]:
     return sections
 
 
+def fits(sections: Sequence[Section], form: str, path: str | None) -> None:
+    """For who writes something beside tables, before that: UsageError where ``path`` cannot hold so many of them."""
+    if form == "csv" and not (path and is_folder(path)):
+        one_of(sections)
+
+
 def deliver(
     sections: Iterable[Section],
     form: str,

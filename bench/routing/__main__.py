@@ -22,6 +22,7 @@ from pathlib import Path
 from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
+from headcount.bench.render import fits
 from headcount.bench.routing import training_log
 from headcount.bench.table import Section
 from headcount.documented import said
@@ -69,6 +70,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} must be at least 1, not {getattr(args, name)}")
     sections, layers = _example(args) if args.example else _given(args)
+    fits(sections, args.format, args.out)
     if args.plot:
         from headcount.bench.routing import plot as routing_plot
 

@@ -82,6 +82,14 @@ def test_a_saved_log_is_shown(files, capsys):
     assert "Balance over training steps" in out and "75.00     25.00" in out
 
 
+def test_no_plot_is_written_beside_tables_that_cannot_be(files, capsys):
+    tmp_path, *_ = files
+    argv = arguments(tmp_path, "--plot", str(tmp_path / "a.png"), "--format", "csv")
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "") and "a CSV file holds one table" in err
+    assert not (tmp_path / "a.png").exists()
+
+
 def test_the_plot_is_written_and_is_the_same_every_time(files, capsys):
     tmp_path, _ = files
     for name in ("a.svg", "b.svg"):
