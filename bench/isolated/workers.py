@@ -35,11 +35,13 @@ class Workers(Executor):
     def __init__(self, number: int, bar: bool = False) -> None:
         # a fork of a process with threads may hang, and none is to see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(number, context, initializer=_before_torch)
+        with _signals_held():
+            # starts a process of its own, which minds what others leave
+            self._pool = ProcessPoolExecutor(number, context, initializer=_before_torch)
         self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
-        with _interrupts_held():
+        with _signals_held():
             future = self._pool.submit(call, *args, **named)
         self._bar.total += 1
         future.add_done_callback(lambda _: self._bar.update())
@@ -68,13 +70,14 @@ def _before_torch() -> None:
 
 @contextmanager
 def _held() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _interrupts_held():
-    """Ctrl-C waits, and a process that is started here never hears it: it belongs to the one that ends them."""
+def _signals_held():
+    """Ctrl-C, SIGTERM and SIGHUP wait, and a process that is started here never hears them: it belongs to the one that
+    ends them."""
     return _held() if hasattr(signal, "pthread_sigmask") else nullcontext()

@@ -1,6 +1,7 @@
 """Signals: a command that is asked to end ends at once, in a line, and leaves nothing."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,8 @@ LONG = {
     "budget": "budget --macs 700M --any --limit 0",
 }
 """Of those that are through in a moment, forms that are not."""
+THROUGH = re.compile(r"[0-9]+\.[0-9] s(, .*)?")
+"""What a command says last: behind it is Python's own end, which has no line."""
 
 
 def ended(place, command, number, after, group=False, tries_left=4):
@@ -40,7 +43,7 @@ def ended(place, command, number, after, group=False, tries_left=4):
     while in_session(process.pid) and time.monotonic() < sent + 2:
         time.sleep(0.02)
     assert in_session(process.pid) == set()
-    if process.returncode == 0:
+    if process.returncode == 0 or THROUGH.fullmatch(err.strip()):
         return False
     # as a shell sees it: Python itself dies of SIGINT where that came while it ran a text, as dataclasses do
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
