@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from headcount.bench.latency.arms import arm_of
+from headcount.bench.latency.arms import skips
 from headcount.bench.table import Column
-from headcount.models.configs.layers import layer
 from headcount.reports import latency, markdown
 from headcount.reports.facts import Facts
 
@@ -38,7 +37,7 @@ def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict
     """By shape, length and pass, the ratio at each share of heads in percent, with its interval."""
     cells: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
     for record in records:
-        if record["subject"] == "layer" and record["to_dense"] and _skips(**record):
+        if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
             shape, _, share = record["name"].rpartition("-")
             cells.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
     return cells
@@ -75,9 +74,3 @@ def crossing(ratios: dict[int, float]) -> str | None:
 
 def _text(ratio: dict[str, float]) -> str:
     return f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-
-
-def _skips(*, name: str, implementation: str, **_: Any) -> bool:
-    """Whether a layer's arm computes nothing of a head for a token that does not use it."""
-    known = arm_of(layer(name), implementation)
-    return known is not None and known.form is not None

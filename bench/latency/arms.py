@@ -70,6 +70,12 @@ def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:
     return next((arm for arm in getattr(config, "attention", config).arms if arm.name == name), None)
 
 
+def skips(name: str, arm: str) -> bool:
+    """Whether ``arm`` computes nothing of a head for a token that does not use it, in the layer called ``name``."""
+    known = arm_of(layer(name), arm)
+    return known is not None and known.form is not None
+
+
 def layer_arms(
     name: str, asked: Sequence[str] | None = None, device: str | None = "cpu", tokens: int | None = None
 ) -> list[ArmSpec]:
