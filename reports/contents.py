@@ -24,6 +24,7 @@ from headcount.reports import (
     papers,
     tables,
     torchvision,
+    versions,
 )
 from headcount.reports.document import Maker, Page, Section
 from headcount.reports.explorer import page as explorer
@@ -181,6 +182,7 @@ def _method() -> Page:
             ),
             Section("Exit codes", [method.exit_codes], []),
             Section("Faults tried", [faults.tried, faults.fuzzed], [faults.COMMAND, faults.FUZZING]),
+            Section("Versions tried", [versions.tried], [versions.COMMAND]),
         ],
     )
 

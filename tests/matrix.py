@@ -2,33 +2,40 @@
 
 Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11, 2.12 and 2.13 and the
 newest that the index has, the oldest that pyproject.toml allows of everything, and each Python that is on this machine.
-What a cell's tests print stands in build/matrix/NAME.txt. Exit codes: 0 every cell that could be had passes; 1 one
-does not; 2 wrong usage. A Python that is not here is named, and fails nothing.
+What a cell's tests print stands in build/matrix/NAME.txt, and what became of the whole core is stored for the report.
+Exit codes: 0 every cell that could be had passes; 1 one does not; 2 wrong usage. A Python that is not here is named,
+and fails nothing.
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 from headcount.bench.cli import Parser, run
+from headcount.bench.env import commit
 from headcount.bench.errors import UsageError
 
 PROG = "python -m tests.matrix"
 ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build" / "matrix"
+RECORD = ROOT / "reports" / "records" / "matrix.json"
 CORE = (
     "tests/formulas", "tests/agreement", "tests/bench/contractions", "tests/bench/counters", "tests/bench/derive",
     "tests/bench/saved", "tests/bench/lock", "tests/models/test_attention_layers.py", "tests/models/test_build.py",
     "tests/headcount/test_public.py", "tests/headcount/test_portable.py",
 )  # fmt: skip
 """What torch, the counters and Python can change."""
+SAID = "Python {python}, torch {torch}: {passed:,} passed, {skipped:,} skipped, {failed:,} failed, {seconds:,} s"
 INSTALL_SECONDS, TEST_SECONDS = 1800, 5400
 
 
@@ -42,8 +49,11 @@ class Cell:
 
     @property
     def interpreter(self) -> str | None:
-        """The Python to make it with; None where this machine has none."""
-        return shutil.which(f"python{self.python}") if self.python else sys.executable
+        """The Python to make it with; None where this machine has none, or has a name for it that starts nothing."""
+        if not self.python:
+            return sys.executable
+        found = shutil.which(f"python{self.python}")
+        return found if found and not subprocess.run([found, "--version"], capture_output=True).returncode else None
 
 
 def project() -> dict:
@@ -96,21 +106,24 @@ def _main(args: argparse.Namespace) -> int:
     STAGE.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name in args.cells or known:
-        fine, said = _tried(known[name], args.tests)
+        fine, said, found = _tried(known[name], args.tests)
         failed += not fine
         print(f"{name:14} {said}", flush=True)
+        if found and args.tests is CORE:
+            store(name, found)
     print(f"{failed} of {len(args.cells or known)} fail" if failed else "every cell that could be had passes")
     return 1 if failed else 0
 
 
-def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
-    """Whether a cell passes or cannot be had, and what is said of it."""
+def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str, dict[str, Any] | None]:
+    """Whether a cell passes or cannot be had, what is said of it, and the figures of its tests where they ran."""
     if cell.interpreter is None:
-        return True, f"no python{cell.python} on this machine"
+        return True, f"no python{cell.python} on this machine", None
     started, home = time.perf_counter(), STAGE / cell.name
     python = home / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    constraints = STAGE / f"{cell.name}.in"
+    constraints, results = STAGE / f"{cell.name}.in", STAGE / f"{cell.name}.xml"
     constraints.write_text("".join(f"{line}\n" for line in cell.constraints))
+    results.unlink(missing_ok=True)
     with (STAGE / f"{cell.name}.txt").open("w") as log:
 
         def step(seconds: int, *command: str | Path) -> int:
@@ -118,17 +131,42 @@ def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
 
         try:
             if not python.exists() and step(INSTALL_SECONDS, cell.interpreter, "-m", "venv", home):
-                return False, f"no environment; see {log.name}"
+                return False, f"no environment; see {log.name}", None
             install = ("-m", "pip", "install", "--disable-pip-version-check", "-c", constraints, "-e", ".[test]")
             if step(INSTALL_SECONDS, python, *install):
-                return False, f"cannot be installed; see {log.name}"
-            code = step(TEST_SECONDS, python, "-m", "pytest", "-p", "no:benchmark", "-p", "no:cacheprovider", *tests)
+                return False, f"cannot be installed; see {log.name}", None
+            options = ("-n", "2", "--dist", "loadfile", "-p", "no:benchmark", "-p", "no:cacheprovider")
+            code = step(TEST_SECONDS, python, "-m", "pytest", *options, f"--junitxml={results}", *tests)
         except subprocess.TimeoutExpired as error:
-            return False, f"not ready after {error.timeout:.0f} s; see {log.name}"
-    ask = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
-    versions = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout.strip()
-    last = (STAGE / f"{cell.name}.txt").read_text().rstrip().rpartition("\n")[2]
-    return code == 0, f"{versions}: {last} ({time.perf_counter() - started:.0f} s)"
+            return False, f"not ready after {error.timeout:.0f} s; see {log.name}", None
+    if not results.exists():
+        return False, f"no test ran; see {log.name}", None
+    found = {**versions(python), **counted(results), "seconds": round(time.perf_counter() - started)}
+    return code == 0, SAID.format(**found), found
+
+
+def versions(python: str | Path) -> dict[str, str]:
+    """The versions of an environment's Python and torch."""
+    ask = "import json, sys, torch; print(json.dumps(dict(python=sys.version.split()[0], torch=torch.__version__)))"
+    return json.loads(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout)
+
+
+def counted(results: Path) -> dict[str, int]:
+    """How many tests passed, were skipped, and failed or could not be begun, from pytest's JUnit file."""
+    every, failed, skipped = 0, 0, 0
+    for suite in ElementTree.parse(results).getroot().iter("testsuite"):
+        every += int(suite.attrib["tests"])
+        failed += int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+        skipped += int(suite.attrib["skipped"])
+    return {"passed": every - failed - skipped, "skipped": skipped, "failed": failed}
+
+
+def store(name: str, found: Mapping[str, Any]) -> None:
+    """Keep the figures of a cell for the report, in the place of what was found of it before."""
+    before = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    after = {**before, name: {**found, "commit": commit()}}
+    in_order = {one: after[one] for one in cells() if one in after}
+    RECORD.write_text(json.dumps(in_order, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """python -m tests.matrix: which environments there are, without making one."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests import matrix
@@ -56,6 +59,43 @@ def test_what_fails_on_the_way_fails_the_cell(codes, said, monkeypatch, tmp_path
     monkeypatch.setattr(matrix.subprocess, "run", run)
     assert matrix.main(["torch-2.12"]) == 1
     assert said in capsys.readouterr().out and left == []
+
+
+def test_a_name_that_starts_nothing_is_no_python(monkeypatch, tmp_path):
+    shim = tmp_path / "python3.14"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setattr(matrix.shutil, "which", lambda name: str(shim))
+    assert matrix.Cell("python-3.14", "3.14").interpreter is None
+
+
+@pytest.mark.parametrize("failed", [0, 2])
+def test_what_became_of_the_core_is_stored_and_of_other_tests_is_not(failed, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(matrix, "STAGE", tmp_path / "matrix")
+    monkeypatch.setattr(matrix, "RECORD", tmp_path / "matrix.json")
+    monkeypatch.setattr(matrix, "versions", lambda python: {"python": "3.11.7", "torch": "2.12.1"})
+    monkeypatch.setattr(matrix, "commit", lambda: "0123abc")
+
+    def run(command, **options):
+        wanted = [word for word in map(str, command) if word.startswith("--junitxml=")]
+        for word in wanted:
+            Path(word.partition("=")[2]).write_text(
+                f'<testsuites><testsuite tests="19" failures="{failed}" errors="0" skipped="5"/></testsuites>'
+            )
+        return matrix.subprocess.CompletedProcess(command, 1 if wanted and failed else 0)
+
+    monkeypatch.setattr(matrix.subprocess, "run", run)
+    assert matrix.main(["torch-2.12", "--tests", "tests/test_matrix.py"]) == (1 if failed else 0)
+    assert not matrix.RECORD.exists()
+    assert matrix.main(["torch-2.12"]) == (1 if failed else 0)
+    stored = json.loads(matrix.RECORD.read_text())["torch-2.12"]
+    assert (stored["torch"], stored["passed"], stored["skipped"], stored["failed"]) == (
+        "2.12.1",
+        14 - failed,
+        5,
+        failed,
+    )
+    assert f"Python 3.11.7, torch 2.12.1: {14 - failed} passed, 5 skipped, {failed} failed" in capsys.readouterr().out
 
 
 def test_a_cell_that_there_is_not_is_wrong_usage(capsys):
