@@ -1,7 +1,7 @@
 """``python -m tests.matrix [NAME …]``: the core of the suite with other versions of what this software stands on.
 
 Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11, 2.12 and 2.13 and the
-newest that the index has, the oldest that pyproject.toml allows of everything, and each Python that is on this machine.
+newest that the index has, the oldest that pyproject.toml allows of everything, and each other Python that is here.
 What a cell's tests print stands in build/matrix/NAME.txt, and what became of the whole core is stored for the report.
 Exit codes: 0 every cell that could be had passes; 1 one does not; 2 wrong usage. A Python that is not here is named,
 and fails nothing.
@@ -76,13 +76,15 @@ def cells() -> dict[str, Cell]:
     )
     minors = ("2.11", "2.12", "2.13")
     pythons = [c.rpartition(" ")[2] for c in project()["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    running = "{}.{}".format(*sys.version_info)
     extras = project()["optional-dependencies"]
     found = [Cell(f"torch-{minor}", constraints=(f"torch=={minor}.*", *kept)) for minor in minors]
     found.append(Cell("torch-newest", constraints=kept))
     found.append(
         Cell("oldest", constraints=oldest((*project()["dependencies"], *extras["report"], *extras["completion"])))
     )
-    found += [Cell(f"python-{minor}", minor, ("torch==2.13.*", *kept)) for minor in pythons]
+    # the one that runs this is tried with each torch
+    found += [Cell(f"python-{minor}", minor, ("torch==2.13.*", *kept)) for minor in pythons if minor != running]
     return {cell.name: cell for cell in found}
 
 
