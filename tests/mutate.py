@@ -24,7 +24,6 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -113,11 +112,15 @@ def _main(args: argparse.Namespace) -> int:
 
 def collect(stage: Stage) -> None:
     """Make the mutants of a stage and find the tests of each; once a stage."""
-    if not stage.statistics.exists():
-        with suppress(EnvironmentMissing):
-            # mutmut does this before it sees that no mutant is called so
-            _mutmut(stage.folder, "run", NONE)
-        stage.lend()
+    if stage.statistics.exists():
+        return
+    try:
+        # mutmut does this before it sees that no mutant is called so
+        _mutmut(stage.folder, "run", NONE)
+    except EnvironmentMissing:
+        if not stage.statistics.exists():
+            raise
+    stage.lend()
 
 
 def draw(stage: Stage, number: int, seed: int) -> None:

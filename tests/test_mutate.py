@@ -179,6 +179,15 @@ def test_a_sample_is_drawn_by_its_seed_once_and_the_rest_is_not_judged(drawn, tm
     assert capsys.readouterr().out.splitlines()[0].split(", ")[:3] == first.split(", ")[:3]
 
 
+def test_no_mutant_is_tried_before_it_is_known_which_test_runs_which_function(drawn, monkeypatch, capsys):
+    def mutmut(folder, *argv):
+        raise EnvironmentMissing("mutmut run exited 1: a test fails without a mutant")
+
+    monkeypatch.setattr(mutate, "_mutmut", mutmut)
+    assert mutate.main(["--sample", "4"]) == EnvironmentMissing.exit_code
+    assert "a test fails without a mutant" in capsys.readouterr().err
+
+
 def test_a_listed_reason_that_was_not_drawn_says_nothing(drawn, tmp_path, capsys):
     (tmp_path / "listed.toml").write_text(f'["{MHA}.f"]\n"another line" = "why"\n')
     mutate.main(["--sample", "4"])
