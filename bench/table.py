@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from headcount.bench.case import Case
 
+KINDS = ("text", "int", "fixed", "interval")
+COUNTED = ("MACs", "FLOPs", "params", "bytes", "elements", "tokens")
+"""What integers of a table count, as heads call it."""
 DASH = "–"
 """What an unknown value, None, prints as; it is never a 0."""
 GOOD, FAIR, BAD = "good", "fair", "bad"
@@ -40,11 +43,12 @@ class Column:
     several lines. ``sign`` puts a plus before positive numbers. ``width`` is what the text renderer reserves where
     rows come one by one, in characters, at least the head's. ``words``: a text may stand instead of a number.
 
-    ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays. ``wraps``: the
-    least width at which a text may be broken into lines, 0 where it may not. ``of``: what an integer counts, which
-    may then be printed in M or G: MACs, params, bytes, elements. ``tones``: GOOD, FAIR or BAD by the words of verdicts.
-    ``code``: a text of somebody's program, which markdown sets as code: no markup, link or mention there, and which no
-    spreadsheet takes for a formula. ``formula``: texts in dollar signs are formulas of TeX; of others a dollar is one.
+    ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays, and so does a
+    table's first column, which says what a row is. ``wraps``: the least width at which a text may be broken into lines,
+    0 where it may not. ``of``: which of COUNTED an integer counts, which may then be printed in M or G. ``tones``:
+    GOOD, FAIR or BAD by the words of verdicts. ``code``: a text of somebody's program, which markdown sets as code: no
+    markup, link or mention there, and which no spreadsheet takes for a formula. ``formula``: texts in dollar signs are
+    formulas of TeX; of others a dollar is one.
     """
 
     key: str
@@ -65,8 +69,15 @@ class Column:
     formula: bool = False
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS or self.of not in ("", *COUNTED):
+            raise ValueError(f"column {self.key!r}: kind is one of {KINDS} and of one of {COUNTED}")
+        if not all(isinstance(number, int) for number in (self.width, self.priority, self.wraps, self.digits)):
+            raise ValueError(f"column {self.key!r}: width, priority, wraps and digits are integers")
         if self.kind not in ("fixed", "interval") and (self.scale != 1 or self.digits != 0):
             raise ValueError(f"column {self.key!r}: scale and digits are for kind 'fixed'")
+        headed = {"MACs", "params"}.intersection(" ".join(self.head_lines).split())
+        if self.kind == "int" and not headed <= {self.of}:
+            raise ValueError(f"column {self.key!r}: integers headed {self.head!r} that are of {self.of!r}")
 
     @property
     def head_lines(self) -> list[str]:

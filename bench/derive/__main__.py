@@ -114,7 +114,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
         layout = Table(
             "derive",
             f"{title}: no polynomial in {', '.join(names)}",
-            [Column("witness", "breaks it", priority=0, wraps=20)],
+            [Column("witness", "breaks it", wraps=20)],
             notes,
         )
         row = {"witness": found.witness}
@@ -139,7 +139,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
                 [
-                    Column("kind", "kind", width=13, priority=0),
+                    Column("kind", "kind", width=13),
                     Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex"),
                 ],
                 notes if key == "text" else (),

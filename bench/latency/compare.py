@@ -46,7 +46,7 @@ def plan(args: argparse.Namespace) -> Work:
         "compare",
         f"{args.b} against {args.a}",
         [
-            Column("cell", "cell", width=56, priority=0, code=True),
+            Column("cell", "cell", width=56, code=True),
             Column("arm", "layer and arm", width=28, priority=0, code=True),
             Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9, priority=1),
             Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9, priority=1),

@@ -14,7 +14,7 @@ RAMP_S = 1.5e-6
 """Of a kernel inside a CUDA graph: assumed of this generation of hardware, not taken from a data sheet."""
 
 COLUMNS = (
-    Column("layer", "layer", width=17, priority=0),
+    Column("layer", "layer", width=17),
     Column("arm", "arm", width=11, priority=0),
     Column("seq_len", "T", kind="int", width=5, priority=0),
     Column("batch_size", "B", kind="int", width=5, priority=2),

@@ -29,7 +29,7 @@ TABLE = Table(
     "gates",
     "Arms against the float64 reference; nothing is timed",
     (
-        Column("layer", "layer", width=17, priority=0),
+        Column("layer", "layer", width=17),
         Column("arm", "arm", width=11, priority=0),
         Column("dtype", "dtype", width=8, priority=0),
         Column("pass", "pass", width=8, priority=0),

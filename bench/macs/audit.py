@@ -73,7 +73,7 @@ def _matrix_table(counters: Sequence[str]) -> Table:
         "audit",
         "audit: reading less exact",
         [
-            Column("spelling", "spelling", width=24, priority=0),
+            Column("spelling", "spelling", width=24),
             Column("written", "written with", width=44, priority=3, wraps=20),
             Column("device", "device", width=6, priority=0),
             Column("exact", "MACs\nexact", kind="int", width=9, of="MACs"),
@@ -122,7 +122,7 @@ def _causes_table() -> Table:
         "audit-causes",
         "audit: the calls that make each difference",
         [
-            Column("counter", "counter", width=15, priority=0),
+            Column("counter", "counter", width=15),
             Column("difference", "reading\nless exact", kind="int", sign=True, width=10, of="MACs", priority=1),
             Column("amount", "of which", kind="int", sign=True, width=10, of="MACs", priority=0),
             Column("what", "what", width=12, priority=3),

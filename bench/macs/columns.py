@@ -76,7 +76,7 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
     table = Table(
         "memory",
         f"{heading}: memory and decoding",
-        [Column("row", "preset", width=width, priority=0), *(ACCOUNTS[name].column(given) for name in names)],
+        [Column("row", "preset", width=width), *(ACCOUNTS[name].column(given) for name in names)],
         notes_above=[
             *(f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()),
             statement(names, given),

@@ -80,7 +80,7 @@ def _about(a: Compared, b: Compared) -> list[str]:
 
 
 def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Section:
-    columns = [Column(what, what, width=13, priority=0)]
+    columns = [Column(what, what, width=13)]
     for way in ways:
         columns += [
             Column(f"a_{way.head}", f"{way.head}\nA", kind="int", width=14, of="MACs"),
@@ -134,7 +134,7 @@ def _grouped(ledger: Ledger, key, bills) -> dict[str, int]:
 
 
 def _params(a: Compared, b: Compared) -> Section:
-    columns = [Column("block", "block", width=13, priority=0)]
+    columns = [Column("block", "block", width=13)]
     for key, head in (("params", "params"), ("active_params", "active")):
         columns += [
             Column(f"a_{key}", f"{head}\nA", kind="int", width=12, of="params"),
@@ -169,7 +169,7 @@ def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> S
         "compare-turns",
         f"{a.name} against {b.name}: where the ranking turns",
         [
-            Column("account", "account", width=7, priority=0),
+            Column("account", "account", width=7),
             Column("letter", "letter", width=9, priority=0),
             Column("difference", "A less B", width=44, priority=1, wraps=16),
             Column("below", "last at", kind="int", width=9, priority=0),

@@ -64,7 +64,7 @@ def _forms(dense: Case, released: Case) -> Section:
         "conversion",
         f"{dense.name} as mixture-of-head attention",
         [
-            Column("form", "form", width=10, priority=0),
+            Column("form", "form", width=10),
             Column("macs", "MACs", kind="int", width=19, of="MACs", priority=0),
             Column("share", "of dense", unit="%", kind="fixed", digits=2, priority=0),
             Column("training_macs", "training step\nMACs", kind="int", width=19, of="MACs", priority=1),
@@ -126,7 +126,7 @@ def _stages(dense: Case, released: Case) -> list[Section]:
         "stages",
         f"{dense.name}: training on",
         [
-            Column("stage", "stage", kind="int", priority=0),
+            Column("stage", "stage", kind="int"),
             Column("what", "model", width=18, priority=1),
             Column("form", "form", width=10, priority=0),
             Column("tokens", "tokens", kind="int", width=15, of="tokens", priority=1),

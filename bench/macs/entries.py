@@ -34,7 +34,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
         name,
         heading,
         [
-            Column("path", "module", width=36, priority=0),
+            Column("path", "module", width=36),
             Column("kind", "kind", width=13, priority=1),
             Column("sizes", "sizes", width=44, priority=2),
             *COSTS,
@@ -50,9 +50,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
 
     kinds = dict.fromkeys(entry.kind for entry in measured.ledger)
     by_kind = [_kind_row(kind, measured.ledger, total) for kind in kinds] + [_total_row(measured.ledger, total)]
-    yield Section(
-        Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind", width=13, priority=0), *COSTS]), by_kind
-    )
+    yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind", width=13), *COSTS]), by_kind)
     if measured.counts:
         yield _counter_section(name, measured)
     causes = [record for record in records if record.get("causes")]
@@ -117,7 +115,7 @@ def _counter_section(name: str, measured: Measurement) -> Section:
         f"{name}-counters",
         f"{name}: counters",
         [
-            Column("counter", "counter", width=15, priority=0),
+            Column("counter", "counter", width=15),
             Column("device", "device", width=6, priority=1),
             Column("reading", "reading", kind="int", width=13, of="MACs", priority=0),
             Column("difference", "reading\nless exact", kind="int", width=13, sign=True, of="MACs", priority=0),
@@ -151,7 +149,7 @@ def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]])
         name,
         heading,
         [
-            Column("counter", "counter", width=15, priority=0),
+            Column("counter", "counter", width=15),
             Column("macs", "MACs", kind="int", sign=True, width=18, of="MACs", priority=0),
             Column("what", "what", width=12, priority=2),
             Column("name", "call", width=60, priority=0, wraps=20),

@@ -265,7 +265,7 @@ class Regenerated:
             table.name,
             f"{table.name}: {table.title}",
             [
-                Column("row", "row", width=31, priority=0),
+                Column("row", "row", width=31),
                 *(column for one in printed for column in one.before()),
                 *next((own for one in printed if (own := one.sizes(how))), sizes),
                 *(column for one in printed for column in one.behind(width)),

@@ -58,7 +58,7 @@ def sections() -> Iterator[Section]:
         "torchvision",
         "torchvision: its own operation counts again",
         [
-            Column("weights", "weights", width=50, priority=0),
+            Column("weights", "weights", width=50),
             Column("kind", "kind", width=14, priority=3),
             Column("input", "input", width=18, priority=2),
             Column("params", "params", kind="int", width=13, of="params", priority=1),

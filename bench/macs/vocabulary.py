@@ -19,7 +19,7 @@ def section(table: PublishedTable, cases: Mapping[str, Case], sizes: set[int]) -
         }
         for name in params.names
     }
-    columns = [Column("row", "row", width=31, priority=0)]
+    columns = [Column("row", "row", width=31)]
     for name in params.names:
         label = "" if name == "params" else name
         columns += [

@@ -57,7 +57,8 @@ def fit(
     if fits(columns):
         return laid(columns, [], least)
     order = sorted(range(len(columns)), key=lambda i: (columns[i].priority, i))
-    droppable = [i for i in order if columns[i].priority]
+    # the first says what a row is
+    droppable = [i for i in order if i and columns[i].priority]
     for number in range(len(droppable) + 1):
         out = set(droppable[len(droppable) - number :])
         kept = [column for i, column in enumerate(short) if i not in out]

@@ -118,7 +118,7 @@ def section(outcome: Outcome) -> Section:
         "conversion",
         "A dense model becomes mixture-of-head attention",
         [
-            Column("name", "model", width=24, priority=0),
+            Column("name", "model", width=24),
             Column("steps", "steps", kind="int"),
             Column("active_heads", "heads\nper token", kind="int"),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),

@@ -29,7 +29,7 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
         name,
         f"Shares of tokens per {routed.unit}",
         [
-            Column("layer", "layer", width=32, priority=0),
+            Column("layer", "layer", width=32),
             Column("tokens", "tokens", kind="int", width=8, priority=2),
             *(shared if "s" in routed.sizes else []),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
@@ -79,7 +79,7 @@ def expert_section(
         f"{unit}s",
         f"{unit.capitalize()}s and their tokens",
         [
-            Column("layer", "layer", width=32, priority=0),
+            Column("layer", "layer", width=32),
             Column(unit, unit, kind="int"),
             Column("count", "tokens", kind="int", width=8, priority=1),
             Column("share", "share", **PERCENT, priority=0),
@@ -168,7 +168,7 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
         "classes",
         f"{unit.capitalize()}s chosen per class",
         [
-            Column("class", "class", priority=1),
+            Column("class", "class"),
             Column("choices", "choices", kind="int", width=8, priority=0),
             Column(
                 "chosen",
@@ -198,7 +198,7 @@ def runs_section(name: str, outcomes: Sequence[Outcome]) -> Section:
         "runs",
         example.title,
         [
-            Column("label", "coefficients", width=22, priority=0),
+            Column("label", "coefficients", width=22),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", **PERCENT),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
@@ -241,7 +241,7 @@ def log_section(log: Sequence[tuple[int, dict[str, list[int]]]]) -> Section:
         "balance",
         "Balance over training steps",
         [
-            Column("step", "step", kind="int", width=8, priority=0),
+            Column("step", "step", kind="int", width=8),
             Column("layer", "layer", width=32, priority=0),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
             Column("smallest", "smallest\nshare", **PERCENT, priority=0),

@@ -72,7 +72,7 @@ def _section(
         f"{sides.name}-{name}",
         f"{sides.old} against {sides.new}: {title}",
         [
-            Column("path", "module", code=True, priority=0, wraps=20),
+            Column("path", "module", code=True, wraps=20),
             Column("kind", "kind", priority=3),
             Column("what", "what", priority=0),
             Column("sizes", "sizes", priority=2, wraps=12),
@@ -110,7 +110,7 @@ def _about(old: Saved, new: Saved, sides: Sides) -> Section | None:
     rows = [row for row in rows if row[1] != row[2]]
     if not rows:
         return None
-    columns = [Column("what", "what", priority=0)]
+    columns = [Column("what", "what")]
     columns += [Column(side.lower(), side, code=True, wraps=16) for side in (sides.old, sides.new)]
     layout = Table(f"{sides.name}-how", f"{sides.old} against {sides.new}: how they were counted", columns)
     keys = [column.key for column in columns]

@@ -198,6 +198,22 @@ def test_contradictions_in_columns_and_rows_are_errors():
         rendered("text", plain, [({}, [])])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kind": "integer"}, {"of": "macs"}, {"width": None}, {"priority": None}, {"wraps": "1"}, {"digits": None}],
+)
+def test_a_column_is_what_there_is(wrong):
+    with pytest.raises(ValueError, match="^column 'n': "):
+        Column("n", "n", **wrong)
+
+
+@pytest.mark.parametrize("of", ["", "params"])
+def test_integers_are_headed_as_what_they_count(of):
+    with pytest.raises(ValueError, match=r"^column 'n': integers headed 'MACs\\nideal' that are of"):
+        Column("n", "MACs\nideal", kind="int", of=of)
+    Column("n", "MACs\nideal", kind="int", of="MACs")
+
+
 def test_alignment_can_be_turned_round():
     table = Table("t", "T", (Column("a", "a", width=3, align="right"), Column("n", "n", "", "int", align="left")))
     assert rendered("text", table, [({"a": "x", "n": 7}, [])], below=()).splitlines()[-2] == "  x  7"

@@ -84,7 +84,7 @@ def test_notes_that_tables_share_are_printed_once():
 
 
 COLUMNS = [
-    Column("name", "name", priority=0),
+    Column("name", "name", priority=3),
     Column("macs", "MACs", kind="int", of="MACs"),
     Column("params", "params", kind="int", of="params", priority=2),
     Column("why", "why", wraps=6, priority=0),
@@ -110,6 +110,10 @@ def test_first_texts_are_broken_then_integers_are_rounded_then_columns_go():
     ]
     assert table_at(28)[1] == "name          G  why" and "(--wide)." in " ".join(table_at(28))
     assert table_at(36, unit="raw")[0] == "name                MACs  why"
+
+
+def test_what_a_row_is_stays_whatever_its_priority():
+    assert table_at(28)[1].split() == ["name", "G", "why"]
 
 
 @pytest.mark.parametrize("width", range(26, 60))
