@@ -92,7 +92,7 @@ def _main(args: argparse.Namespace) -> int:
     seconds = stage.renew(noticed) if args.again else stage.lay_out()
     started = time.perf_counter()
     try:
-        collect(stage)
+        collect(stage, args.again)
         if args.sample:
             draw(stage, args.sample, args.seed)
         _mutmut(stage.folder, "run", *args.patterns)
@@ -110,9 +110,9 @@ def _main(args: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def collect(stage: Stage) -> None:
-    """Make the mutants of a stage and find the tests of each; once a stage."""
-    if stage.statistics.exists():
+def collect(stage: Stage, again: bool) -> None:
+    """Make the mutants of a stage and find the tests of each; once a stage, or ``again`` what has changed of them."""
+    if stage.statistics.exists() and not again:
         return
     try:
         # mutmut does this before it sees that no mutant is called so

@@ -136,15 +136,40 @@ class Stage:
         said, mutants = self.folder / "inputs.json", self.folder / "mutants"
         if not said.exists():
             raise UsageError(f"--again is for what was run: there is no {self.folder.relative_to(ROOT)}")
+        self._forget_changed()
         self._copy()
-        # which test runs which function may have changed
-        self.statistics.unlink(missing_ok=True)
         for path in mutants.rglob("*.meta"):
             kept = json.loads(path.read_text())
             codes = kept["exit_code_by_key"]
             kept["exit_code_by_key"] = {name: code if judged(code) else None for name, code in codes.items()}
             path.write_text(json.dumps(kept))
         return self.worked(json.loads(said.read_text())["seconds"])
+
+    def _forget_changed(self) -> None:
+        """Forget which functions the tests of changed files run, so that mutmut runs these anew; all, where a file has
+        changed that tests import. What else now runs a function that changed is not seen: it can only survive more."""
+        if not self.statistics.exists():
+            return
+        changed = {path.relative_to(self.folder).as_posix() for path in self._tests() if not self._same(path)}
+        if not all(name.rpartition("/")[2].startswith("test_") for name in changed):
+            self.statistics.unlink()
+            return
+        stats = json.loads(self.statistics.read_text())
+
+        def kept(test: str) -> bool:
+            return test.partition("::")[0] not in changed
+
+        times, known = stats["duration_by_test"], stats["tests_by_mangled_function_name"]
+        stats["duration_by_test"] = {test: seconds for test, seconds in times.items() if kept(test)}
+        stats["tests_by_mangled_function_name"] = {name: list(filter(kept, tests)) for name, tests in known.items()}
+        self.statistics.write_text(json.dumps(stats))
+
+    def _tests(self) -> Iterable[Path]:
+        return (path for path in (self.folder / "tests").rglob("*.py") if path.is_file())
+
+    def _same(self, copied: Path) -> bool:
+        original = ROOT / copied.relative_to(self.folder)
+        return original.exists() and original.read_bytes() == copied.read_bytes()
 
     def codes(self) -> dict[str, int | None]:
         """By mutant, the exit code that mutmut keeps of it; None of one that was not tried yet."""

@@ -231,14 +231,12 @@ def test_what_no_test_noticed_is_tried_again_on_the_files_as_they_are(tmp_path, 
     stage.worked(7.5)
     mutants = stage.folder / "mutants" / "headcount"
     mutants.mkdir(parents=True)
-    (stage.folder / "mutants" / "mutmut-stats.json").write_text("{}")
     (stage.folder / "headcount" / "formulas" / "mha.py").write_text("old")
     codes = {"killed": 1, "survived": 0, "no tests": 33, "crashed in pytest": 3, "timeout": 36, "not yet": None}
     (mutants / "mha.py.meta").write_text(json.dumps({"exit_code_by_key": codes, "other": 1}))
     assert stage.renew(mutate.noticed) == 7.5
     kept = json.loads((mutants / "mha.py.meta").read_text())
     assert kept == {"exit_code_by_key": dict.fromkeys(codes) | {"killed": 1, "crashed in pytest": 3}, "other": 1}
-    assert not (stage.folder / "mutants" / "mutmut-stats.json").exists()
     assert (stage.folder / "headcount" / "formulas" / "mha.py").read_text() != "old"
     assert stage.lay_out() == 7.5
 
