@@ -139,7 +139,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
                 name,
                 f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
                 [
-                    Column("kind", "kind", width=13),
+                    Column("kind", "kind"),
                     Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex"),
                 ],
                 notes if key == "text" else (),

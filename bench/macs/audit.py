@@ -74,7 +74,7 @@ def _matrix_table(counters: Sequence[str]) -> Table:
         "audit: reading less exact",
         [
             Column("spelling", "spelling", width=24),
-            Column("written", "written with", width=44, priority=3, wraps=20),
+            Column("written", "written with", width=max(len(s.written) for s in SPELLINGS), priority=3, wraps=20),
             Column("device", "device", width=6, priority=0),
             Column("exact", "MACs\nexact", kind="int", width=9, of="MACs"),
             Column("right", "right", kind="int", width=6, sign=True, words=True, of="MACs", priority=0),
@@ -123,10 +123,10 @@ def _causes_table() -> Table:
         "audit: the calls that make each difference",
         [
             Column("counter", "counter", width=15),
-            Column("difference", "reading\nless exact", kind="int", sign=True, width=10, of="MACs", priority=1),
+            Column("difference", "reading\nless exact", kind="int", sign=True, width=10, of="MACs"),
             Column("amount", "of which", kind="int", sign=True, width=10, of="MACs", priority=0),
             Column("what", "what", width=12, priority=3),
-            Column("name", "call", width=60, priority=0, wraps=20),
+            Column("name", "call", width=70, priority=0, wraps=20),
             Column("calls", "calls", kind="int", priority=4),
             Column("place", "place in the tool's source", width=40, priority=2, wraps=20),
             Column("cells", "spellings and devices", width=30, priority=2, wraps=20),
@@ -156,7 +156,6 @@ def _causes(cells: Iterable[Cells]) -> Iterator[Row]:
                     "place": cause.place,
                     "cells": ", ".join(names) if first else "",
                 },
-                records=[],
             )
             first = False
         if explanation.unverified:

@@ -71,12 +71,10 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
         rows.append(_row(case.name, None, names, case, given))
         if case.ideal not in (None, case):
             rows.append(_row(f"{case.name}, ideal", "ideal", names, case.ideal, given))
-    # room for a mark
-    width = max(len(row.values["row"]) for row in rows) + 4
     table = Table(
         "memory",
         f"{heading}: memory and decoding",
-        [Column("row", "preset", width=width), *(ACCOUNTS[name].column(given) for name in names)],
+        [Column("row", "preset"), *(ACCOUNTS[name].column(given) for name in names)],
         notes_above=[
             *(f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()),
             statement(names, given),

@@ -80,21 +80,20 @@ def _about(a: Compared, b: Compared) -> list[str]:
 
 
 def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Section:
-    columns = [Column(what, what, width=13)]
+    columns = [Column(what, what)]
     for way in ways:
         columns += [
-            Column(f"a_{way.head}", f"{way.head}\nA", kind="int", width=14, of="MACs"),
-            Column(f"b_{way.head}", f"{way.head}\nB", kind="int", width=14, of="MACs"),
+            Column(f"a_{way.head}", f"{way.head}\nA", kind="int", of="MACs"),
+            Column(f"b_{way.head}", f"{way.head}\nB", kind="int", of="MACs"),
             Column(
                 f"difference_{way.head}",
                 f"{way.head}\nA less B",
                 kind="int",
-                width=15,
                 sign=True,
                 of="MACs",
                 priority=0,
             ),
-            Column(f"sum_{way.head}", f"{way.head}\nfrom B to A", kind="int", width=14, of="MACs", priority=3),
+            Column(f"sum_{way.head}", f"{way.head}\nfrom B to A", kind="int", of="MACs", priority=3),
         ]
     layout = Table(
         f"compare-{what}",
@@ -134,12 +133,12 @@ def _grouped(ledger: Ledger, key, bills) -> dict[str, int]:
 
 
 def _params(a: Compared, b: Compared) -> Section:
-    columns = [Column("block", "block", width=13)]
+    columns = [Column("block", "block")]
     for key, head in (("params", "params"), ("active_params", "active")):
         columns += [
-            Column(f"a_{key}", f"{head}\nA", kind="int", width=12, of="params"),
-            Column(f"b_{key}", f"{head}\nB", kind="int", width=12, of="params"),
-            Column(f"difference_{key}", f"{head}\nA less B", kind="int", width=13, sign=True, of="params", priority=0),
+            Column(f"a_{key}", f"{head}\nA", kind="int", of="params"),
+            Column(f"b_{key}", f"{head}\nB", kind="int", of="params"),
+            Column(f"difference_{key}", f"{head}\nA less B", kind="int", sign=True, of="params", priority=0),
         ]
     rows = []
     for name in (*_names(block, a, b), "total"):
@@ -171,7 +170,7 @@ def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> S
         [
             Column("account", "account", width=7),
             Column("letter", "letter", width=9, priority=0),
-            Column("difference", "A less B", width=44, priority=1, wraps=16),
+            Column("difference", "A less B", width=44, wraps=16),
             Column("below", "last at", kind="int", width=9, priority=0),
             Column("at_below", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
             Column("above", "first at", kind="int", width=9, priority=0),

@@ -64,11 +64,11 @@ def _forms(dense: Case, released: Case) -> Section:
         "conversion",
         f"{dense.name} as mixture-of-head attention",
         [
-            Column("form", "form", width=10),
-            Column("macs", "MACs", kind="int", width=19, of="MACs", priority=0),
+            Column("form", "form"),
+            Column("macs", "MACs", kind="int", of="MACs", priority=0),
             Column("share", "of dense", unit="%", kind="fixed", digits=2, priority=0),
-            Column("training_macs", "training step\nMACs", kind="int", width=19, of="MACs", priority=1),
-            Column("params", "params", kind="int", width=14, of="params", priority=2),
+            Column("training_macs", "training step\nMACs", kind="int", of="MACs"),
+            Column("params", "params", kind="int", of="params", priority=2),
         ],
         notes_above=[
             f"Input: {describe_input(dense.lengths)}. Released: every head computed, then gated. Ideal: no head "
@@ -127,10 +127,10 @@ def _stages(dense: Case, released: Case) -> list[Section]:
         f"{dense.name}: training on",
         [
             Column("stage", "stage", kind="int"),
-            Column("what", "model", width=18, priority=1),
-            Column("form", "form", width=10, priority=0),
-            Column("tokens", "tokens", kind="int", width=15, of="tokens", priority=1),
-            Column("macs", "training\nMACs", kind="int", width=31, of="MACs", priority=0),
+            Column("what", "model"),
+            Column("form", "form", priority=0),
+            Column("tokens", "tokens", kind="int", of="tokens"),
+            Column("macs", "training\nMACs", kind="int", of="MACs", priority=0),
         ],
         notes_above=[STAGES_ABOUT],
     )

@@ -10,13 +10,13 @@ from headcount.bench.measure import Measurement, as_records
 from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 
-SHARE = Column("share", "share", unit="%", kind="fixed", scale=1, digits=2)
+SHARE = Column("share", "share", unit="%", kind="fixed", digits=2)
 COSTS = (
-    Column("macs", "MACs", kind="int", width=13, of="MACs", priority=0),
+    Column("macs", "MACs", kind="int", of="MACs", priority=0),
     SHARE,
-    Column("elements", "elements", kind="int", width=11, of="elements", priority=4),
-    Column("params", "params", kind="int", width=11, of="params", priority=1),
-    Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=3),
+    Column("elements", "elements", kind="int", of="elements", priority=4),
+    Column("params", "params", kind="int", of="params"),
+    Column("active_params", "params\nactive", kind="int", of="params", priority=3),
 )
 ABOUT = (
     "MACs: multiply-accumulates of one forward pass. Elements: outputs of an operation without any. A * stands for "
@@ -34,9 +34,9 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
         name,
         heading,
         [
-            Column("path", "module", width=36),
-            Column("kind", "kind", width=13, priority=1),
-            Column("sizes", "sizes", width=44, priority=2),
+            Column("path", "module"),
+            Column("kind", "kind"),
+            Column("sizes", "sizes", priority=2),
             *COSTS,
         ],
         notes_above=[about, ABOUT],
@@ -50,7 +50,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
 
     kinds = dict.fromkeys(entry.kind for entry in measured.ledger)
     by_kind = [_kind_row(kind, measured.ledger, total) for kind in kinds] + [_total_row(measured.ledger, total)]
-    yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind", width=13), *COSTS]), by_kind)
+    yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
     if measured.counts:
         yield _counter_section(name, measured)
     causes = [record for record in records if record.get("causes")]
@@ -115,11 +115,11 @@ def _counter_section(name: str, measured: Measurement) -> Section:
         f"{name}-counters",
         f"{name}: counters",
         [
-            Column("counter", "counter", width=15),
-            Column("device", "device", width=6, priority=1),
-            Column("reading", "reading", kind="int", width=13, of="MACs", priority=0),
-            Column("difference", "reading\nless exact", kind="int", width=13, sign=True, of="MACs", priority=0),
-            Column("because", "what it adds, by name", width=60, priority=0, wraps=16),
+            Column("counter", "counter"),
+            Column("device", "device"),
+            Column("reading", "reading", kind="int", of="MACs", priority=0),
+            Column("difference", "reading\nless exact", kind="int", sign=True, of="MACs", priority=0),
+            Column("because", "what it adds, by name", priority=0, wraps=16),
             Column("agrees", "as its rules\npredict", priority=0, tones=TONES),
         ],
         note_column="agrees",
@@ -149,12 +149,12 @@ def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]])
         name,
         heading,
         [
-            Column("counter", "counter", width=15),
-            Column("macs", "MACs", kind="int", sign=True, width=18, of="MACs", priority=0),
-            Column("what", "what", width=12, priority=2),
-            Column("name", "call", width=60, priority=0, wraps=20),
+            Column("counter", "counter"),
+            Column("macs", "MACs", kind="int", sign=True, of="MACs", priority=0),
+            Column("what", "what", priority=2),
+            Column("name", "call", priority=0, wraps=20),
             Column("calls", "calls", kind="int", priority=3),
-            Column("place", "place in the tool's source", width=36, priority=1, wraps=20),
+            Column("place", "place in the tool's source", wraps=20),
         ],
     )
     rows = []

@@ -175,13 +175,9 @@ def _layout(grid: Grid, counters: Sequence[str], case: Case, most: int) -> Table
         Column("params", "params", kind="int", width=11, of="params", priority=4),
         *([Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=5)] if routed else []),
         Column("eq19_macs", "Eq. 19\nsame d_m", kind="int", width=width, of="MACs", priority=5),
-        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4, priority=1),
-        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4, priority=1),
-        *(
-            [Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4, priority=1)]
-            if case.ideal
-            else []
-        ),
+        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
+        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
+        *([Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)] if case.ideal else []),
     ]
     fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
     fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]

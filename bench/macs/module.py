@@ -26,7 +26,7 @@ def sections(spec: str, answer: dict[str, Any], depth: int | None) -> Iterator[S
         layout = Table(
             "uncounted",
             "operations that nobody knows",
-            [Column("text", "operation", width=60, wraps=20, code=True)],
+            [Column("text", "operation", wraps=20, code=True)],
         )
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in uncounted])
 
@@ -72,12 +72,12 @@ def _ledger_section(spec: str, answer: dict[str, Any], depth: int | None) -> Sec
         "module",
         f"{spec}: {_which(answer)}, {answer['headline']}",
         [
-            Column("path", "module", width=40, code=True),
-            Column("kind", "kind", width=13, priority=1),
-            Column("sizes", "sizes", width=36, priority=3),
-            Column("macs", "MACs", kind="int", width=18, of="MACs", priority=0),
+            Column("path", "module", code=True),
+            Column("kind", "kind"),
+            Column("sizes", "sizes", priority=3),
+            Column("macs", "MACs", kind="int", of="MACs", priority=0),
             SHARE,
-            Column("params", "params", kind="int", width=14, of="params", priority=2),
+            Column("params", "params", kind="int", of="params", priority=2),
         ],
         notes_above=notes,
     )
@@ -132,11 +132,11 @@ def _elementwise_section(answer: dict[str, Any]) -> Section:
         "module-elementwise",
         "products written elementwise and summed",
         [
-            Column("path", "module", width=40, code=True),
-            Column("call", "call", width=30, priority=2),
-            Column("kind", "kind", width=23, priority=1),
-            Column("sizes", "sizes", width=24, priority=3),
-            Column("size", "multiplications", kind="int", width=18, of="MACs", priority=0),
+            Column("path", "module", code=True),
+            Column("call", "call", priority=2),
+            Column("kind", "kind"),
+            Column("sizes", "sizes", priority=3),
+            Column("size", "multiplications", kind="int", of="MACs", priority=0),
         ],
         notes_above=[_APART],
     )
@@ -160,10 +160,10 @@ def _counters_section(answer: dict[str, Any]) -> Section:
         "module-counters",
         "counters",
         [
-            Column("counter", "counter", width=15),
-            Column("macs", "reading", kind="int", width=18, of="MACs", priority=0),
-            Column("difference", "reading\nless right", kind="int", sign=True, width=18, of="MACs", priority=0),
-            Column("explained", "by its calls", width=14, priority=0, tones=TONES),
+            Column("counter", "counter"),
+            Column("macs", "reading", kind="int", of="MACs", priority=0),
+            Column("difference", "reading\nless right", kind="int", sign=True, of="MACs", priority=0),
+            Column("explained", "by its calls", priority=0, tones=TONES),
         ],
         note_column="explained",
     )

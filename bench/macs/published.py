@@ -72,7 +72,7 @@ class Activated(Printed):
             Column("baseline_macs", "MACs dense\nbaseline", kind="int", width=width, of="MACs", priority=3),
             Column("released_macs", "MACs MoH\nas released", kind="int", width=width, of="MACs", priority=2),
             Column("ideal_macs", "MACs MoH\nideal", kind="int", width=width, of="MACs"),
-            Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4, priority=1),
+            Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4),
         ]
 
     def facts(self, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Macs(Printed):
     def behind(self, width: int) -> list[Column]:
         return [
             Column("macs_printed", "MACs\nprinted", align="right", priority=0),
-            Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width, of="MACs", priority=1),
+            Column("macs_under_rule", "MACs under\nthe rule", kind="int", width=width, of="MACs"),
             Column("macs", "MACs\nexact", kind="int", width=width, of="MACs", priority=0),
         ]
 

@@ -61,7 +61,7 @@ def sections() -> Iterator[Section]:
             Column("weights", "weights", width=50),
             Column("kind", "kind", width=14, priority=3),
             Column("input", "input", width=18, priority=2),
-            Column("params", "params", kind="int", width=13, of="params", priority=1),
+            Column("params", "params", kind="int", width=13, of="params"),
             Column("ops_printed", "printed\nG", align="right", width=9, priority=0),
             Column("macs", "MACs", kind="int", width=17, of="MACs", priority=0),
             Column("verdict", "verdict", width=17, priority=0, tones=TONES),

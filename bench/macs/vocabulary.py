@@ -19,7 +19,7 @@ def section(table: PublishedTable, cases: Mapping[str, Case], sizes: set[int]) -
         }
         for name in params.names
     }
-    columns = [Column("row", "row", width=31)]
+    columns = [Column("row", "row")]
     for name in params.names:
         label = "" if name == "params" else name
         columns += [
@@ -27,7 +27,7 @@ def section(table: PublishedTable, cases: Mapping[str, Case], sizes: set[int]) -
             Column(
                 f"low_{name}", f"vocabulary\n{label}\nfrom" if label else "vocabulary\nfrom", kind="int", priority=0
             ),
-            Column(f"high_{name}", "\n\nto" if label else "\nto", kind="int", width=7, priority=0),
+            Column(f"high_{name}", "\n\nto" if label else "\nto", kind="int", priority=0),
         ]
     rows = []
     for row in table.rows:

@@ -1,6 +1,7 @@
 """What commands print, once made, for tests that look at it in several formats."""
 
 import argparse
+import re
 import shlex
 from functools import cache
 from importlib import import_module
@@ -38,7 +39,10 @@ COMMANDS = (
     "latency gates --layer mha-base --dtype float32",
 )
 
-STREAMED = tuple(command for command in COMMANDS if command.split()[0] == "latency" or "--audit" in command) + (
+STREAMED = (
+    "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1",
+    "latency gates --layer mha-base --dtype float32",
+    "macs --audit --counter torch ptflops-pytorch --device meta",
     "macs --table moa-table3 moa-table2",
     "macs --grid 'h=8 s=2 r=3 d_h=64 T=10,8192' --counter torch",
 )
@@ -56,3 +60,15 @@ def sections(command):
     work = folder.plan(parser.parse_args(rest))
     printed = [realised(section) for section in work.sections]
     return printed, work.result(printed)
+
+
+def out_of_line(text):
+    """The lines of ``text`` with a cell that is wider than its column: between two columns of the rule every row has
+    blanks."""
+    gaps, found = None, []
+    for line in text.splitlines():
+        if re.fullmatch(r"-+(  -+)*", line):
+            gaps = None if gaps is not None else [place for place, character in enumerate(line) if character == " "]
+        elif gaps is not None and any(line[place : place + 1] not in ("", " ") for place in gaps):
+            found.append(line)
+    return found

@@ -19,7 +19,7 @@ from headcount.bench.output.base import Style, in_flops, scaled
 from headcount.bench.output.layout import fit
 from headcount.bench.output.text import Text
 from headcount.bench.table import GOOD, Column, Row, Section, Table
-from tests.bench.output.printed import COMMANDS, STREAMED, sections
+from tests.bench.output.printed import COMMANDS, STREAMED, out_of_line, sections
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,13 +51,13 @@ def test_no_line_that_comes_by_itself_is_wider_than_the_terminal(command, width)
 @pytest.mark.parametrize("width", [80, None])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_columns_stand_in_line(command, width):
-    """Between two columns of the rule every row has blanks: no cell is wider than its column."""
-    gaps = None
-    for line in shown(command, width=width).splitlines():
-        if re.fullmatch(r"-+(  -+)*", line):
-            gaps = None if gaps is not None else [place for place, character in enumerate(line) if character == " "]
-        elif gaps is not None:
-            assert all(line[place : place + 1] in ("", " ") for place in gaps), line
+    assert out_of_line(shown(command, width=width)) == []
+
+
+@pytest.mark.parametrize("width", [80, None])
+@pytest.mark.parametrize("command", STREAMED)
+def test_columns_stand_in_line_where_rows_come_by_themselves(command, width):
+    assert out_of_line(shown(command, streamed=True, width=width)) == []
 
 
 def test_the_ledger_of_a_router_is_as_wide_as_its_longest_path():

@@ -1,0 +1,236 @@
+"""Every table of headcount macs as a reader meets it: headings, what stands below them, and what a terminal has room
+for."""
+
+import shlex
+
+import pytest
+
+from headcount.bench.macs.__main__ import parser, plan
+from tests.bench.output.typed import described, typed
+
+LEDGER = """
+    module                       text         always
+    kind                         text         80
+    sizes                        text         wide
+    MACs                         MACs         always
+    share %                      0.33         80
+    elements                     elements     wide
+    params                       params       80
+    params active                params       wide
+"""
+BY_KIND = """
+    kind                         text         always
+    MACs                         MACs         always
+    share %                      0.33         80
+    elements                     elements     80
+    params                       params       80
+    params active                params       80
+"""
+STEPS = """
+    rule A                       MACs         80
+    rule B                       MACs         80
+    rule A less B                ±MACs        always
+    rule from B to A             MACs         80
+    exact A                      MACs         80
+    exact B                      MACs         80
+    exact A less B               ±MACs        always
+    exact from B to A            MACs         wide
+"""
+PUBLISHED = {
+    "moa-table1": """
+        row                              text         always
+        params printed En-De             text, right  wide
+        params printed En-Fr             text, right  wide
+        params exact                     params       wide
+        params active                    params       wide
+        MACs printed                     text, right  always
+        MACs under the rule              MACs         80
+        MACs exact                       MACs         always
+        verdict                          verdict      always
+    """,
+    "moa-table1-vocabulary": """
+        row                              text         always
+        params printed En-De             text, right  wide
+        vocabulary En-De from            integer      always
+        to                               integer      always
+        params printed En-Fr             text, right  wide
+        vocabulary En-Fr from            integer      always
+        to                               integer      always
+    """,
+    "moh-llm": """
+        row                              text         always
+        params printed                   text, right  wide
+        params exact trainable           params       wide
+        params exact with frozen         params       wide
+        activated printed                text, right  always
+        activated by number %            0.33         always
+        activated by work %              0.33         wide
+        MACs dense baseline              MACs         wide
+        MACs MoH as released             MACs         wide
+        MACs MoH ideal                   MACs         80
+        ideal / baseline                 0.3333       80
+        verdict                          verdict      always
+    """,
+    "jetmoe": """
+        row                              text         always
+        params printed                   text, right  80
+        params exact                     params       80
+        params active                    params       80
+        active printed                   text, right  always
+        active, without the embedding    params       always
+        verdict                          verdict      always
+    """,
+}
+COMMANDS = {
+    "--table moa-table1 moh-llm jetmoe --params --counter closed-form": PUBLISHED,
+    "--table moh-table6 --counter torch ptflops-pytorch": {
+        "moh-table6": """
+            row                          text         always
+            params counted trainable     params       wide
+            params counted with frozen   params       wide
+            activated printed            text, right  always
+            activated by number %        0.33         always
+            activated by work %          0.33         wide
+            MACs dense baseline          MACs         wide
+            MACs MoH as released         MACs         wide
+            MACs MoH ideal               MACs         wide
+            ideal / baseline             0.3333       wide
+            shared printed               text, right  wide
+            shared of activated %        0.33         wide
+            ptflops pytorch              MACs         wide
+            torch                        MACs         wide
+            verdict                      verdict      always
+        """
+    },
+    "--preset mlm-transformer --seq-len 7 --counter ptflops-aten": {
+        "mlm-transformer": LEDGER,
+        "mlm-transformer-kinds": BY_KIND,
+        "mlm-transformer-counters": """
+            counter                      text          always
+            device                       text          80
+            reading                      MACs          always
+            reading less exact           ±MACs         always
+            what it adds, by name        text, broken  always
+            as its rules predict         verdict       always
+        """,
+        "mlm-transformer-causes": """
+            counter                      text          always
+            MACs                         ±MACs         always
+            what                         text          80
+            call                         text, broken  always
+            calls                        integer       wide
+            place in the tool's source   text, broken  80
+        """,
+    },
+    "--preset transformer-base --columns kv_bytes decode_macs --element-bytes 4 --brief --counter closed-form": {
+        "transformer-base": LEDGER,
+        "transformer-base-kinds": BY_KIND,
+        "memory": """
+            preset                       text         always
+            KV cache bytes, 4 each       bytes        80
+            decode step MACs             MACs         80
+        """,
+    },
+    "--grid 'K=2 E=3 D=5 T=7' --counter torch": {
+        "grid": """
+            K                            integer      always
+            E                            integer      always
+            D                            integer      always
+            T                            integer      always
+            Eq. 18                       MACs         80
+            + second T*S product         MACs         wide
+            + router                     MACs         wide
+            = exact                      MACs         always
+            torch                        MACs         wide
+            params                       params       wide
+            params active                params       wide
+            Eq. 19 same d_m              MACs         wide
+            exact / MHA same d_m         0.3333       80
+            exact / MHA same inner width  0.3333      always
+        """
+    },
+    "--grid 'h=7 s=2 r=3 d_h=5 T=11' --counter closed-form": {
+        "grid": """
+            h                            integer      always
+            s                            integer      always
+            r                            integer      always
+            d_h                          integer      always
+            T                            integer      always
+            of which routers             MACs         wide
+            MACs as released             MACs         always
+            MACs ideal                   MACs         always
+            params                       params       wide
+            params active                params       wide
+            Eq. 19 same d_m              MACs         wide
+            exact / MHA same d_m         0.3333       80
+            exact / MHA same inner width  0.3333      always
+            ideal / MHA same h, g        0.3333       wide
+        """
+    },
+    "--compare moa-8K8E128D transformer-base --counter closed-form": {
+        "compare-block": f"block  text  always {STEPS}",
+        "compare-kind": f"kind  text  always {STEPS}",
+        "compare-params": """
+            block                        text         always
+            params A                     params       80
+            params B                     params       80
+            params A less B              ±params      always
+            active A                     params       80
+            active B                     params       80
+            active A less B              ±params      always
+        """,
+        "compare-turns": """
+            account                      text          always
+            letter                       text          always
+            A less B                     text, broken  80
+            last at                      integer       always
+            A less B there               ±MACs         wide
+            first at                     integer       always
+            A less B there               ±MACs         wide
+            counted there                text          always
+        """,
+    },
+    "--preset llama3-8b --convert s=16 r=8": {
+        "conversion": """
+            form                         text         always
+            MACs                         MACs         always
+            of dense %                   0.33         always
+            training step MACs           MACs         80
+            params                       params       80
+        """,
+        "stages": """
+            stage                        integer      always
+            model                        text         80
+            form                         text         always
+            tokens                       tokens       80
+            training MACs                MACs         always
+        """,
+    },
+    "--audit --device meta --counter torch": {
+        "audit": """
+            spelling                     text            always
+            written with                 text, broken    wide
+            device                       text            always
+            MACs exact                   MACs            80
+            right                        ±MACs or text   always
+            torch                        ±MACs or text   80
+        """,
+        "audit-causes": """
+            counter                      text            always
+            reading less exact           ±MACs           80
+            of which                     ±MACs           always
+            what                         text            wide
+            call                         text, broken    always
+            calls                        integer         wide
+            place in the tool's source   text, broken    wide
+            spellings and devices        text, broken    wide
+        """,
+    },
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_table_has_these_columns_and_a_terminal_keeps_these(command):
+    sections = plan(parser().parse_args(shlex.split(command))).sections
+    found = [(section.table.name, *column) for section in sections for column in described(section)]
+    assert found == [(name, *column) for name, text in COMMANDS[command].items() for column in typed(text)]
