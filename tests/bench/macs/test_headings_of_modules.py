@@ -1,0 +1,96 @@
+"""The tables of somebody's modules and of counts that were kept, as a reader meets them."""
+
+from dataclasses import replace
+
+import pytest
+
+from headcount.bench.macs.__main__ import parser, plan
+from headcount.bench.saved.saved import Asked, Parameter, Saved
+from headcount.bench.saved.sections import LOCKED, sections
+from headcount.formulas.ledger import Entry
+from tests.bench.output.typed import described, typed
+
+MODEL = """
+import torch
+
+class Mixed(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(torch.fft.rfft(x).real) + (x[:, :7] * x[:, 1:8]).sum(1, keepdim=True)
+
+def mixed(n=3): return Mixed(7, 5), (torch.ones(n, 13),)
+"""
+MODULE = {
+    "module": """
+        module                       code              always
+        kind                         text              80
+        sizes                        text              80
+        MACs                         MACs              always
+        share %                      0.33              80
+        params                       params            80
+    """,
+    "module-counters": """
+        counter                      text              always
+        reading                      MACs              always
+        reading less right           ±MACs             always
+        by its calls                 verdict           always
+    """,
+    "module-causes": """
+        counter                      text              always
+        MACs                         ±MACs             always
+        what                         text              80
+        call                         text, broken      always
+        calls                        integer           80
+        place in the tool's source   text, broken      80
+    """,
+    "module-elementwise": """
+        module                       code              always
+        call                         text              80
+        kind                         text              80
+        sizes                        text              80
+        multiplications              MACs              always
+    """,
+    "uncounted": """
+        operation                    code, broken      always
+    """,
+}
+CHANGES = """
+    module                           code, broken      always
+    kind                             text              80
+    what                             text              always
+    sizes                            text, broken      80
+    {old} {unit}                     {unit}            80
+    {new} {unit}                     {unit}            80
+    {less} {unit}                    ±{unit}           always
+"""
+HOW = """
+    what                             text              always
+    {old}                            code, broken      80
+    {new}                            code, broken      80
+"""
+
+
+def columns(found):
+    return [(section.table.name, *column) for section in found for column in described(section)]
+
+
+def expected(texts):
+    return [(name, *column) for name, text in texts.items() for column in typed(text)]
+
+
+@pytest.mark.usefixtures("warm")
+def test_every_table_of_a_module_has_these_columns(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    words = ["--module", f"{tmp_path}/model.py:mixed", "--allow-uncounted", "--counter", "torch"]
+    assert columns(plan(parser().parse_args(words)).sections) == expected(MODULE)
+
+
+def test_what_changed_since_a_lock_has_these_columns():
+    term = Entry("", "linear", {"m": 7, "i": 11, "j": 13})
+    old = Saved("net", (term,), (Parameter("weight", (13, 11)),), asked=Asked("x.py:net"))
+    new = replace(old, terms=(term, term), parameters=(), uncounted=("fft on 7x11 (in the model)",))
+    words = {"old": "locked", "new": "counted", "less": "change"}
+    assert columns(sections(old, new, LOCKED)) == expected({
+        "lock-terms": CHANGES.format(unit="MACs", **words),
+        "lock-params": CHANGES.format(unit="params", **words),
+        "lock-how": HOW.format(**words),
+    })  # fmt: skip
