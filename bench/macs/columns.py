@@ -88,7 +88,7 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
 def _row(label: str, form: str | None, names: Sequence[str], case: Case, given: Assumptions) -> Row:
     found, missing = values(names, case, given)
     record = {"preset": case.preset, "form": form, "input": dict(case.lengths), **_plain(found), "missing": missing}
-    return Row({"row": label, **found}, _reasons(missing), [record], case=case)
+    return Row({"row": label, **found}, _reasons(missing), [record])
 
 
 def _plain(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Sec
 
 def _names(key, a: Compared, b: Compared) -> list[str]:
     found = list(dict.fromkeys(key(entry) for side in (a, b) for entry in side.ledger))
-    order = [*BLOCKS, "other", *MAC_KINDS]
+    order = [*BLOCKS, *MAC_KINDS]
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
 

@@ -24,7 +24,7 @@ def counted(printed: Sequence[Section], in_flops: bool = False) -> str:
     records = [record for section in printed for row in section.rows for record in row.records]
     for section in printed:
         rows = section.rows
-        if section.detail and rows and rows[0].records and rows[0].case is None:
+        if section.detail and rows and rows[0].records:
             parts += [_preset(record, in_flops) for record in rows[0].records[:1] if record.get("preset")]
         if section.table.name.startswith("grid"):
             parts.append(section.below[-1].rstrip("."))
@@ -54,8 +54,8 @@ def compared(printed: Sequence[Section], in_flops: bool = False) -> str:
     """Of a comparison: by how much A does more or less than B, and where the ranking turns."""
     total = printed[0].rows[-1].values
     difference = total["difference"] if "difference" in total else total["difference_exact"]
-    more = "as many as B" if not difference else f"{'more' if difference > 0 else 'less'} than B"
-    said = f"A: {macs(abs(difference), in_flops)} {more}"
+    said = f"A: {macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
+    said = said if difference else f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
     if printed[-1].table.name != "compare-turns":
         return f"{said}."
     turning = [row for row in printed[-1].rows if row.values["counted"] != "never turns"]

@@ -1,0 +1,65 @@
+"""What came out, in one sentence: the last line of headcount macs, which JSON has too."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from headcount.bench.counters import base
+from headcount.bench.macs import audit
+from headcount.bench.macs.__main__ import main
+from headcount.bench.spellings.catalog import SPELLINGS
+
+CLOSED = "--counter closed-form"
+ONE_HEAD = 12 * (2 * 2048 * 768 * 64 + 2 * 2048 * 2048 * 64)
+"""Of LLM-S: 12 layers, 2,048 tokens, d_m = 768, d_h = 64; its keys and values, which ideal MoH has too, apart."""
+ROUTERS = 12 * 2048 * 768 * (12 + 2)
+SAID = {
+    f"--table moa-table3 {CLOSED}": "8 printed MACs: 7 reproduced, 1 explained.",
+    f"--table moa-table1 moa-table2 {CLOSED}": "16 printed MACs: 8 reproduced, 3 explained, 5 no rule.",
+    f"--table moh-table-h {CLOSED}": "2 printed shares of heads: 2 reproduced.",
+    f"--table jetmoe {CLOSED}": "1 printed rows: 1 reproduced.",
+    f"--table moh-table-h moa-table3 {CLOSED}": "10 printed rows: 9 reproduced, 1 explained.",
+    "--grid 'K=2,3 E=2 D=3 T=5' --counter torch": (
+        "1 points, 1 left out; 0 of 1 counts differ from their counter's rules."
+    ),
+    f"--compare moh-llm-s-75,form=ideal llm-s {CLOSED}": (
+        f"A: {3 * ONE_HEAD - ROUTERS:,} MACs less than B; the ranking turns at 3 sizes (h of A, s of A, r of A)."
+    ),
+    f"--compare llm-s moh-llm-s-75,form=ideal {CLOSED} --flops": (
+        f"A: {2 * (3 * ONE_HEAD - ROUTERS):,} FLOPs more than B; the ranking turns at 3 sizes (h of B, s of B, r of B)."
+    ),
+    f"--compare llm-s llm-s {CLOSED}": "A: as many MACs as B; the ranking never turns.",
+}
+
+
+def last_line(capsys, *argv):
+    main([*argv, "--format", "json"])
+    return json.loads(capsys.readouterr().out)["result"]
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_the_result_is_said_in_a_sentence(command, capsys):
+    assert last_line(capsys, *shlex.split(command)) == SAID[command]
+
+
+def test_parameters_that_a_token_leaves_alone_are_told_apart(capsys):
+    said = last_line(capsys, "--preset", "moa-8K32E64D", "transformer-base", "--counter", "closed-form")
+    routed, dense = said.split("; ")
+    params, active = (int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:parameters|of them)", routed))
+    # 24 of 32 experts, in 18 attentions: a query and an output matrix each
+    assert params - active == 18 * 24 * 2 * 512 * 64 and "active" not in dense
+
+
+def test_counts_that_are_not_as_predicted_are_counted(capsys, monkeypatch):
+    monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
+    said = last_line(capsys, "--grid", "h=2 d_h=3 T=5,7", "--counter", "torch")
+    assert said == "2 points, 0 left out; 2 of 2 counts differ from their counter's rules."
+
+
+def test_an_audit_says_how_many_cells_are_exact_explained_and_failed(capsys, monkeypatch):
+    # biases are ptflops-aten's own; FlexAttention does not run on meta
+    monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in ("mha-matmul", "mha-flex")])
+    said = last_line(capsys, "--audit", "--device", "meta", "--counter", "ptflops-aten", "torch")
+    assert said == "4 cells: 1 exact, 1 explained, 2 failed; 0 not explained."
