@@ -2,6 +2,7 @@
 
 import pytest
 
+from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, ideal_form
 from headcount.bench.latency.arms import arms_by_variant
 from headcount.bench.variants.variant import having, variant
@@ -19,6 +20,13 @@ def test_a_variant_is_found_under_its_name(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_is_searched_or_says_why_not(name):
     assert bool(variant(name).search) != bool(variant(name).unsearched)
+
+
+def test_a_model_with_an_ideal_form_says_what_that_leaves_out():
+    for name in PRESETS:
+        case = Case.of(name)
+        said = ideal_statement([case]).removeprefix("Ideal: ")
+        assert said.endswith(".") and said != said.upper() if case.ideal else not said
 
 
 @pytest.mark.parametrize("name", having("grid"))

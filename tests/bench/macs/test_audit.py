@@ -1,6 +1,7 @@
 """bench.macs --audit: every cell is explained by the calls that make it, and a wrong rule makes it fail."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from headcount.bench.counters import ptflops_aten, registry
 from headcount.bench.macs import audit
 from headcount.bench.macs.__main__ import main
 from headcount.bench.spellings.catalog import SPELLINGS
+from headcount.formulas.ledger import Entry, Ledger
 
 B, T, S, D, H, BIASES = 2, 7, 11, 48, 6, 2 * (7 + 11 + 11 + 7) * 48
 PROJECTIONS, ATTENTION = 2 * (7 + 11 + 11 + 7) * 48 * 48, 2 * 2 * 7 * 11 * 48
@@ -107,3 +109,23 @@ def test_an_operation_that_nobody_knows_makes_the_audit_fail(capsys, monkeypatch
     monkeypatch.setattr(no_contraction, "KNOWN", no_contraction.KNOWN - {"topk"})
     assert main(["--audit", "--device", "meta", "--counter", "torch"]) == 1
     assert "moa-matmul on meta: failed: UncountedError: operations that may hold" in capsys.readouterr().err
+
+
+def test_rules_that_are_not_for_the_installed_version_are_a_row_of_their_own(capsys, monkeypatch):
+    monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name == "mha-matmul"])
+    monkeypatch.setattr(ptflops_aten, "VERIFIED", {"ptflops": "0.0.7"})
+    main(["--audit", "--device", "meta", "--counter", "ptflops-aten"])
+    causes = capsys.readouterr().out.split("audit: the calls that make each difference")[1]
+    lines = [line.split() for line in causes.splitlines()]
+    (row,) = (words for words in lines if "unverified" in words)
+    assert row[:5] == ["–", "–", "unverified", "for", "ptflops"] and row[-1] == "–"
+
+
+def test_readings_are_held_against_the_closed_form_and_not_against_our_own_count(monkeypatch):
+    (spelling,) = (s for s in SPELLINGS if s.name == "mha-matmul")
+    more = Ledger((*spelling.exact, Entry("", "linear", {"m": 7})))
+    monkeypatch.setattr(audit, "SPELLINGS", [replace(spelling, exact=more)])
+    matrix, _ = audit.sections(["torch"], "meta")
+    (row,) = matrix.rows
+    assert (row.values["right"], row.values["torch"]) == (-7, -7)
+    assert row.failures[0].startswith(f"mha-matmul on meta: the right count is {PROJECTIONS + ATTENTION:,}, exact")

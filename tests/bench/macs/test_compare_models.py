@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
-from headcount.bench.macs.turning import turns
+from headcount.bench.macs.compare import EXACT, NEAR, Change
+from headcount.bench.macs.turning import Turn, turns
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.presets import assignments
 
@@ -257,3 +258,37 @@ def test_columns_of_a_model_of_images_are_dashes_where_it_does_not_decode(capsys
     assert any(
         line.endswith("a diffusion Transformer makes its image at once and decodes no tokens.") for line in lines
     )
+
+
+class Sparse(Change):
+    """7 less than the letter, where some sizes alone can be built."""
+
+    sizes = ()
+
+    def refusal(self, size):
+        return None if size in self.sizes else "no"
+
+    def less(self, size):
+        return size - 7
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ((0, 1, 5, 8, 9), Turn(5, 8, -2, 1)),
+        ((0, 13), Turn(0, 13, -7, 6)),
+        ((0, 7 + NEAR - 1), Turn(0, 7 + NEAR - 1, -7, NEAR - 1)),
+        ((0, 7 + NEAR), None),
+        ((-1, 8), None),
+        ((0, 5), None),
+    ],
+)
+def test_a_turn_is_between_the_nearest_sizes_that_can_be_built_if_there_are_any(sizes, found, monkeypatch):
+    monkeypatch.setattr(Sparse, "sizes", sizes)
+    change = Sparse(None, None, "K", "A", EXACT)
+    assert change.between_built(Turn(6, 7, -1, 0)) == found
+
+
+def test_sizes_between_which_nothing_turns_are_no_turn(monkeypatch):
+    monkeypatch.setattr(Sparse, "sizes", (9, 10))
+    assert Sparse(None, None, "K", "A", EXACT).between_built(Turn(9, 10, 2, 3)) is None

@@ -76,3 +76,12 @@ def test_a_grid_of_mha_is_with_biases_or_without(capsys):
     assert without == 2 * 7 * 15 + 2 * 7 * 5 and with_biases == without + 15 + 5 + 5 + 7
     assert data["below"][0].endswith("bias=2: bias must be 0 or 1, not 2")
     assert data["title"] == "MultiHeadAttention: one layer"
+
+
+def test_a_grid_is_counted_where_it_is_told_to_be_in_both_forms(capsys):
+    argv = ["--grid", "h=3 s=1 r=1 d_h=5 T=7", "--counter", "ptflops-pytorch"]
+    for device in ("cpu", "meta"):
+        rows = json_of(capsys, *argv, "--device", device)["tables"][0]["rows"]
+        places = [(row["counter"], row.get("form"), row["device"]) for row in rows]
+        assert places[1::2] == [("ptflops-pytorch", None, device), ("ptflops-pytorch", "ideal", device)]
+        assert {place[::2] for place in places[::2]} == {("closed-form", None)}

@@ -1,6 +1,7 @@
 """Every table of headcount macs as a reader meets it: headings, what stands below them, and what a terminal has room
 for."""
 
+import re
 import shlex
 
 import pytest
@@ -167,6 +168,22 @@ COMMANDS = {
             ideal / MHA same h, g        0.3333       wide
         """
     },
+    "--grid 'h=2 E=3 K=2 d_h=5 T=7' --counter closed-form": {
+        "grid": """
+            h                            integer      always
+            E                            integer      always
+            K                            integer      always
+            d_h                          integer      always
+            T                            integer      always
+            of which routers             MACs         80
+            MACs exact                   MACs         always
+            params                       params       80
+            params active                params       wide
+            Eq. 19 same d_m              MACs         wide
+            exact / MHA same d_m         0.3333       80
+            exact / MHA same inner width  0.3333      always
+        """
+    },
     "--compare moa-8K8E128D transformer-base --counter closed-form": {
         "compare-block": f"block  text  always {STEPS}",
         "compare-kind": f"kind  text  always {STEPS}",
@@ -231,6 +248,8 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_table_has_these_columns_and_a_terminal_keeps_these(command):
-    sections = plan(parser().parse_args(shlex.split(command))).sections
+    sections = list(plan(parser().parse_args(shlex.split(command))).sections)
     found = [(section.table.name, *column) for section in sections for column in described(section)]
     assert found == [(name, *column) for name, text in COMMANDS[command].items() for column in typed(text)]
+    for note in (note for section in sections for note in section.table.notes_above):
+        assert re.match(r"([A-Z0-9]|d_m = |rule: |exact: ).*[.]$", note) and note != note.upper(), note

@@ -199,6 +199,7 @@ WRONG = {
     "grid twice": (["--grid", "K=1 K=2"], "grid key 'K' is given twice"),
     "grid value": (["--grid", "K=0 E=8 D=4 T=1"], "grid values must be at least 1, not K=0"),
     "grid mixed": (["--grid", "D=1 g=8 T=3"], "a grid is of MHA (h, d_h, g, bias) or of MoA (K, E, D) or of MAE"),
+    "grid mixed, lengths": (["--grid", "D=1 g=8 T=3"], "d_h), with d_m, T, S, B beside them"),
     "grid missing": (["--grid", "K=1 T=3"], "this grid needs E, D: "),
     "grid empty": (["--grid", " "], "an empty grid"),
     "grid unbuildable": (["--grid", "K=9 E=8 D=4 T=1"], "no point of the grid can be built; left out K=9"),

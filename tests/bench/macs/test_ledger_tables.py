@@ -1,0 +1,35 @@
+"""The ledger of a preset, module by module and by kind: parts of one whole."""
+
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.macs.__main__ import parser, plan
+from headcount.formulas.ledger import MAC_KINDS
+
+T, D, FF, V, N = 7, 512, 2048, 32000, 6
+
+
+@pytest.fixture(scope="module")
+def tables():
+    argv = ["--preset", "transformer-base", "--seq-len", str(T), "--counter", "closed-form"]
+    return [[row.values for row in section.rows] for section in plan(parser().parse_args(argv)).sections]
+
+
+def test_the_total_is_all_of_it_and_the_parts_sum_to_it(tables):
+    # by hand: three attentions and two feed-forward blocks in a layer of each stack, and the vocabulary
+    attention, feed_forward = 4 * T * D * D + 2 * T * T * D, 2 * T * D * FF
+    macs = N * (3 * attention + 2 * feed_forward) + T * D * V
+    for *parts, total in tables:
+        assert (total["path"], total["macs"], total["share"]) == ("total", macs, 100)
+        for column in ("macs", "params", "active_params"):
+            assert sum(part[column] for part in parts) == total[column]
+        assert sum(part["elements"] or 0 for part in parts) == total["elements"]
+
+
+def test_products_have_a_share_and_all_else_has_elements(tables):
+    for *parts, total in tables:
+        for part in parts:
+            product = part.get("kind", part["path"]) in MAC_KINDS
+            assert part["share"] == (Fraction(100 * part["macs"], total["macs"]) if product else None)
+            assert (part["elements"] is None) == product
