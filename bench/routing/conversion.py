@@ -118,12 +118,12 @@ def section(outcome: Outcome) -> Section:
         "conversion",
         "A dense model becomes mixture-of-head attention",
         [
-            Column("name", "model", width=24),
+            Column("name", "model"),
             Column("steps", "steps", kind="int"),
             Column("active_heads", "heads\nper token", kind="int"),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", unit="%", kind="fixed", digits=2),
-            Column("macs", "MACs\nideal", kind="int", width=11, of="MACs", priority=1),
+            Column("macs", "MACs\nideal", kind="int", of="MACs"),
         ],
         notes_above=[
             f"{PRESET} with {HEADS} heads in each of {FIELDS['num_layers']} layers, on a made-up task with "
@@ -137,10 +137,9 @@ def section(outcome: Outcome) -> Section:
     for stage in outcome.stages:
         values = vars(stage)
         rows.append(Row({**values, "accuracy": 100 * stage.accuracy}, records=[values]))
-    dense, _, before, after, longer = (stage.loss for stage in outcome.stages)
-    steps = outcome.stages[-1].steps - outcome.stages[0].steps
+    dense, _, before, after, longer = outcome.stages
     below = (
-        f"Conversion takes the task loss from {dense:.3f} to {before:.3f}; {steps} steps take it to {after:.3f}, and "
-        f"that of the dense model, trained on as long, to {longer:.3f}."
+        f"Conversion takes the task loss from {dense.loss:.3f} to {before.loss:.3f}; {after.steps - before.steps} "
+        f"steps take it to {after.loss:.3f}, and that of the dense model, trained on as long, to {longer.loss:.3f}."
     )
     return Section(table, rows, [below])

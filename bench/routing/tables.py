@@ -29,12 +29,12 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
         name,
         f"Shares of tokens per {routed.unit}",
         [
-            Column("layer", "layer", width=32),
-            Column("tokens", "tokens", kind="int", width=8, priority=2),
+            Column("layer", "layer"),
+            Column("tokens", "tokens", kind="int", priority=2),
             *(shared if "s" in routed.sizes else []),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
             Column("smallest", "smallest\nshare", **PERCENT, priority=0),
-            Column("sorted", "shares in %, sorted", width=40, priority=1, wraps=24),
+            Column("sorted", "shares in %, sorted", wraps=24),
         ],
         notes_above=[routed.shares],
     )
@@ -71,29 +71,28 @@ def expert_section(
     """
     routed, unit = layers[0].routed, layers[0].unit
     classes = [
-        Column("class", "class of\nhighest PMI", priority=1),
+        Column("class", "class of\nhighest PMI"),
         Column("class_pmi", "PMI of\nthe class", kind="fixed", digits=2, priority=3),
     ]
-    released = [Column("released_macs", "MACs\nas released", kind="int", width=13, of="MACs", priority=4)]
+    released = [Column("released_macs", "MACs\nas released", kind="int", of="MACs", priority=4)]
     table = Table(
         f"{unit}s",
         f"{unit.capitalize()}s and their tokens",
         [
-            Column("layer", "layer", width=32),
-            Column(unit, unit, kind="int"),
-            Column("count", "tokens", kind="int", width=8, priority=1),
+            Column("layer", "layer"),
+            Column(unit, unit, kind="int", priority=0),
+            Column("count", "tokens", kind="int"),
             Column("share", "share", **PERCENT, priority=0),
             Column(
                 "macs",
                 "MACs\nideal" if routed.released else "executed\nMACs",
                 kind="int",
-                width=13,
                 of="MACs",
                 priority=2,
             ),
             *(released if routed.released else []),
             *(classes if class_of else []),
-            Column("tokens", f"tokens of highest PMI, of those with at least {least} choices", width=40, priority=2),
+            Column("tokens", f"tokens of highest PMI,\nof those with at least\n{least} choices", wraps=24),
         ],
         notes_above=[
             f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144.",
@@ -169,11 +168,10 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
         f"{unit.capitalize()}s chosen per class",
         [
             Column("class", "class"),
-            Column("choices", "choices", kind="int", width=8, priority=0),
+            Column("choices", "choices", kind="int", priority=0),
             Column(
                 "chosen",
                 f"{unit} (share of the class's choices in %), the most chosen first",
-                width=60,
                 priority=0,
                 wraps=24,
             ),
@@ -198,12 +196,12 @@ def runs_section(name: str, outcomes: Sequence[Outcome]) -> Section:
         "runs",
         example.title,
         [
-            Column("label", "coefficients", width=22),
+            Column("label", "coefficients"),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", **PERCENT),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
             Column("smallest", "smallest\nshare", **PERCENT, priority=0),
-            *(Column(loss, loss, kind="fixed", digits=3, width=6) for loss in example.weights),
+            *(Column(loss, loss, kind="fixed", digits=3) for loss in example.weights),
         ],
         notes_above=[
             f"{example.about} Here: task loss and spread of the load of a small model on a made-up task with "
@@ -241,8 +239,8 @@ def log_section(log: Sequence[tuple[int, dict[str, list[int]]]]) -> Section:
         "balance",
         "Balance over training steps",
         [
-            Column("step", "step", kind="int", width=8),
-            Column("layer", "layer", width=32, priority=0),
+            Column("step", "step", kind="int"),
+            Column("layer", "layer", priority=0),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
             Column("smallest", "smallest\nshare", **PERCENT, priority=0),
         ],

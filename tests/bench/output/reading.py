@@ -1,0 +1,31 @@
+"""A table as its reader has it: the cells below each head, and which heads a line of some width has."""
+
+import io
+import re
+
+from headcount.bench.output.base import Style
+from headcount.bench.output.text import Text
+from headcount.bench.render import realised
+
+NUMBER = re.compile(r"[-+]?[\d,.]+( \[[\d,.-]+, [\d,.-]+\])?|–|<\S+|>\S+")
+
+
+def columns(section):
+    """The printed cells of each column, by its head in one line. Numbers alone stand on the right."""
+    section, found = realised(section), {}
+    for column in section.table.columns:
+        cells = [column.text(row.values[column.key]) for row in section.rows]
+        head = " ".join(column.head_lines)
+        if column.side == "right":
+            assert column.words or all(map(NUMBER.fullmatch, cells)), (head, cells)
+        else:
+            assert column.kind == "text" and not (cells and all(map(NUMBER.fullmatch, cells))), (head, cells)
+        found[head] = cells
+    return found
+
+
+def kept(section, width):
+    """The heads, each in one line, of what is not left out of a terminal of ``width`` columns."""
+    section, out = realised(section), Text(io.StringIO(), Style(width=width, unit="raw"))
+    out.print(section, section.rows)
+    return [" ".join(column.head_lines) for column in out.layout.columns]

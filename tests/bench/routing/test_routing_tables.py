@@ -1,0 +1,234 @@
+"""The tables of bench.routing as they are read: what each column is called, counts in, and holds of a routing by hand.
+
+Eleven tokens choose two of three: number 0 is chosen 8 times, 1 is chosen 10 times, 2 is chosen 4 times.
+"""
+
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.routing import conversion, tables
+from headcount.bench.routing.stats import LayerRouting
+from headcount.bench.routing.task import Outcome
+from headcount.bench.variants.variant import variant
+from tests.bench.output.reading import columns, kept
+
+CHOICES = [(1, (0, 1))] * 4 + [(1, (0, 2))] + [(2, (0, 1))] * 2 + [(11, (2, 1))] * 3 + [(12, (0, 1))]
+PATH = "decoder.layers.17.cross_attn"
+
+
+def layer(name, shared=0, path=PATH):
+    """Those choices, each of 1,009 MACs, in a layer with so many shared ones before the three."""
+    found = LayerRouting(path, variant(name).routed, 3, 2, num_shared=shared)
+    tokens, chosen = zip(*CHOICES, strict=True)
+    found.add(tokens, chosen, Fraction(1009))
+    return found
+
+
+def class_of(token):
+    return "AB"[token // 10]
+
+
+def name_of(token):
+    return f"w{token}"
+
+
+def test_shares_are_in_percent_and_those_of_a_layer_sorted():
+    section = tables.layer_section([layer("moa")])
+    assert section.table.title == "Shares of tokens per expert"
+    assert columns(section) == {
+        "layer": [PATH],
+        "tokens": ["11"],
+        "largest share %": ["45.45"],
+        "smallest share %": ["18.18"],
+        "shares in %, sorted": ["45.5 36.4 18.2"],
+    }
+    (record,) = (row.records for row in section.rows)
+    assert record == [{"layer": PATH, "tokens": 11, "top_k": 2, "tokens_per_expert": [8, 10, 4]}]
+
+
+def test_a_layer_of_heads_says_how_many_are_routed_and_shared():
+    section = tables.layer_section([layer("moh", shared=5)])
+    found = columns(section)
+    assert list(found)[:4] == ["layer", "tokens", "routed heads", "shared heads"]
+    assert (found["routed heads"], found["shared heads"]) == (["3"], ["5"])
+    assert section.rows[0].records[0]["num_shared_heads"] == 5
+
+
+def test_a_row_of_an_expert_is_its_share_its_work_and_its_tokens():
+    section = tables.expert_section([layer("moa")], top=2, least=3, name_of=name_of, class_of=class_of)
+    assert section.table.title == "Experts and their tokens"
+    assert columns(section) == {
+        "layer": [PATH] * 3,
+        "expert": ["1", "0", "2"],
+        "tokens": ["10", "8", "4"],
+        "share %": ["45.45", "36.36", "18.18"],
+        "executed MACs": ["10,090", "8,072", "4,036"],
+        # of 22 choices 14 are of A and 8 of B: 4 * 22 / (8 * 10), 7 * 22 / (14 * 8), 3 * 22 / (8 * 4)
+        "class of highest PMI": ["B", "A", "B"],
+        "PMI of the class": ["1.10", "1.38", "2.06"],
+        # token 12 is chosen for but twice
+        "tokens of highest PMI, of those with at least 3 choices": [
+            "w11 (1.1) w2 (1.1)", "w1 (1.4) w2 (1.4)", "w11 (2.8) w1 (0.6)",
+        ],
+    }  # fmt: skip
+    assert section.below == [
+        "1 of 3 experts specialise: they take a class of tokens at least 1.5 times as often as independence would give "
+        "(B: 2)."
+    ]
+
+
+def test_a_head_has_the_work_of_both_forms_and_a_shared_one_no_share():
+    section = tables.expert_section([layer("moh", shared=2)], top=1, least=1)
+    found = columns(section)
+    assert found["head"] == ["0", "1", "3", "2", "4"]
+    assert found["tokens"] == ["11", "11", "10", "8", "4"]
+    assert found["share %"] == ["–", "–", "45.45", "36.36", "18.18"]
+    assert found["MACs ideal"] == ["11,099", "11,099", "10,090", "8,072", "4,036"]
+    assert found["MACs as released"] == ["11,099"] * 5
+    assert not any("class" in head for head in found)
+    assert found["tokens of highest PMI, of those with at least 1 choices"] == [
+        *["shared: every token uses it"] * 2, "11 (1.1)", "1 (1.4)", "11 (2.8)",
+    ]  # fmt: skip
+    with_classes = columns(tables.expert_section([layer("moh", shared=2)], 1, 1, class_of=class_of))
+    assert with_classes["class of highest PMI"] == ["–", "–", "B", "A", "B"]
+    assert with_classes["PMI of the class"] == ["–", "–", "1.10", "1.38", "2.06"]
+
+
+def test_a_class_lists_what_it_chooses_the_most_chosen_first():
+    section = tables.class_section(layer("moh", shared=2), class_of)
+    assert section.table.title == "Heads chosen per class"
+    assert columns(section) == {
+        "class": ["A", "B"],
+        "choices": ["14", "8"],
+        "head (share of the class's choices in %), the most chosen first": [
+            "2 (50.0)  3 (42.9)  4 (7.1)", "3 (50.0)  4 (37.5)  2 (12.5)",
+        ],
+    }  # fmt: skip
+    assert [row.records for row in section.rows] == [
+        [{"class": "A", "choices": 14, "by_head": {2: 7, 3: 6, 4: 1}}],
+        [{"class": "B", "choices": 8, "by_head": {3: 4, 4: 3, 2: 1}}],
+    ]
+
+
+def outcome(**coefficients):
+    losses = {"L_a": 0.03125, "L_z": 2.71828}
+    return Outcome(coefficients, 0.0625, 0.9876, losses, layer("moa"), log=[], state={})
+
+
+def test_a_run_has_its_losses_without_their_coefficients():
+    section = tables.runs_section("moa", [outcome(L_a=0.01, L_z=0.0)])
+    assert columns(section) == {
+        "coefficients": ["0.01 L_a"],
+        "task loss (nats)": ["0.062"],
+        "accuracy %": ["98.76"],
+        "largest share %": ["45.45"],
+        "smallest share %": ["18.18"],
+        "L_a": ["0.031"],
+        "L_z": ["2.718"],
+    }
+    assert section.rows[0].records == [
+        {
+            "coefficients": {"L_a": 0.01, "L_z": 0.0},
+            "loss": 0.0625,
+            "accuracy": 0.9876,
+            "auxiliary_losses": {"L_a": 0.03125, "L_z": 2.71828},
+            "tokens_per_expert": [8, 10, 4],
+        }
+    ]
+    (note,) = section.table.notes_above
+    assert "Table 7 of arXiv 2210.05144" in note and ", 600 steps, seed 1, K = 2, E = 3, on held-out" in note
+
+
+def test_a_log_has_a_row_for_each_layer_at_each_step():
+    section = tables.log_section([(50, {"x": [1, 7], "y": [3, 5]}), (1000, {"x": [0, 0]})])
+    assert section.table.title == "Balance over training steps"
+    assert columns(section) == {
+        "step": ["50", "50", "1,000"],
+        "layer": ["x", "y", "x"],
+        "largest share %": ["87.50", "62.50", "0.00"],
+        "smallest share %": ["12.50", "37.50", "0.00"],
+    }
+    assert section.rows[1].records == [{"step": 50, "layer": "y", "tokens_per_expert": [3, 5]}]
+
+
+STAGES = [
+    conversion.Stage("dense", 600, 10, 0.125, 0.97531, 1_234_567),
+    conversion.Stage("converted, every head on", 600, 10, 0.125, 0.97531, 1_234_567),
+    conversion.Stage("converted", 600, 4, 1.75, 0.5, 987_654),
+    conversion.Stage("converted, trained on", 1700, 4, 0.0625, 1.0, 987_654),
+    conversion.Stage("dense, trained on", 1700, 10, 0.03125, 1.0, 1_234_567),
+]
+
+
+def converted():
+    return conversion.section(conversion.Outcome(tuple(STAGES), ()))
+
+
+def test_a_conversion_is_told_stage_by_stage_and_in_a_sentence():
+    section = converted()
+    assert columns(section) == {
+        "model": [stage.name for stage in STAGES],
+        "steps": ["600", "600", "600", "1,700", "1,700"],
+        "heads per token": ["10", "10", "4", "4", "10"],
+        "task loss (nats)": ["0.125", "0.125", "1.750", "0.062", "0.031"],
+        "accuracy %": ["97.53", "97.53", "50.00", "100.00", "100.00"],
+        "MACs ideal": ["1,234,567", "1,234,567", "987,654", "987,654", "1,234,567"],
+    }
+    assert section.rows[2].records == [vars(STAGES[2])]
+    assert section.below == [
+        "Conversion takes the task loss from 0.125 to 1.750; 1100 steps take it to 0.062, and that of the dense model, "
+        "trained on as long, to 0.031."
+    ]
+
+
+def of_many(name, shared=0):
+    """A layer with 23 experts or heads to choose from, whose shares fill more than a line."""
+    found = LayerRouting(PATH, variant(name).routed, 23, 1, num_shared=shared)
+    found.add(range(23), [[token] for token in range(23)], Fraction(10**6 + 3))
+    return found
+
+
+def experts(name, **shared):
+    return tables.expert_section([of_many(name, **shared)], 5, 1, class_of=lambda token: "AB"[token % 2])
+
+
+SHARE, PMI, LEAST = "share %", "highest PMI", "tokens of highest PMI, of those with at least 1 choices"
+SPREAD = ["largest share %", "smallest share %"]
+CHOSEN = "head (share of the class's choices in %), the most chosen first"
+NARROW = {  # at a width: what is there
+    ("layers", 80): ["layer", *SPREAD, "shares in %, sorted"],
+    ("layers", 10): ["layer", *SPREAD],
+    ("layers of heads", 120): ["layer", "tokens", "routed heads", "shared heads", *SPREAD, "shares in %, sorted"],
+    ("layers of heads", 80): ["layer", *SPREAD, "shares in %, sorted"],
+    ("layers of heads", 10): ["layer", *SPREAD],
+    ("experts", 120): [
+        "layer", "expert", "tokens", SHARE, "executed MACs", f"class of {PMI}", "PMI of the class", LEAST,
+    ],
+    ("experts", 80): ["layer", "expert", "tokens", SHARE, f"class of {PMI}"],
+    ("experts", 10): ["layer", "expert", SHARE],
+    # one sequence computes as much of every head in the released code
+    ("heads", 120): ["layer", "head", "tokens", SHARE, "MACs ideal", f"class of {PMI}", "PMI of the class", LEAST],
+    ("heads", 10): ["layer", "head", SHARE],
+    ("classes", 80): ["class", "choices", CHOSEN],
+    ("classes", 10): ["class", "choices", CHOSEN],
+    ("runs", 80): ["coefficients", "task loss (nats)", "accuracy %", *SPREAD, "L_a", "L_z"],
+    ("runs", 10): ["coefficients", *SPREAD],
+    ("balance", 10): ["step", "layer", *SPREAD],
+    ("conversion", 80): ["model", "steps", "heads per token", "task loss (nats)", "accuracy %", "MACs ideal"],
+}  # fmt: skip
+SECTIONS = {
+    "layers": lambda: tables.layer_section([of_many("moa")]),
+    "layers of heads": lambda: tables.layer_section([of_many("moh", shared=2)]),
+    "experts": lambda: experts("moa"),
+    "heads": lambda: experts("moh", shared=2),
+    "classes": lambda: tables.class_section(of_many("moh", shared=2), lambda token: "AB"[token % 2]),
+    "runs": lambda: tables.runs_section("moa", [outcome(L_a=0.01, L_z=0.001)]),
+    "balance": lambda: tables.log_section([(50, {PATH: [1, 7]})]),
+    "conversion": converted,
+}
+
+
+@pytest.mark.parametrize("name, width", NARROW)
+def test_a_narrow_terminal_keeps_what_a_row_is_and_its_shares(name, width):
+    assert kept(SECTIONS[name](), width) == NARROW[name, width]
