@@ -15,7 +15,9 @@ from headcount.bench.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
-RECORDS = ROOT / "reports" / "records"
+STORED = ("records", "generated/commands.md")
+"""What tests read of reports/."""
+
 SHARED = ("anew.py", "conftest.py", "plain.py", "tally.py", "warm.py")
 """What tests of several rooms import."""
 
@@ -206,11 +208,11 @@ class Stage:
             copy(ROOT / room, self.folder / "headcount" / room)
             # python -m bench.macs is found as in a checkout
             copy(ROOT / room, self.folder / room)
-        copy(RECORDS, self.folder / "headcount" / "reports" / "records")
-        (self.folder / "tests").mkdir(exist_ok=True)
-        for name in (*SHARED, *ROOMS[self.room]):
-            one = shutil.copy2 if (ROOT / "tests" / name).is_file() else copy
-            one(ROOT / "tests" / name, self.folder / "tests" / name)
+        laid = [(ROOT / "reports" / name, self.folder / "headcount" / "reports" / name) for name in STORED]
+        laid += [(ROOT / "tests" / name, self.folder / "tests" / name) for name in (*SHARED, *ROOMS[self.room])]
+        for source, target in laid:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copy2 if source.is_file() else copy)(source, target)
         shutil.copy2(ROOT / "pyproject.toml", self.folder)
         (self.folder / "sitecustomize.py").write_text(OF_CHILDREN)
         (self.folder / "setup.cfg").write_text(self._settings())
