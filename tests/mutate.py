@@ -124,11 +124,12 @@ def collect(stage: Stage, again: bool) -> None:
 
 
 def draw(stage: Stage, number: int, seed: int) -> None:
-    """Leave ``number`` of a stage's mutants to be tried, drawn by ``seed`` from all of them by name; once a stage."""
-    codes = stage.codes()
-    if not codes or SKIPPED in codes.values():
-        return
-    chosen = set(random.Random(seed).sample(sorted(codes), min(number, len(codes))))
+    """Leave ``number`` of a stage's mutants to be tried, drawn by ``seed`` from all of them by name; once a stage.
+    Where functions have changed since, what was drawn stays drawn, and others take the place of what is no more."""
+    names = sorted(stage.codes())
+    chosen = sorted(set(stage.drawn()).intersection(names))
+    others = sorted(set(names).difference(chosen))
+    chosen += random.Random(seed).sample(others, max(0, min(number, len(names)) - len(chosen)))
     stage.skip(SKIPPED, chosen)
 
 

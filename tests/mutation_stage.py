@@ -192,13 +192,24 @@ class Stage:
                 known[function] = _tests_of(function, stats["duration_by_test"])
         self.statistics.write_text(json.dumps(stats))
 
-    def skip(self, code: int, chosen: set[str]) -> None:
-        """Note ``code`` for every mutant that is not ``chosen``."""
+    def drawn(self) -> list[str]:
+        """The mutants that a sample is of; none before it is drawn."""
+        return json.loads(self._drawn.read_text()) if self._drawn.exists() else []
+
+    def skip(self, code: int, chosen: Iterable[str]) -> None:
+        """Note that ``chosen`` are drawn, and ``code`` for every other mutant."""
+        kept = set(chosen)
+        self._drawn.write_text(json.dumps(sorted(kept)))
         for path in (self.folder / "mutants").rglob("*.meta"):
-            kept = json.loads(path.read_text())
-            codes = kept["exit_code_by_key"]
-            kept["exit_code_by_key"] = {name: own if name in chosen else code for name, own in codes.items()}
-            path.write_text(json.dumps(kept))
+            found = json.loads(path.read_text())
+            codes = found["exit_code_by_key"]
+            tried = {name: None if own == code else own for name, own in codes.items()}
+            found["exit_code_by_key"] = {name: own if name in kept else code for name, own in tried.items()}
+            path.write_text(json.dumps(found))
+
+    @property
+    def _drawn(self) -> Path:
+        return self.folder / "drawn.json"
 
     def _copy(self) -> None:
         ignored = shutil.ignore_patterns("__pycache__")

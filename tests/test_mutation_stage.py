@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import anew, mutation_stage
+from tests import anew, mutate, mutation_stage
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -95,6 +95,29 @@ def test_tests_that_changed_are_run_anew_and_others_are_known(changed, left, tmp
     found = json.loads(stage.statistics.read_text())
     assert set(found["duration_by_test"]) == {f"tests/bench/{name}" for name in left}
     assert set(found["tests_by_mangled_function_name"]["f"]) == {f"tests/bench/{name}" for name in left}
+
+
+def test_what_was_drawn_stays_drawn_where_functions_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    stage = mutation_stage.Stage("bench", "stage", [])
+    meta = stage.folder / "mutants" / "a.py.meta"
+    meta.parent.mkdir(parents=True)
+
+    def drawn(codes):
+        meta.write_text(json.dumps({"exit_code_by_key": codes}))
+        mutate.draw(stage, 5, seed=1)
+        found = stage.codes()
+        return {name for name, code in found.items() if code != mutate.SKIPPED}, found
+
+    first, _ = drawn({f"f{i}": None for i in range(9)})
+    assert len(first) == 5
+    gone, *kept = sorted(first)
+    # f grows by three mutants and loses one that was drawn; what was tried stays tried
+    codes = {f"f{i}": 1 if f"f{i}" in kept else mutate.SKIPPED for i in range(9) if f"f{i}" != gone}
+    again, found = drawn(codes | {"g1": None, "g2": None, "g3": None})
+    assert len(again) == 5 and set(kept) < again
+    assert [found[name] for name in kept] == [1] * 4
+    assert [found[name] for name in again.difference(kept)] == [None]
 
 
 RUNS = """
