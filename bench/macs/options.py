@@ -9,7 +9,12 @@ from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.formulas.published import tables
 
 PUBLISHED = ("torchvision",)
-LENGTHS = ("src_len", "tgt_len", "seq_len", "batch_size")
+LENGTHS = {
+    "src_len": "tokens that are translated",
+    "tgt_len": "tokens that they are translated to",
+    "seq_len": "tokens of the input, or of both sides of a translation",
+    "batch_size": "inputs at once",
+}
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -48,8 +53,8 @@ def _what(group) -> None:
 
 def _sizes(group) -> None:
     group.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
-    for name in LENGTHS:
-        group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    for name, what in LENGTHS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 
 
 def _counters(group) -> None:

@@ -9,7 +9,13 @@ from headcount.formulas.ledger import flops
 from headcount.formulas.published import tables
 
 NOTHING = "nothing printed"
-QUANTITIES = {"macs": "MACs", "params": "parameters", "active": "active parameters", "activated": "shares of heads"}
+QUANTITIES = {
+    "macs": "MACs",
+    "params": "parameters",
+    "active": "active parameters",
+    "activated": "shares of heads",
+    "shared": "shares of shared heads",
+}
 
 
 def macs(number: int, in_flops: bool) -> str:
@@ -34,7 +40,7 @@ def counted(printed: Sequence[Section], in_flops: bool = False) -> str:
 def _verdicts(published: Sequence[Section]) -> str:
     found = [row.values["verdict"] for section in published for row in section.rows]
     judged = {column.quantity for section in published for column in tables.load(section.table.name).judged}
-    what = QUANTITIES.get(next(iter(judged)), "rows") if len(judged) == 1 else "rows"
+    what = QUANTITIES[next(iter(judged))] if len(judged) == 1 else "rows"
     each = ", ".join(f"{found.count(v)} {v}" for v in tables.VERDICTS if v in found and v != NOTHING)
     return f"{len(found) - found.count(NOTHING)} printed {what}: {each}"
 

@@ -84,6 +84,24 @@ PUBLISHED = {
 }
 COMMANDS = {
     "--table moa-table1 moh-llm jetmoe --params --counter closed-form": PUBLISHED,
+    "--table moa-table2 --params --counter closed-form": {
+        "moa-table2": """
+            row                          text         always
+            params printed               text, right  80
+            params exact                 params       80
+            params active                params       wide
+            MACs printed                 text, right  always
+            MACs under the rule          MACs         80
+            MACs exact                   MACs         always
+            verdict                      verdict      always
+        """,
+        "moa-table2-vocabulary": """
+            row                          text         always
+            params printed               text, right  80
+            vocabulary from              integer      always
+            to                           integer      always
+        """,
+    },
     "--table moh-table6 --counter torch ptflops-pytorch": {
         "moh-table6": """
             row                          text         always
