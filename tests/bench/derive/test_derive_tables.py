@@ -33,17 +33,14 @@ def sections(monkeypatch):
     return of
 
 
-def test_every_table_has_these_columns(sections):
+def test_every_table_has_its_title_and_these_columns(sections):
     found, _, _ = sections()
-    kind = "kind  text  always"
+    start = "mine.py:net: multiply-accumulates in T, d{}\nkind  text  always\npolynomial  {}, broken  always"
     assert {section.table.name: described(section) for section in found} == {
-        "derive": typed(f"{kind}\npolynomial  text, broken  always"),
-        "derive-latex": typed(f"{kind}\npolynomial  formula, broken  always"),
-        "derive-python": typed(f"{kind}\npolynomial  text, broken  always"),
+        "derive": typed(start.format("", "text")),
+        "derive-latex": typed(start.format(" as LaTeX", "formula")),
+        "derive-python": typed(start.format(" as Python", "text")),
     }
-    assert [section.table.title.partition(": ")[2] for section in found] == [
-        f"multiply-accumulates in T, d{how}" for how in ("", " as LaTeX", " as Python")
-    ]
     assert [section.detail for section in found] == [False, True, False]
 
 
@@ -93,8 +90,7 @@ def test_notes_say_how_it_was_found_and_where_it_holds(domain, layout, notes, se
 def test_what_is_no_polynomial_is_a_table_of_what_breaks_it_and_fails(sections):
     found, result, _ = sections(by_kind={}, witness="linear at T=17 counts 1,536", method="counts on a grid")
     (section,) = found
-    assert described(section) == [("breaks it", "text, broken", "always")]
-    assert section.table.title == "mine.py:net: no polynomial in T, d"
+    assert described(section) == typed("mine.py:net: no polynomial in T, d\nbreaks it  text, broken  always")
     (row,) = section.rows
     assert row.values == {"witness": "linear at T=17 counts 1,536"}
     assert row.failures == ["mine.py:net is no polynomial in T, d: linear at T=17 counts 1,536"]

@@ -39,6 +39,7 @@ STEPS = """
 """
 PUBLISHED = {
     "moa-table1": """
+        moa-table1: WMT14 translation
         row                              text         always
         params printed En-De             text, right  wide
         params printed En-Fr             text, right  wide
@@ -50,6 +51,7 @@ PUBLISHED = {
         verdict                          verdict      always
     """,
     "moa-table1-vocabulary": """
+        moa-table1: vocabularies that the printed parameters imply
         row                              text         always
         params printed En-De             text, right  wide
         vocabulary En-De from            integer      always
@@ -59,6 +61,7 @@ PUBLISHED = {
         to                               integer      always
     """,
     "moh-llm": """
+        moh-llm: language models from scratch
         row                              text         always
         params printed                   text, right  wide
         params exact trainable           params       wide
@@ -73,6 +76,7 @@ PUBLISHED = {
         verdict                          verdict      always
     """,
     "jetmoe": """
+        jetmoe: JetMoE-8B
         row                              text         always
         params printed                   text, right  80
         params exact                     params       80
@@ -86,6 +90,7 @@ COMMANDS = {
     "--table moa-table1 moh-llm jetmoe --params --counter closed-form": PUBLISHED,
     "--table moa-table2 --params --counter closed-form": {
         "moa-table2": """
+            moa-table2: WikiText-103 masked language modelling
             row                          text         always
             params printed               text, right  80
             params exact                 params       80
@@ -96,6 +101,7 @@ COMMANDS = {
             verdict                      verdict      always
         """,
         "moa-table2-vocabulary": """
+            moa-table2: vocabularies that the printed parameters imply
             row                          text         always
             params printed               text, right  80
             vocabulary from              integer      always
@@ -104,6 +110,7 @@ COMMANDS = {
     },
     "--table moh-table6 --counter torch ptflops-pytorch": {
         "moh-table6": """
+            moh-table6: share of shared heads, all at 75 % of heads
             row                          text         always
             params counted trainable     params       wide
             params counted with frozen   params       wide
@@ -122,9 +129,10 @@ COMMANDS = {
         """
     },
     "--preset mlm-transformer --seq-len 7 --counter ptflops-aten": {
-        "mlm-transformer": LEDGER,
-        "mlm-transformer-kinds": BY_KIND,
+        "mlm-transformer": f"mlm-transformer: ledger {LEDGER}",
+        "mlm-transformer-kinds": f"mlm-transformer: by kind {BY_KIND}",
         "mlm-transformer-counters": """
+            mlm-transformer: counters
             counter                      text          always
             device                       text          80
             reading                      MACs          always
@@ -133,6 +141,7 @@ COMMANDS = {
             as its rules predict         verdict       always
         """,
         "mlm-transformer-causes": """
+            mlm-transformer: the calls that make each difference
             counter                      text          always
             MACs                         ±MACs         always
             what                         text          80
@@ -142,9 +151,10 @@ COMMANDS = {
         """,
     },
     "--preset transformer-base --columns kv_bytes decode_macs --element-bytes 4 --brief --counter closed-form": {
-        "transformer-base": LEDGER,
-        "transformer-base-kinds": BY_KIND,
+        "transformer-base": f"transformer-base: ledger {LEDGER}",
+        "transformer-base-kinds": f"transformer-base: by kind {BY_KIND}",
         "memory": """
+            transformer-base: memory and decoding
             preset                       text         always
             KV cache bytes, 4 each       bytes        80
             decode step MACs             MACs         80
@@ -152,6 +162,7 @@ COMMANDS = {
     },
     "--grid 'K=2 E=3 D=5 T=7' --counter torch": {
         "grid": """
+            MixtureOfAttentionHeads: one layer, without biases
             K                            integer      always
             E                            integer      always
             D                            integer      always
@@ -170,6 +181,7 @@ COMMANDS = {
     },
     "--grid 'h=7 s=2 r=3 d_h=5 T=11' --counter closed-form": {
         "grid": """
+            MixtureOfHeadAttention: one layer, without biases
             h                            integer      always
             s                            integer      always
             r                            integer      always
@@ -188,6 +200,7 @@ COMMANDS = {
     },
     "--grid 'h=2 E=3 K=2 d_h=5 T=7' --counter closed-form": {
         "grid": """
+            SwitchHead: one layer, without biases
             h                            integer      always
             E                            integer      always
             K                            integer      always
@@ -203,9 +216,10 @@ COMMANDS = {
         """
     },
     "--compare moa-8K8E128D transformer-base --counter closed-form": {
-        "compare-block": f"block  text  always {STEPS}",
-        "compare-kind": f"kind  text  always {STEPS}",
+        "compare-block": f"moa-8K8E128D against transformer-base: MACs by block\nblock  text  always {STEPS}",
+        "compare-kind": f"moa-8K8E128D against transformer-base: MACs by kind\nkind  text  always {STEPS}",
         "compare-params": """
+            moa-8K8E128D against transformer-base: parameters by block
             block                        text         always
             params A                     params       80
             params B                     params       80
@@ -215,6 +229,7 @@ COMMANDS = {
             active A less B              ±params      always
         """,
         "compare-turns": """
+            moa-8K8E128D against transformer-base: where the ranking turns
             account                      text          always
             letter                       text          always
             A less B                     text, broken  80
@@ -227,6 +242,7 @@ COMMANDS = {
     },
     "--preset llama3-8b --convert s=16 r=8": {
         "conversion": """
+            llama3-8b as mixture-of-head attention
             form                         text         always
             MACs                         MACs         always
             of dense %                   0.33         always
@@ -234,6 +250,7 @@ COMMANDS = {
             params                       params       80
         """,
         "stages": """
+            llama3-8b: training on
             stage                        integer      always
             model                        text         80
             form                         text         always
@@ -243,6 +260,7 @@ COMMANDS = {
     },
     "--audit --device meta --counter torch": {
         "audit": """
+            audit: reading less exact
             spelling                     text            always
             written with                 text, broken    wide
             device                       text            always
@@ -251,6 +269,7 @@ COMMANDS = {
             torch                        ±MACs or text   80
         """,
         "audit-causes": """
+            audit: the calls that make each difference
             counter                      text            always
             reading less exact           ±MACs           80
             of which                     ±MACs           always
@@ -265,9 +284,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_table_has_these_columns_and_a_terminal_keeps_these(command):
+def test_every_table_has_this_title_and_these_columns_and_a_terminal_keeps_these(command):
     sections = list(plan(parser().parse_args(shlex.split(command))).sections)
-    found = [(section.table.name, *column) for section in sections for column in described(section)]
-    assert found == [(name, *column) for name, text in COMMANDS[command].items() for column in typed(text)]
+    found = [(section.table.name, *line) for section in sections for line in described(section)]
+    assert found == [(name, *line) for name, text in COMMANDS[command].items() for line in typed(text)]
     for note in (note for section in sections for note in section.table.notes_above):
         assert re.match(r"([A-Z0-9]|d_m = |rule: |exact: ).*[.]$", note) and note != note.upper(), note

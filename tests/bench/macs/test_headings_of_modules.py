@@ -21,6 +21,7 @@ def mixed(n=3): return Mixed(7, 5), (torch.ones(n, 13),)
 """
 MODULE = {
     "module": """
+        model.py:mixed: a part of the count, without 1 calls that nobody knows, dispatched contractions
         module                       code              always
         kind                         text              80
         sizes                        text              80
@@ -29,12 +30,14 @@ MODULE = {
         params                       params            80
     """,
     "module-counters": """
+        counters
         counter                      text              always
         reading                      MACs              always
         reading less right           ±MACs             always
         by its calls                 verdict           always
     """,
     "module-causes": """
+        the calls that make each difference
         counter                      text              always
         MACs                         ±MACs             always
         what                         text              80
@@ -43,6 +46,7 @@ MODULE = {
         place in the tool's source   text, broken      80
     """,
     "module-elementwise": """
+        products written elementwise and summed
         module                       code              always
         call                         text              80
         kind                         text              80
@@ -50,10 +54,12 @@ MODULE = {
         multiplications              MACs              always
     """,
     "uncounted": """
+        operations that nobody knows
         operation                    code, broken      always
     """,
 }
 CHANGES = """
+    {old} against {new}: {what}
     module                           code, broken      always
     kind                             text              80
     what                             text              always
@@ -63,25 +69,29 @@ CHANGES = """
     {less} {unit}                    ±{unit}           always
 """
 HOW = """
+    {old} against {new}: how they were counted
     what                             text              always
     {old}                            code, broken      80
     {new}                            code, broken      80
 """
 
 
-def columns(found):
-    return [(section.table.name, *column) for section in found for column in described(section)]
+def lines(found):
+    return [(section.table.name, *line) for section in found for line in described(section)]
 
 
 def expected(texts):
-    return [(name, *column) for name, text in texts.items() for column in typed(text)]
+    return [(name, *line) for name, text in texts.items() for line in typed(text)]
 
 
 @pytest.mark.usefixtures("warm")
-def test_every_table_of_a_module_has_these_columns(tmp_path):
+def test_every_table_of_a_module_has_these_columns(tmp_path, monkeypatch):
     (tmp_path / "model.py").write_text(MODEL)
-    words = ["--module", f"{tmp_path}/model.py:mixed", "--allow-uncounted", "--counter", "torch"]
-    assert columns(plan(parser().parse_args(words)).sections) == expected(MODULE)
+    monkeypatch.chdir(tmp_path)
+    words = ["--module", "model.py:mixed", "--allow-uncounted", "--counter", "torch"]
+    found = list(plan(parser().parse_args(words)).sections)
+    assert lines(found) == expected(MODULE)
+    assert [section.table.name for section in found if section.detail] == ["module", "module-causes"]
 
 
 def test_what_changed_since_a_lock_has_these_columns():
@@ -89,8 +99,10 @@ def test_what_changed_since_a_lock_has_these_columns():
     old = Saved("net", (term,), (Parameter("weight", (13, 11)),), asked=Asked("x.py:net"))
     new = replace(old, terms=(term, term), parameters=(), uncounted=("fft on 7x11 (in the model)",))
     words = {"old": "locked", "new": "counted", "less": "change"}
-    assert columns(sections(old, new, LOCKED)) == expected({
-        "lock-terms": CHANGES.format(unit="MACs", **words),
-        "lock-params": CHANGES.format(unit="params", **words),
+    found = sections(old, new, LOCKED)
+    assert [section.table.name for section in found if not section.detail] == ["lock-terms"]
+    assert lines(found) == expected({
+        "lock-terms": CHANGES.format(unit="MACs", what="multiply-accumulates by term", **words),
+        "lock-params": CHANGES.format(unit="params", what="parameters by tensor", **words),
         "lock-how": HOW.format(**words),
     })  # fmt: skip

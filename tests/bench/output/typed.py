@@ -1,4 +1,4 @@
-"""Tables as a reader meets them, typed: a line for a column with its heading, what it holds, and when it is there."""
+"""Tables as a reader meets them, typed: the title, and a line for each column."""
 
 import io
 import re
@@ -13,14 +13,15 @@ NARROWEST, TERMINAL = 1, 80
 
 
 def typed(text):
-    """The columns of a typed table: heading, what it holds, and ``always``, ``80`` or ``wide``, two blanks apart."""
+    """A typed table: its title, then of each column the heading, what it holds, and ``always``, ``80`` or ``wide``: at
+    least two blanks apart."""
     return [tuple(re.split(r" {2,}", line.strip())) for line in text.strip().splitlines()]
 
 
 def described(section):
-    """The same of a table that is printed: in any terminal, in one of 80 columns, or where there is room for all."""
+    """The same of a table that is printed: its columns are in any terminal, in one of 80, or where all have room."""
     always, at_80 = (_kept(section, width) for width in (NARROWEST, TERMINAL))
-    return [
+    columns = [
         (
             " ".join(" ".join(column.head_lines).split()),
             holds(column),
@@ -28,6 +29,7 @@ def described(section):
         )
         for column in section.table.columns
     ]
+    return [(section.table.title,), *columns]
 
 
 def holds(column):
