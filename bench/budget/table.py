@@ -1,9 +1,7 @@
 """The table of a search: the listed sizes, what each costs, and what was searched."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from headcount.bench.accounts import ACCOUNTS, values
 from headcount.bench.budget.bounds import NAMES, Bound
@@ -40,10 +38,10 @@ def section(args, chosen: Variant, answer: Answer, bounds: dict[str, Bound], lik
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
-            *(Column(letter, letter, kind="int", width=4, priority=0) for letter in chosen.search.letters),
-            *(_column(metric, v[answer.listed], around) for metric, v in costs.items()),
-            *([Column("ms", "layer", "ms", kind="fixed", digits=3, priority=1)] if timed else []),
-            Column("preset", "as a preset", width=40, priority=2, wraps=24),
+            *(Column(letter, letter, kind="int", priority=0) for letter in chosen.search.letters),
+            *(_column(metric, around) for metric in costs),
+            *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
+            Column("preset", "as a preset", priority=2, wraps=24),
         ],
         notes_above=_notes(args, chosen, answer, timed, like),
     )
@@ -60,12 +58,11 @@ def section(args, chosen: Variant, answer: Answer, bounds: dict[str, Bound], lik
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
 
 
-def _column(metric: str, values: np.ndarray, around: Surroundings) -> Column:
-    width = max(11, *(len(f"{value:,}") for value in values))
+def _column(metric: str, around: Surroundings) -> Column:
     if metric in ACCOUNTS:
-        return replace(ACCOUNTS[metric].column(around.given), width=width)
+        return ACCOUNTS[metric].column(around.given)
     of, priority = ("MACs", 0) if metric == "macs" else ("params", 1)
-    return Column(metric, HEADS[metric], kind="int", width=width, of=of, priority=priority)
+    return Column(metric, HEADS[metric], kind="int", of=of, priority=priority)
 
 
 def _notes(args, chosen: Variant, answer: Answer, timed: bool, like: Like | None) -> list[str]:

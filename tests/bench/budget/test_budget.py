@@ -266,7 +266,10 @@ WRONG = {
     "endless": (["--macs", "1G", "--range", "K=1:1" + 30 * "0"], "holds more than 10,000 sizes; take larger steps"),
     "other digits": (["--macs", "1G", "--range", "K=\u0663"], "malformed range"),
     "no point": (["--macs", "1G", "--range", "K=9", "E=8"], "no point of the ranges exists: K <= E must hold"),
-    "too large": (["--macs", "1G", "--range", "D=99999999999999999"], "do not fit into 63 bits"),
+    "too large": (
+        ["--macs", "1G", "--range", "D=99999999999999999"],
+        ": the largest candidate's counts do not fit into 63 bits; give smaller ranges\n",
+    ),
     "preset": (["--macs", "1G", "--preset", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
     "like": (["--like", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
     "like and preset": (["--like", "transformer-big", "--preset", "transformer-base"], "--like brings its own model"),

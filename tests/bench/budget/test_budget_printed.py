@@ -1,0 +1,144 @@
+"""What a search prints and draws, of two sizes whose costs are told by hand: heads, notes, result, labels of a plot."""
+
+import numpy as np
+import pytest
+
+from headcount.bench.budget.__main__ import main, parser, plan
+from headcount.bench.env import drawing
+from headcount.bench.variants.variant import having
+from tests.bench.output.reading import columns, kept
+
+TWO = ["--macs", "9G", "--range", "K=2", "E=3,5", "D=7", "--apart", "0", "--set", "vocab_size=11"]
+LAYERS, T, D_MODEL, D_FF = 6, 10, 512, 2048
+
+
+def cost(K, E, D):
+    """MACs, parameters and active ones of the base model with two sequences of ten tokens, and 11 words."""
+    attention = T * D_MODEL * E + 2 * T * K * D * D_MODEL + 2 * T * D * D_MODEL + 2 * K * T * T * D
+    macs = 3 * LAYERS * attention + 2 * LAYERS * 2 * T * D_MODEL * D_FF + T * D_MODEL * 11
+    norms, fed = 5 * 2 * D_MODEL * LAYERS, 2 * LAYERS * (2 * D_MODEL * D_FF + D_FF + D_MODEL)
+    rest = 3 * LAYERS * (D_MODEL * E + 2 * D * D_MODEL) + fed + norms + 11 * D_MODEL
+    return macs, *(rest + 3 * LAYERS * 2 * each * D * D_MODEL for each in (E, K))
+
+
+def planned(*argv):
+    work = plan(parser().parse_args(argv))
+    (section,) = work.sections
+    return section, work
+
+
+def test_a_row_is_a_size_and_what_it_costs():
+    section, work = planned(*TWO)
+    macs, params, active = zip(cost(2, 5, 7), cost(2, 3, 7), strict=True)
+    assert columns(section) == {
+        "K": ["2", "2"],
+        "E": ["5", "3"],
+        "D": ["7", "7"],
+        "MACs": [f"{n:,}" for n in macs],
+        "params": [f"{n:,}" for n in params],
+        "params active": [f"{n:,}" for n in active],
+        # keys and values of 7 numbers in two attentions of six layers, ten tokens each
+        "KV cache bytes, 2 each": [f"{LAYERS * 2 * 2 * T * 7 * 2:,}"] * 2,
+        "as a preset": [
+            f"--preset moa-8K8E128D --set vocab_size=11 top_k=2 num_experts={E} head_dim=7" for E in (5, 3)
+        ],
+    }
+    assert section.table.title == "MACs at most 9,000,000,000"
+    assert work.result([section]) == "2 rows of 2 within the budget, of 2 candidates."
+    assert work.remark() == ", 2 candidates"
+
+
+def test_sizes_and_macs_stay_however_narrow_the_terminal_is():
+    section, _ = planned(*TWO)
+    costs = ["K", "E", "D", "MACs", "params", "params active", "KV cache bytes, 2 each"]
+    assert kept(section, 80) == costs and kept(section, 120) == [*costs, "as a preset"]
+    assert kept(section, 10) == costs[:4]
+
+
+SAID = {
+    "a cache": (TWO, "less of the rest; all 2 by active parameters. Cache: keys and values of one context of every "
+                "attention that decodes. python -m bench.macs takes each row as printed."),
+    "no cache": (["--like", "mlm-transformer", "--limit", "1"], "No cache: "),
+    "the model to match": (["--like", "transformer-big", "--attention", "moa", "--limit", "1"],
+                           "transformer-big: 2,092,974,080 MACs, "),
+    "other sizes": (["--like", "transformer-big", "--attention", "moa", "--limit", "1"],
+                    "Around moa-8K8E128D with the other sizes of transformer-big, input: batch_size 1, src_len 10, "),
+    "no times": (TWO, "No latency record of the cpu here has one of these layers at this length: no times."),
+    "more of nothing": ([*TWO, "--maximise"], "where more is better of nothing, less of the rest"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_notes_say_around_what_and_for_what_is_searched(case):
+    argv, said = SAID[case]
+    assert said in " ".join(planned(*argv)[0].table.notes_above)
+
+
+@pytest.fixture
+def drawn(monkeypatch, tmp_path, capsys):
+    """A function that gives the figure that a search draws."""
+    pyplot, figures = drawing(), []
+    monkeypatch.setattr(pyplot, "close", figures.append)
+
+    def draw(*argv):
+        assert main([*argv, "--plot", str(tmp_path / "a.svg")]) == 0
+        capsys.readouterr()
+        return figures.pop()
+
+    yield draw
+    monkeypatch.undo()
+    pyplot.close("all")
+
+
+def test_a_plot_has_macs_and_parameters_on_its_axes_and_a_label_at_each_row(drawn):
+    figure = drawn(*TWO)
+    axes, bar = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("MACs (M)", "parameters (M)")
+    assert bar.get_ylabel() == "active parameters (M)" and axes.get_title() == "MACs at most 9,000,000,000"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["fits", "listed front (area: cache bytes)"]
+    every, listed = axes.collections
+    two = [cost(2, 5, 7), cost(2, 3, 7)]
+    points = [(macs / 1e6, params / 1e6) for macs, params, _ in two]
+    assert sorted(map(tuple, listed.get_offsets())) == sorted(map(tuple, every.get_offsets())) == sorted(points)
+    assert sorted(listed.get_array()) == sorted(active / 1e6 for _, _, active in two)
+    assert {text.get_text() for text in axes.texts} == {"2K 5E 7D", "2K 3E 7D"}
+
+
+def test_labels_stand_at_their_points_and_within_the_axes(drawn):
+    figure = drawn("--macs", "1G", "--limit", "13")
+    axes, pixels = figure.axes[0], figure.canvas.get_renderer()
+    middle = np.mean(axes.get_xlim())
+    assert len(axes.texts) == 13
+    for text in axes.texts:
+        box, (x, y) = text.get_window_extent(pixels), axes.transData.transform(text.xy)
+        # towards the middle, and a little above
+        near = box.x0 - x if text.xy[0] < middle else x - box.x1
+        assert 0 < near < 15 and 0 < box.y0 - y < 15
+        assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+
+
+def test_areas_are_in_the_order_of_cache_bytes(drawn):
+    listed = drawn(*TWO[:4], "E=5", "D=7,14", *TWO[6:]).axes[0].collections[1]
+    # 20 points and, of the 100 for the largest, a half and all
+    assert sorted(listed.get_sizes()) == [70, 120]
+
+
+def test_without_a_cache_points_are_alike(drawn):
+    figure = drawn("--like", "dit-s2", "--attention", "mha", "--limit", "3")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fits", "listed front"]
+    assert set(figure.axes[0].collections[1].get_sizes()) == {80}
+
+
+def test_macs_of_many_digits_are_drawn_in_g(drawn):
+    axes, _ = drawn("--like", "llm-s", "--attention", "mha", "--limit", "1").axes
+    ((macs, _),) = axes.collections[1].get_offsets()
+    # within 2 % of 354,334,801,920
+    assert axes.get_xlabel() == "MACs (G)" and 347 < macs < 362
+
+
+def test_every_search_says_each_letter_in_a_column_of_its_own():
+    for name, one in having("search").items():
+        section, _ = planned("--attention", name, "--macs", "1T", "--limit", "1")
+        heads = list(columns(section))
+        assert heads[: len(one.search.letters)] == list(one.search.letters)
