@@ -46,12 +46,12 @@ def plan(args: argparse.Namespace) -> Work:
         "compare",
         f"{args.b} against {args.a}",
         [
-            Column("cell", "cell", width=56, code=True),
-            Column("arm", "layer and arm", width=28, priority=0, code=True),
-            Column("a_ms", "A", "ms", kind="fixed", digits=3, width=9, priority=1),
-            Column("b_ms", "B", "ms", kind="fixed", digits=3, width=9, priority=1),
-            Column("ratio", "B / A", kind="interval", digits=2, width=18, priority=0),
-            Column("verdict", "B is", width=11, priority=0, tones=TONES),
+            Column("cell", "cell", code=True),
+            Column("arm", "layer and arm", priority=0, code=True),
+            Column("a_ms", "A", "ms", kind="fixed", digits=3),
+            Column("b_ms", "B", "ms", kind="fixed", digits=3),
+            Column("ratio", "B / A", kind="interval", digits=2, priority=0),
+            Column("verdict", "B is", priority=0, tones=TONES),
         ],
         notes_above=["Medians of separate runs: drift between them is not seen, arms of one run compare better."],
     )

@@ -43,7 +43,7 @@ def option(action):
 def test_help_and_the_page_of_commands_say_the_same(name):
     parser = import_module(f"headcount.{COMMANDS[name][0]}.__main__").parser(f"headcount {name}")
     about, groups = on_the_page(name)
-    assert parser.description.strip() == about
+    assert (parser.prog, parser.description.strip()) == (f"headcount {name}", about)
     for group in parser._action_groups:
         found = {option(one): one.help or "" for one in group._group_actions if one.help != argparse.SUPPRESS}
         assert found == groups.pop(group.title, {})

@@ -54,7 +54,8 @@ def test_the_whole_campaign_within_its_time(small, tmp_path, capsys):
     assert {r["status"] for r in checked} == {"right"} and len(checked) == 2 * 2 * 2 * 7
     assert {r["shown"]["same"] for r in checked} == {"yes"}
     assert all(r["environment"]["commit"] == "abc" for r in found if r["kind"] == "latency")
-    assert json.loads((tmp_path / "env.json").read_text())["gpu"]["uuid"] == "GPU-0"
+    env = json.loads((tmp_path / "env.json").read_text())
+    assert env["gpu"]["uuid"] == "GPU-0" and env["command"] == ["bench.latency", "campaign", "--within", "580"]
     ways = json.loads((tmp_path / "choices.json").read_text())
     assert [w["way"] for w in ways] == ["cudnn_attention", "flash_attention", "efficient_attention", "triton"]
     assert ways[3]["status"] == "needs a real device"
@@ -95,6 +96,13 @@ def test_a_campaign_without_time_measures_nothing(small, tmp_path, capsys):
     assert [r for r in found if r["kind"] == "latency"] == []
     out, err = capsys.readouterr()
     assert "No time was left for 8 of 8 cells." in out and "11 cells are missing" in err
+
+
+def test_a_campaign_wants_a_place_for_what_it_finds(capsys):
+    assert main(["campaign"]) == 2
+    assert capsys.readouterr().err == (
+        "python -m bench.latency campaign: error: the following arguments are required: --out-dir\n"
+    )
 
 
 def test_gates_alone(small, capsys):

@@ -5,7 +5,8 @@ import pytest
 from headcount.bench import records
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.compare import compare
+from headcount.bench.latency.compare import compare, parser, plan
+from tests.bench.output.reading import columns, kept
 
 
 def record(arm="moa", wall=(2.0, 2.0, 2.0), device="cpu A", cell="layer moa T7", **facts):
@@ -75,6 +76,28 @@ def test_the_command_prints_a_verdict_and_names_corrupt_lines(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "faster" in out and "0.50 [0.50, 0.50]" in out
     assert f"{tmp_path / 'b'}:2: not JSON" in err
+
+
+def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_path):
+    a = [record("x"), record("y"), record("z", (5.0, 5.0, 5.0)), record("w")]
+    b = [record("x", (1.0, 1.0, 1.0)), record("y", (3.0, 3.0, 3.0)), record("z", (1.25, 1.25, 1.25))]
+    for name, rows in (("a", a), ("b", b)):
+        records.append(tmp_path / name, *rows)
+    work = plan(parser().parse_args([str(tmp_path / "a"), str(tmp_path / "b")]))
+    (section,) = work.sections
+    assert columns(section) == {
+        "cell": ["layer moa T7"] * 3,
+        "layer and arm": ["x grouped", "y grouped", "z grouped"],
+        "A ms": ["2.000", "2.000", "5.000"],
+        "B ms": ["1.000", "3.000", "1.250"],
+        "B / A": ["0.50 [0.50, 0.50]", "1.50 [1.50, 1.50]", "0.25 [0.25, 0.25]"],
+        "B is": ["faster", "slower", "faster"],
+    }
+    assert section.below == ["only in A: 1 rows; only in B: 0 rows."]
+    assert section.table.title == f"{tmp_path / 'b'} against {tmp_path / 'a'}"
+    assert work.result([section]) == "B against A, 3 rows: 2 faster, 1 slower."
+    assert kept(section, 10) == ["cell", "layer and arm", "B / A", "B is"]
+    assert section.rows[0].records[0]["ratio"] == {"value": 0.5, "low": 0.5, "high": 0.5}
 
 
 @pytest.mark.parametrize("argv, message", [(["a"], "required: B"), (["x", "y"], "cannot read x")])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.kernels import launches
 from headcount.bench.latency.table import Columns
 from headcount.models.configs.layers import layer
+from tests.bench.output.reading import columns, kept
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,29 @@ def test_a_measured_row_was_to_take_what_its_arm_did():
     )
 
 
+def test_a_row_says_what_is_to_be_expected_and_by_what():
+    cells = [Cell("layer", "mha-base", 128, 3, "bfloat16", which, "cuda", "balanced") for which in ("forward", "both")]
+    section = estimate.section(cells, HARDWARE["h200"])
+    assert section.table.name == "estimate"
+    found = columns(section)
+    assert {
+        head: cells[:1] for head, cells in found.items() if head not in ("least bytes", "estimate at least us")
+    } == {
+        "layer": ["mha-base"],
+        "arm": ["fused"],
+        "T": ["128"],
+        "B": ["3"],
+        "pass": ["forward"],
+        # four products of 512 x 512, and two of 128 keys for each of 384 tokens
+        "MACs": [f"{384 * (4 * 512**2 + 2 * 128 * 512):,}"],
+        "kernels": ["5"],
+        "by": ["kernels"],
+    }
+    # five kernels of 1.5 us; those of a training step are not counted
+    assert found["estimate at least us"][0] == "7.5" and found["kernels"] == ["5", "–"]
+    assert kept(section, 10) == ["layer", "arm", "T", "estimate at least us", "by"]
+
+
 def test_devices_differ(capsys):
     cell = ["--layer", "mha-base", "--seq-len", "10", "--tokens", "10", "--pass", "forward", "--dtype", "float32"]
     by = {name: printed(capsys, *cell, "--device", name)[0] for name in HARDWARE}
@@ -85,7 +110,11 @@ def test_it_says_that_it_is_an_estimate(capsys):
 def test_kernels_are_operations_that_are_no_views():
     cell = Cell("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
     # three products, the core, and the output's product
-    assert launches(cell, ArmSpec("mha-base", layer("mha-base"), "fused", "subject")) == 5
+    spec = ArmSpec("mha-base", layer("mha-base"), "fused", "subject")
+    assert launches(cell, spec) == 5
+    # a step writes its key and its value behind the stored ones
+    assert launches(replace(cell, which="decode"), spec) == 5 + 2
+    assert launches(replace(cell, which="both"), spec) is None
 
 
 def test_an_arm_that_reads_sizes_back_has_no_number_of_kernels():

@@ -272,7 +272,9 @@ def test_cuda_without_a_device_exits_3(argv, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(argv) == 3
     err = capsys.readouterr().err
-    assert err.startswith("python -m bench.latency") and "error: no CUDA device" in err
+    assert err.startswith("python -m bench.latency") and err.endswith(
+        "error: no CUDA device on this machine; --device takes cpu here\n"
+    )
 
 
 def test_list_names_everything(capsys):

@@ -1,0 +1,75 @@
+"""A whole model is checked on its last sequence: output and gradients, in short and in the timed call."""
+
+import pytest
+
+from headcount.bench.latency import gate
+from headcount.bench.latency.arms import ArmSpec
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.gate import Gate
+from headcount.bench.latency.runs import make_run
+from headcount.bench.latency.shared import Shared
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import PRESETS
+
+SHAPE = dict(seq_len=7, batch_size=3, dtype="float32", device="cpu", routing="natural")
+WORDS = dict(model="masked_lm", attention="mha", d_model=16, num_heads=2, d_ff=8, num_layers=1, vocab_size=31)
+IMAGES = PRESETS["dit-s2"] | dict(d_model=12, num_heads=2, num_layers=1, latent_size=6, num_classes=5)
+OUTPUT, TIMED = ("the output", 2.5), ("the timed call's last sequence", 2.5)
+GRADIENTS = ("all gradients", 12.5)
+"""What is checked, and how many times a layer's cap it may be off."""
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """A function that checks a small model: the result, what was checked, and the shapes that the model was called
+    with."""
+
+    def check(config, kept, **changes):
+        monkeypatch.setattr(Cell, "config", config)
+        monkeypatch.setattr(gate, "MODEL_TOKENS", {"cpu": kept})
+        cell = Cell("model", "tiny", **SHAPE | changes)
+        run, shapes = make_run(cell, ArmSpec("tiny", config, "fused", "subject"), Shared(cell, config)), []
+        run.module.register_forward_pre_hook(lambda module, args: shapes.append([tuple(x.shape) for x in args]))
+        one = Gate(run)
+        with monkeypatch.context() as patched:
+            patched.setattr(gate, "allowed", lambda dtype, plain, times: times)
+            one.check()
+        return Gate(run).check(), [(what, times) for _, times, what in one.found], shapes
+
+    return check
+
+
+def words():
+    return make_config(WORDS | {"max_positions": 11})
+
+
+@pytest.mark.parametrize("which, found", [("forward", [OUTPUT]), ("both", [OUTPUT, GRADIENTS])])
+def test_of_long_sequences_the_last_is_checked_in_short(which, found, checked):
+    result, seen, shapes = checked(words(), 5, which=which)
+    assert result.wrong is None and seen == found
+    assert shapes == [[(1, 5)]] * 2
+
+
+def test_sequences_that_are_no_longer_are_checked_in_the_timed_call_too(checked):
+    result, seen, shapes = checked(words(), 7, which="forward")
+    assert result.wrong is None and seen == [OUTPUT, TIMED]
+    assert shapes == [[(1, 7)], [(3, 7)]] * 2
+
+
+def test_the_last_image_is_checked_whole(checked):
+    result, seen, shapes = checked(make_config(IMAGES), 5, which="forward", seq_len=9)
+    assert result.wrong is None and seen == [OUTPUT, TIMED]
+    assert {tuple(shape[0] for shape in found) for found in shapes[::2]} == {(1,) * len(shapes[0])}
+    assert {tuple(shape[0] for shape in found) for found in shapes[1::2]} == {(3,) * len(shapes[0])}
+
+
+def test_a_timed_call_that_is_wrong_says_so(checked, monkeypatch):
+    plain = gate._plainly
+
+    def off_by_a_tenth(module, *inputs):
+        out = plain(module, *inputs)
+        return 1.1 * out if len(inputs[0]) == 3 else out
+
+    monkeypatch.setattr(gate, "_plainly", off_by_a_tenth)
+    result, *_ = checked(words(), 7, which="forward")
+    assert result.wrong.startswith("wrong: relative error 1.0e-01 of the timed call's last sequence, ")

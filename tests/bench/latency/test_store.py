@@ -1,0 +1,48 @@
+"""A cell is done where one run has stored all of its arms, whatever runs were broken off before and after."""
+
+import pytest
+
+from headcount.bench import records
+from headcount.bench.latency.store import Store
+from tests.bench.latency.test_compare import record
+
+ARMS = [("moa", "grouped", "subject"), ("moa", "loop", "subject"), ("mha", "grouped", "mha"), ("moa", "grouped", "mha")]
+
+
+def rows(time, arms=ARMS, of=4):
+    """What a run of ``time`` stored of a cell of so many arms."""
+    environment = {"device": "cpu A", "time": time}
+    return [
+        record(arm, implementation=how, role=role, environment=environment, arms_in_cell=of) for arm, how, role in arms
+    ]
+
+
+RUNS = {
+    "one run": (rows("9:00"), "9:00"),
+    "the newer of two": (rows("9:00") + rows("9:05"), "9:05"),
+    "one before another that was broken off": (rows("9:00") + rows("9:05", ARMS[:3]), "9:00"),
+    "one after another that was broken off": (rows("9:00", ARMS[:1]) + rows("9:05"), "9:05"),
+    "none but broken ones": (rows("9:00", ARMS[:2]) + rows("9:05", ARMS[2:]), None),
+    "an arm twice is no other arm": (rows("9:00", [*ARMS[:3], ARMS[0]]), None),
+    "rows that do not say of how many": (rows("9:00", of=None), None),
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_the_newest_whole_run_counts(case, tmp_path):
+    stored, time = RUNS[case]
+    records.append(tmp_path / "r.jsonl", *stored)
+    done = Store(tmp_path / "r.jsonl").done
+    assert {cell: {row["environment"]["time"] for row in found} for cell, found in done.items()} == (
+        {"layer moa T7": {time}} if time else {}
+    )
+    assert all(len(found) == len(ARMS) for found in done.values())
+
+
+def test_what_is_stored_is_of_its_cell_alone(tmp_path):
+    other = [row | {"cell": "layer moa T11"} for row in rows("9:00", ARMS[:1], of=1)]
+    mixed = [*rows("9:00")[:2], *other, *rows("9:00")[2:]]
+    records.append(tmp_path / "r.jsonl", *mixed)
+    done = Store(tmp_path / "r.jsonl").done
+    assert {cell: len(found) for cell, found in done.items()} == {"layer moa T7": 4, "layer moa T11": 1}
+    assert {row["cell"] for row in done["layer moa T11"]} == {"layer moa T11"}

@@ -1,0 +1,105 @@
+"""Ways that are tried on a GPU: each core by each of torch's kernels, each block size of ours by itself."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from headcount.bench.latency import tuning
+from headcount.bench.latency.capture import NotCaptured
+from headcount.bench.table import Row, Section
+from headcount.models.kernels.triton_configs import TABLE
+from tests.bench.output.reading import columns
+
+TOOK_S = (4e-6, 1e-6, 3e-6, 2e-6)
+
+
+class Replayed:
+    def replay(self):
+        pass
+
+
+@pytest.fixture
+def clocked(cuda, monkeypatch):
+    """A device on which five calls of any way take 3 us, the upper median of four replays; what was called is kept."""
+    called, times = [], []
+
+    def capture(call, calls, sets):
+        assert (calls, sets) == (5, 1)
+        called.append(call(0))
+        times[:] = TOOK_S
+        return Replayed()
+
+    monkeypatch.setattr(tuning, "capture", capture)
+    monkeypatch.setattr(tuning, "elapsed_s", lambda replay: times.pop())
+    return called
+
+
+def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch):
+    asked = []
+
+    @contextmanager
+    def only(backend):
+        asked.append(backend.name)
+        yield
+
+    monkeypatch.setattr(torch.nn.attention, "sdpa_kernel", only)
+    monkeypatch.setattr(tuning, "CORES", ((3, 8, 5),))
+    monkeypatch.setattr(tuning, "backend_of", lambda args, options: "flash_attention")
+    rows = list(tuning._cores(10, torch.float32))
+    # three calls before the one that is captured
+    assert asked == [name for name in tuning.BACKENDS for _ in range(4)]
+    assert [row["way"] for row in rows] == ["cudnn_attention", "flash_attention", "efficient_attention"]
+    assert {row["what"] for row in rows} == {"core of 3 heads of 8, T = 5"}
+    assert [row["chosen"] for row in rows] == [None, "yes", None]
+    assert [row["us"] for row in rows] == pytest.approx([0.6] * 3) and {row["status"] for row in rows} == {"timed"}
+    # ten tokens are two sequences, whose heads' queries stand in one row before the one key
+    assert {tuple(found.shape) for found in clocked} == {(2, 1, 15, 8)}
+
+
+def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked, monkeypatch):
+    built, launched, committed = [], [], TABLE["expert"]
+
+    def build(config, *, device, dtype, arm):
+        built.append((config.num_experts, device, dtype, arm))
+        return lambda x: launched.append(TABLE["expert"]) or x
+
+    monkeypatch.setattr("headcount.models.build.build", build)
+    monkeypatch.setattr("headcount.bench.latency.arms.lacks", lambda arm, device: None)
+    monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
+    first, *others = tuning._blocks(3 * 128, torch.bfloat16)
+    assert built == [(16, "cuda", torch.bfloat16, "triton")]
+    assert (first["what"], first["way"], first["chosen"]) == (
+        "kernel expert in moa-8K16E256D, T = 128", "as committed", "yes",
+    )  # fmt: skip
+    assert len(others) == len(committed) and {row["chosen"] for row in others} == {None}
+    launch = committed[0].launch
+    blocks = " ".join(f"{letter}{size}" for letter, size in launch.blocks.items())
+    assert others[0]["way"] == f"{blocks} w{launch.num_warps} s{launch.num_stages}"
+    # one launch whatever the sizes, and the table is as before
+    assert [rows[0].launch for rows in launched[4::4]] == [row.launch for row in committed]
+    assert {(len(rows), tuple(rows[0].least)) for rows in launched[4:]} == {(1, ())}
+    assert TABLE["expert"] is committed
+    assert {tuple(found.shape) for found in clocked} == {(3, 128, 512)}
+
+
+def test_a_way_that_fails_has_a_status_and_no_time(monkeypatch):
+    def waits(*_):
+        raise NotCaptured("it waits")
+
+    def call(_):
+        raise ValueError("too wide")
+
+    monkeypatch.setattr(tuning, "capture", waits)
+    assert tuning._row("a", "b", lambda _: None, False) == {
+        "what": "a", "way": "b", "us": None, "chosen": None, "status": "no graph: it waits",
+    }  # fmt: skip
+    failed = tuning._row("a", "b", call, True)
+    assert failed["us"] is None and failed["chosen"] == "yes" and "too wide" in failed["status"]
+
+
+def test_times_are_in_microseconds():
+    row = {"what": "a core", "way": "a kernel", "us": 1234.56, "chosen": "yes", "status": "timed"}
+    assert columns(Section(tuning.TABLE, [Row(row)])) == {
+        "what": ["a core"], "way": ["a kernel"], "time us": ["1,234.6"], "taken": ["yes"], "status": ["timed"],
+    }  # fmt: skip

@@ -1,0 +1,46 @@
+"""The plot of shares: a line for each layer, the most used expert first, labelled in the words of the layer."""
+
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.env import drawing
+from headcount.bench.errors import UsageError
+from headcount.bench.routing import plot
+from headcount.bench.routing.stats import LayerRouting
+from headcount.bench.variants.variant import variant
+
+
+def layer(name, *counts):
+    """Experts chosen so many times each, or heads."""
+    found = LayerRouting("x", variant(name).routed, len(counts), 1)
+    chosen = [(expert,) for expert, count in enumerate(counts) for _ in range(count)]
+    found.add(range(len(chosen)), chosen, Fraction(1))
+    return found
+
+
+@pytest.mark.parametrize("name, units", [("moa", "experts"), ("moh", "routed heads")])
+def test_shares_are_drawn_sorted_in_percent(name, units, monkeypatch, tmp_path):
+    pyplot, figures = drawing(), []
+    with monkeypatch.context() as kept:
+        kept.setattr(pyplot, "close", figures.append)
+        plot.save({"first": layer(name, 2, 5, 3), "second": layer(name, 1, 3)}, tmp_path / "shares.svg")
+    (axes,) = figures[0].axes
+    pyplot.close(figures[0])
+    lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+    assert lines == {"first": ([1, 2, 3], [50, 30, 20]), "second": ([1, 2], [75, 25])}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
+    assert axes.get_xlabel() == f"{units}, the most used first" and axes.get_ylabel() == "share of all choices in %"
+    # each expert is a mark, and shares are seen from 0 on
+    assert {line.get_marker() for line in axes.lines} == {"."} and axes.get_ylim()[0] == 0
+
+
+def test_the_ending_names_the_format_png_without_one(tmp_path):
+    plot.save({"first": layer("moa", 1, 2)}, tmp_path / "shares")
+    assert (tmp_path / "shares").read_bytes().startswith(b"\x89PNG")
+    for ending, begins in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
+        plot.save({"first": layer("moa", 1, 2)}, tmp_path / f"shares.{ending}")
+        assert (tmp_path / f"shares.{ending}").read_bytes().startswith(begins)
+    assert b"<dc:date>" not in (tmp_path / "shares.svg").read_bytes()
+    with pytest.raises(UsageError, match=r"^cannot write .*shares\.txt: Format 'txt' is not supported"):
+        plot.save({"first": layer("moa", 1, 2)}, tmp_path / "shares.txt")
