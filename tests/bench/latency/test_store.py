@@ -3,8 +3,13 @@
 import pytest
 
 from headcount.bench import records
+from headcount.bench.latency import gates
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.faults import DeviceLost
 from headcount.bench.latency.store import Store
+from headcount.bench.table import Row, Section
 from tests.bench.latency.test_compare import record
+from tests.bench.output.reading import columns
 
 ARMS = [("moa", "grouped", "subject"), ("moa", "loop", "subject"), ("mha", "grouped", "mha"), ("moa", "grouped", "mha")]
 
@@ -46,3 +51,14 @@ def test_what_is_stored_is_of_its_cell_alone(tmp_path):
     done = Store(tmp_path / "r.jsonl").done
     assert {cell: len(found) for cell, found in done.items()} == {"layer moa T7": 4, "layer moa T11": 1}
     assert {row["cell"] for row in done["layer moa T11"]} == {"layer moa T11"}
+
+
+def test_an_arm_that_broke_the_device_has_a_row_among_the_gates():
+    cell = Cell("layer", "moa-8K8E128D", 129, 2, "bfloat16", "both", "cuda", "balanced")
+    found = gates._lost(cell, DeviceLost("moa-8K8E128D loop", "failed: AcceleratorError"))
+    assert (found["cell"], found["arm"], found["status"]) == (cell.key, "moa-8K8E128D loop", "failed: AcceleratorError")
+    printed = columns(Section(gates.TABLE, [Row(found["shown"])]))
+    assert {head: cell for head, (cell,) in printed.items() if cell != "–"} == {
+        "layer": "moa-8K8E128D", "arm": "loop", "dtype": "bfloat16", "pass": "both", "T": "129", "routing": "balanced",
+        "status": "failed: AcceleratorError",
+    }  # fmt: skip

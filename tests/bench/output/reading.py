@@ -6,8 +6,9 @@ import re
 from headcount.bench.output.base import Style
 from headcount.bench.output.text import Text
 from headcount.bench.render import realised
+from headcount.bench.table import DASH
 
-NUMBER = re.compile(r"[-+]?[\d,.]+( \[[\d,.-]+, [\d,.-]+\])?|–|<\S+|>\S+")
+NUMBER = re.compile(r"[-+]?[\d,.]+( \[[\d,.-]+, [\d,.-]+\])?|<\S+|>\S+")
 
 
 def columns(section):
@@ -16,10 +17,9 @@ def columns(section):
     for column in section.table.columns:
         cells = [column.text(row.values[column.key]) for row in section.rows]
         head = " ".join(column.head_lines)
-        if column.side == "right":
-            assert column.words or all(map(NUMBER.fullmatch, cells)), (head, cells)
-        else:
-            assert column.kind == "text" and not (cells and all(map(NUMBER.fullmatch, cells))), (head, cells)
+        known = [cell for cell in cells if cell != DASH]
+        numbers = bool(known) and all(map(NUMBER.fullmatch, known))
+        assert column.words or not known or numbers == (column.side == "right"), (head, cells)
         found[head] = cells
     return found
 
