@@ -13,6 +13,7 @@ the trace, inside the operation. Places are in the ptflops 0.7.5 sources.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from math import prod
 
 from torch import Tensor, nn
@@ -94,9 +95,7 @@ def _numel(name: str) -> Callable[[Event], dict[str, int]]:
 def _elementwise(event: Event) -> dict[str, int]:
     """Shapes are compared from the left, which is not how torch broadcasts them."""
     shapes = [x.shape for x in (event.argument(0, "input"), event.argument(1, "other")) if isinstance(x, TensorFact)]
-    rank = max((len(shape) for shape in shapes), default=0)
-    padded = [shape + (1,) * (rank - len(shape)) for shape in shapes]
-    return {"elementwise": prod(max(sizes) for sizes in zip(*padded, strict=True)) if padded else 1}
+    return {"elementwise": prod(max(sizes) for sizes in zip_longest(*shapes, fillvalue=1))}
 
 
 def _interpolate(event: Event) -> dict[str, int]:

@@ -1,0 +1,101 @@
+"""One module of somebody's: where it is counted, and whose fault it is where it is not."""
+
+import sys
+
+import pytest
+
+from headcount.bench.isolated import module_answer
+from headcount.bench.isolated.user_code import UserCodeError
+
+FACTORY = """
+import threading
+import torch
+from torch import nn
+
+class By(nn.Module):
+    def __init__(self, function, **parts):
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+    def forward(self, *args, **kwargs): return self.function(self, *args, **kwargs)
+
+def linear(): return nn.Linear(5, 7), (torch.ones(3, 5),)
+def lazy(): return nn.Sequential(nn.LazyLinear(7)), (torch.ones(3, 5),)
+def lazy_by_keyword(): return nn.LazyLinear(7), {"input": torch.ones(3, 5)}
+def lazy_broken(): return nn.LazyLinear(7), {"inputs": torch.ones(3, 5)}
+def of_values(): return By(lambda m, x: x[x > 0] @ x[x > 0]), (torch.arange(-3.0, 8.0),)
+def of_numbers(): return By(lambda m, n: torch.ones(n, 5) @ torch.ones(5, 7), lock=threading.Lock()), (3,)
+def by_device(): return By(lambda m, a, b: a @ b if a.is_meta else a @ b @ b.mT), (torch.ones(3, 5), torch.ones(5, 7))
+def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
+"""
+
+
+@pytest.fixture
+def answer(tmp_path, monkeypatch):
+    """What is answered about a function of the file above."""
+    (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    def asked(function, device=None):
+        request = {
+            "spec": f"a_factory_of_modules.py:{function}", "here": str(tmp_path), "settings": {}, "counters": [],
+            "device": device, "allow_uncounted": False, "elementwise": "report", "formulas": {},
+        }  # fmt: skip
+        return module_answer.answer(request)
+
+    return asked
+
+
+def place(found):
+    return found["macs"], found["device"], found["why_not_meta"]
+
+
+@pytest.mark.parametrize("device", [None, "meta"])
+def test_a_module_is_counted_on_meta(answer, device):
+    assert place(answer("linear", device)) == (3 * 5 * 7, "meta", None)
+
+
+def test_a_module_is_counted_where_somebody_says(answer):
+    assert place(answer("linear", "cpu")) == (3 * 5 * 7, "cpu", None)
+
+
+@pytest.mark.parametrize("function", ["lazy", "lazy_by_keyword"])
+def test_a_lazy_module_gets_its_shapes_from_its_inputs(answer, function):
+    found = answer(function)
+    assert place(found) == (3 * 5 * 7, "meta", None)
+    assert sum(parameter["params"] for parameter in found["params"]) == 5 * 7 + 7
+
+
+def test_a_lazy_module_that_cannot_run_is_said_to(answer):
+    with pytest.raises(UserCodeError, match="^the first run of a module with lazy parts raised TypeError: "):
+        answer("lazy_broken")
+
+
+def test_a_module_that_asks_for_values_is_counted_where_it_is(answer):
+    macs, device, why = place(answer("of_values"))
+    assert (macs, device) == (7, "cpu") and why.startswith("a run on meta raised ")
+    with pytest.raises(UserCodeError, match="^a run on meta raised "):
+        answer("of_values", "meta")
+
+
+def test_a_module_without_tensors_is_on_the_cpu(answer):
+    why = "a run on meta raised TypeError: cannot pickle '_thread.lock' object"
+    assert place(answer("of_numbers")) == (3 * 5 * 7, "cpu", why)
+
+
+@pytest.mark.parametrize(("cheap", "macs", "device"), [(105, 210, "cpu"), (104, 105, "meta")])
+def test_a_cheap_model_runs_once_more_where_it_is(answer, monkeypatch, cheap, macs, device):
+    """One product of 3 x 5 x 7 on meta, two elsewhere."""
+    monkeypatch.setattr(module_answer, "CHEAP_MACS", cheap)
+    why = "it counts 105 there and 210 on cpu" if device == "cpu" else None
+    assert place(answer("by_device")) == (macs, device, why)
+
+
+def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, monkeypatch):
+    with pytest.raises(UserCodeError, match="^the module's forward pass on cpu raised RuntimeError: mat1 and mat2"):
+        answer("fails")
+    monkeypatch.setattr(module_answer, "read", lambda *_, **__: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        answer("linear")
