@@ -1,0 +1,140 @@
+"""Calls in every form that they may be written in: what tools bill for each, and what is said where they miss it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headcount.bench.counters import ptflops_pytorch
+from headcount.bench.counters.base import failed_record
+from headcount.bench.counters.bills import PRODUCT
+from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED
+from headcount.bench.counters.readings import as_record, read
+from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
+
+X, Y, IMAGE = (3, 5, 7), (7, 11), (3, 5, 7, 13)
+ELEMENTS, LINEAR = 3 * 5 * 7, 3 * 5 * 7 * 11
+# fvcore's norms: 5 an element with a scale and 4 without, 2 or 1 for a batch norm's kept statistics.
+FORMS = {
+    "linear": (lambda x, w: F.linear(input=x, weight=w), [X, (11, 7)], {"fvcore": LINEAR}),
+    "matmul": (lambda x, w: torch.matmul(input=x, other=w), [X, Y], {"ptflops-pytorch": LINEAR, "fvcore": LINEAR}),
+    "mm": (lambda x, w: torch.mm(input=x, mat2=w), [(5, 7), Y], {"ptflops-pytorch": None, "fvcore": 5 * 7 * 11}),
+    "bmm": (lambda x, w: torch.bmm(input=x, mat2=w), [X, (3, 7, 11)], {"ptflops-pytorch": None, "fvcore": LINEAR}),
+    "addmm": (
+        lambda a, x, w: torch.addmm(input=a, mat1=x, mat2=w),
+        [(5, 11), (5, 7), Y],
+        {"ptflops-pytorch": 5 * 7 * 11 + 5 * 11, "fvcore": 5 * 7 * 11},
+    ),
+    "addmm of nothing": (
+        lambda a, x, w: torch.addmm(a, x, w, beta=0),
+        [(5, 11), (5, 7), Y],
+        {"ptflops-pytorch": 5 * 7 * 11, "fvcore": 5 * 7 * 11},
+    ),
+    "convolution": (lambda x, w: F.conv1d(input=x, weight=w), [X, (11, 5, 3)], {"fvcore": 3 * 5 * 11 * 5 * 3}),
+    "padding by a word": (lambda x, w: F.conv1d(input=x, weight=w, padding="same"), [X, (11, 5, 3)], {"fvcore": 0}),
+    "layer norm": (lambda x, w: F.layer_norm(x, (7,), weight=w), [X, (7,)], {"fvcore": 5 * ELEMENTS}),
+    "layer norm alone": (lambda x: F.layer_norm(input=x, normalized_shape=(7,)), [X], {"fvcore": 4 * ELEMENTS}),
+    "group norm": (lambda x, w: F.group_norm(input=x, num_groups=1, weight=w), [X, (5,)], {"fvcore": 5 * ELEMENTS}),
+    "instance norm": (lambda x, w: F.instance_norm(input=x, weight=w), [X, (5,)], {"fvcore": 5 * ELEMENTS}),
+    "batch norm": (
+        lambda x, mean, var, w: F.batch_norm(input=x, running_mean=mean, running_var=var, weight=w),
+        [X, (5,), (5,), (5,)],
+        {"fvcore": 2 * ELEMENTS},
+    ),
+    "batch norm alone": (lambda x, mean, var: F.batch_norm(x, mean, var), [X, (5,), (5,)], {"fvcore": ELEMENTS}),
+    "batch norm of a batch": (
+        lambda x, w: F.batch_norm(input=x, running_mean=None, running_var=None, weight=w, training=True),
+        [X, (5,)],
+        {"fvcore": 5 * ELEMENTS},
+    ),
+    "elementwise": (lambda x, y: torch.mul(input=x, other=y), [X, (3, 5, 1)], {"ptflops-pytorch": ELEMENTS}),
+    # Shapes (3, 5, 7) and (7,) from the left: 7 x 5 x 7.
+    "elementwise from the left": (lambda x, y: torch.add(x, y), [X, (7,)], {"ptflops-pytorch": 7 * 5 * 7}),
+    "with a number": (lambda x: torch.mul(x, 2), [X], {"ptflops-pytorch": ELEMENTS}),
+    "activation": (lambda x: F.gelu(input=x), [X], {"ptflops-pytorch": ELEMENTS}),
+    "softmax": (lambda x: F.softmax(input=x, dim=-1), [X], {"ptflops-pytorch": ELEMENTS}),
+    "pooling": (lambda x: F.max_pool1d(input=x, kernel_size=2), [X], {"ptflops-pytorch": ELEMENTS}),
+    "to a size": (lambda x: F.interpolate(input=x, size=11), [X], {"ptflops-pytorch": 3 * 5 * 11}),
+    "to a square": (
+        lambda x: F.interpolate(x, 11),
+        [IMAGE],
+        {"ptflops-pytorch": 3 * 5 * 11 * 11, "fvcore": 3 * 5 * 11 * 11},
+    ),
+    "to two sizes": (lambda x: F.interpolate(x, (11, 2)), [IMAGE], {"ptflops-pytorch": 3 * 5 * 11 * 2}),
+    "by a scale": (lambda x: F.interpolate(input=x, scale_factor=3), [X], {"ptflops-pytorch": 3 * ELEMENTS}),
+    "by a scale each way": (
+        lambda x: F.interpolate(input=x, scale_factor=3),
+        [IMAGE],
+        {"ptflops-pytorch": 3 * 3 * ELEMENTS * 13},
+    ),
+    "by two scales": (lambda x: F.interpolate(x, None, (3.0, 2.0)), [IMAGE], {"ptflops-pytorch": 6 * ELEMENTS * 13}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_in_any_form_is_billed_as_the_tool_bills_it(form):
+    """None where the tool's own handler takes no such keyword."""
+    function, shapes, macs = FORMS[form]
+    cells = read(module(function), [torch.ones(shape) for shape in shapes], label=form).counters
+    assert {cell.counter: cell.macs for cell in cells if cell.counter in macs} == macs
+    assert all(cell.explained for cell in cells), cells
+
+
+class Mine(nn.Linear):
+    """A linear layer that is not exactly one."""
+
+
+matmul = torch.matmul
+OWN_ORDER = "numpy's own order of contraction, printed with four digits"
+NOT_BY_NAME = "called as an operator or by a kept reference: not patched"
+SAID = [
+    ("ptflops-pytorch", lambda x, w: x @ w, [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
+    ("ptflops-pytorch", lambda x, w: matmul(x, w), [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
+    ("ptflops-pytorch", lambda x, w: F.linear(x, w), [X, (11, 7)], MISSED, -LINEAR, "linear is not patched"),
+    ("ptflops-pytorch", lambda x: nn.Linear(7, 11)(x), [X], MISSED, -LINEAR, "linear is not patched"),
+    ("ptflops-pytorch", Mine(7, 11), [X], MISSED, -LINEAR, "Mine is not exactly nn.Linear: no hook"),
+    ("fvcore", lambda x, w: F.conv1d(x, w, padding="same"), [X, (11, 5, 3)], DIFFERS, -3 * 7 * 11 * 5 * 3,
+     "aten::conv1d: a window given as a word"),
+    ("fvcore", lambda x, y: torch.baddbmm(x, x, y), [(3, 7, 7), (3, 7, 7)], MISSED, -3 * 7 * 7 * 7,
+     "aten::baddbmm has no handle"),
+    # 2 x 13 x 17 x 61 = 26,962, which prints 2.696e+04
+    ("fvcore", lambda x, y: torch.einsum("ab,bc->ac", x, y), [(13, 17), (17, 61)], DIFFERS, -1,
+     "aten::einsum: numpy prints four digits"),
+    # 2 x 7 x 61 x 17 + 2 x 7 x 17 x 13 = 17,612, which prints 1.761e+04
+    ("fvcore", lambda x, y, z: torch.einsum("ab,bc,cd->ad", x, y, z), [(7, 61), (61, 17), (17, 13)], DIFFERS, -1,
+     f"aten::einsum: {OWN_ORDER}"),
+    ("fvcore", lambda x, y: torch.einsum("ab,ab->ab", x, y), [(17, 61), (17, 61)], ADDED, 519,
+     "aten::einsum, where no contraction was dispatched"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("counter", "function", "shapes", "what", "amount", "name"), SAID)
+def test_the_cause_says_why(counter, function, shapes, what, amount, name):
+    made = function if isinstance(function, nn.Module) else module(function)
+    (cell,) = read(made, [torch.ones(shape) for shape in shapes], counters=[counter], label="said").counters
+    assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
+
+
+def test_a_counter_without_a_reading_has_the_fields_of_one_with():
+    cells = read(module(lambda x, w: torch.mm(input=x, mat2=w)), [torch.ones(5, 7), torch.ones(Y)], label="mm").counters
+    without, *others = map(as_record, cells)
+    assert without["failed"].startswith("TypeError: ") and without["macs"] is None
+    assert without == failed_record("ptflops-pytorch", without["failed"])
+    assert [other["failed"] for other in others] == [None] * len(others)
+    assert {frozenset(other) for other in others} == {frozenset(without)}
+
+
+def test_a_bill_is_in_whole_numbers():
+    """Of attention 13 wide: 5 queries, 11 keys and values; projections in and out, scores and values."""
+    layer = nn.MultiheadAttention(26, 2, batch_first=True)
+    inputs = [torch.ones(3, tokens, 26) for tokens in (5, 11, 11)]
+    bills = ptflops_pytorch.bills(record(layer, inputs, names=ptflops_pytorch.NAMES))
+    (bill,) = (bill for bill in bills if bill.rule == "hook of nn.MultiheadAttention")
+    assert bill.parts == {
+        PRODUCT: 3 * (2 * 5 + 2 * 11) * 26 * 26 + 3 * 2 * 5 * 11 * 2 * 13,
+        "query scaling": 3 * 5 * 26,
+        "bias": 3 * (2 * 5 + 2 * 11) * 26,
+        "softmax": 3 * 2 * 5 * 11,
+    }
+    assert {type(part) for part in bill.parts.values()} == {int}
