@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,16 @@ def test_a_run_has_its_place_by_device_date_and_commit(tmp_path):
     path = records.place(tmp_path, "NVIDIA H200 (1x)", "2026-01-02", "0123456789abcdef")
     assert path == tmp_path / "nvidia-h200-1x" / "2026-01-02-0123456789.jsonl"
     assert records.place(tmp_path, "x", "d", None).name == "d-no-commit.jsonl"
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems have other folders for data")
+def test_an_installed_copy_stores_in_the_users_own_data_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(records.headcount, "CHECKOUT", None)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert records.writable() == tmp_path / "headcount" / "records"
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert records.writable() == tmp_path / ".local" / "share" / "headcount" / "records"
 
 
 def test_a_record_is_one_line_of_json(tmp_path):

@@ -267,6 +267,10 @@ def test_parts_of_a_reading():
     assert fvcore.uncounted == {"aten::softmax": 1, "aten::add": 1}
     assert dispatch.by_operator == {"aten.mm": LINEAR, "aten.addmm": LINEAR, "aten.bmm": attention}
     assert dispatch.by_module == {"": BLOCK_MACS, "q": LINEAR, "k": LINEAR}
+    right = count("right", block(), x)
+    assert (right.macs, right.params, right.uncounted) == (BLOCK_MACS, params, {})
+    assert right.by_module == {"q": LINEAR, "k": LINEAR, "": attention}
+    assert right.by_operator == {"linear": 2 * LINEAR, "scores": attention // 2, "values": attention // 2}
 
 
 def test_frozen_parameters_are_left_out_by_ptflops_only():

@@ -27,6 +27,7 @@ def breaks_derive(T=3):
     ours._beyond = None
     return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
 
+def raises(T=3): raise KeyError("no such size")
 def leaves(T=3): os._exit(5)
 def listens(T=3): return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
 
@@ -146,6 +147,20 @@ def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
     process.communicate(timeout=10)
     assert gone(process.pid) and gone(other)
     _end(process)
+
+
+@pytest.mark.parametrize("task", ["count", "derive"])
+def test_what_their_code_raises_comes_with_its_traceback(factory, task, warm):
+    """From the line that they wrote; the process that answered ends well."""
+    details = {"settings": {}, "counters": [], "device": None, "allow_uncounted": False, "formulas": {}}
+    details |= {"elementwise": "report", "base": {"T": 3}, "step": {"T": 1}}
+    with pytest.raises(UsageError) as raised:
+        ask(task, f"{factory}:raises", **details)
+    said, *trace = str(raised.value).splitlines()
+    assert said.endswith("raised KeyError: 'no such size'")
+    if task == "count":
+        assert trace[0] == "Traceback (most recent call last):" and trace[-1] == "KeyError: 'no such size'"
+        assert any('raise KeyError("no such size")' in line for line in trace)
 
 
 def test_settings_are_integers_by_name():

@@ -61,6 +61,18 @@ def test_a_file_in_a_package_may_import_its_neighbours(factory):
     assert load("their_package.inner.entry:width", factory)() == 5
 
 
+def test_a_file_finds_its_neighbours_from_any_directory(factory, tmp_path_factory):
+    (factory / "their_sizes.py").write_text("WIDTH = 5")
+    (factory / "their_entry.py").write_text("from their_sizes import WIDTH\ndef width(): return WIDTH\n")
+    package = factory / "their_other_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "entry.py").write_text("import their_sizes\ndef width(): return their_sizes.WIDTH\n")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert load(f"{factory}/their_entry.py:width", elsewhere)() == 5
+    assert load(f"{package}/entry.py:width", elsewhere)() == 5
+
+
 WANTED = "must return (module, inputs), inputs a tuple or a dict of keywords"
 
 

@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
+import sys
 import time
+from io import StringIO
 
 import pytest
 
@@ -39,6 +41,19 @@ def test_an_error_ends_them_at_once(error):
         raise error
     assert multiprocessing.active_children() == []
     assert sleeping.done() or sleeping.cancel() or sleeping.exception(10)
+
+
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_bar_knows_how_many_calls_there_are(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Workers(2, bar=True) as workers:
+        assert {workers.submit(abs, -number).result() for number in range(3)} == {0, 1, 2}
+        workers._bar.refresh()
+    assert "counting: 100%" in sys.stderr.getvalue() and "| 3/3 " in sys.stderr.getvalue()
 
 
 def test_a_worker_that_is_ended_from_outside_is_an_error_of_the_environment():

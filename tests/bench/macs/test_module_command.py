@@ -174,8 +174,10 @@ def test_a_product_written_elementwise_is_named(project, capfd, policy, macs, he
 
 
 def test_a_product_written_elementwise_may_be_refused(project, capfd):
-    code, out, err = run(capfd, f"{project}/factory.py:combine", "--elementwise", "refuse")
-    assert (code, out) == (1, "") and "mul, summed by sum on 7x3x11 7x3x1 (231 in the model)" in err
+    spec = f"{project}/factory.py:combine"
+    code, out, err = run(capfd, spec, "--elementwise", "refuse")
+    said = "contractions written elementwise: mul, summed by sum on 7x3x11 7x3x1 (231 in the model)"
+    assert (code, out) == (1, "") and f"right did not count {spec}: {said} (--elementwise report names them)" in err
 
 
 def test_a_formula_counts_an_unknown_operation(project, capfd):
@@ -234,7 +236,9 @@ def test_settings_are_integers(project, capfd):
 def test_an_unknown_operation_fails_and_can_be_allowed(project, capfd):
     spec = f"{project}/factory.py:spectrum"
     code, out, err = run(capfd, spec, "--counter", "torch")
-    assert code == 1 and "_fft_r2c on 8x8 (in the model) (--formula OPERATOR=EXPRESSION counts one, --allow" in err
+    said = "operations that may hold products: _fft_r2c on 8x8 (in the model)"
+    ways = "--formula OPERATOR=EXPRESSION counts one, --allow-uncounted leaves them out"
+    assert code == 1 and f"right did not count {spec}: {said} ({ways})" in err
     code, out, _ = run(capfd, spec, "--counter", "torch", "--allow-uncounted")
     assert code == 0 and "_fft_r2c on 8x8 (in the model)" in out
 
