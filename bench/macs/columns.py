@@ -34,7 +34,9 @@ def extended(section: Section, names: Sequence[str], given: Assumptions) -> Sect
             notes = [*row.notes, *_reasons(missing)]
             yield replace(row, values={**row.values, **found}, notes=notes, records=records)
 
-    return replace(section, table=replace(table, columns=columns, notes_above=notes), rows=rows())
+    # rows that are all known stay so, and their columns are measured
+    more = list(rows()) if isinstance(section.rows, Sequence) else rows()
+    return replace(section, table=replace(table, columns=columns, notes_above=notes), rows=more)
 
 
 def _columns(name: str, given: Assumptions, ideal: bool) -> list[Column]:

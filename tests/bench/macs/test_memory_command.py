@@ -1,6 +1,8 @@
 """Memory and decoding as columns of ``bench.macs``: beside a grid, a table or presets, and with wrong usage."""
 
 import json
+import re
+import shlex
 
 import pytest
 
@@ -44,6 +46,16 @@ def test_columns_join_a_table_and_a_preset(capsys):
     assert (head, row) == ("row,kv_bytes,decode_bound,notes", f"moa-8K8E128D,{2 * 20 * 6 * 256},memory,")
     _, out, _ = run(capsys, *argv, "--bandwidth", "1e11", "--format", "csv")
     assert out.rstrip().endswith("compute,")
+
+
+@pytest.mark.parametrize("asked", ["--table moa-table3", "--grid 'K=2 E=3 D=5 T=7'"])
+def test_columns_beside_closed_forms_are_as_wide_as_what_they_hold(asked, capsys):
+    _, out, _ = run(capsys, *shlex.split(asked), "--columns", "kv_bytes")
+    lines = out.splitlines()
+    rule, last = (number for number, line in enumerate(lines) if re.fullmatch("-+(  -+)*", line))
+    table = [*lines[rule - 3 : rule], *lines[rule + 1 : last]]
+    for column in re.finditer("-+", lines[rule]):
+        assert max(len(line[slice(*column.span())].strip()) for line in table) == len(column[0])
 
 
 def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
