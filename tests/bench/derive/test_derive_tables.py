@@ -1,8 +1,10 @@
 """What headcount derive says of what it found: its tables, its notes, and what its JSON has."""
 
 import pytest
+import sympy
 
 from headcount.bench.derive import __main__ as command
+from headcount.bench.derive.derived import starts
 from tests.bench.output.typed import described, typed
 
 FOUND = {
@@ -103,3 +105,10 @@ def test_a_module_is_asked_for_with_its_sizes_where_they_start_and_how_they_step
     assert (asked["task"], asked["spec"], asked["settings"]) == ("derive", "mine.py:net", {"n": 7})
     # T starts where sequences do
     assert asked["base"] == {"T": 11, "d": 6} and asked["step"] == {"T": 1, "d": 2}
+
+
+def test_sizes_that_mean_nothing_to_us_start_at_primes_however_many_there_are():
+    found = starts({name: name for name in "abcefijklm"})
+    assert all(sympy.isprime(start) for start in found.values())
+    # those that no letter of ours starts at, and then one for all that are left
+    assert list(found.values()) == [7, 23, 29, 31, 37, 41, 43, 47, 53, 53]
