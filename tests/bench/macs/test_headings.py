@@ -290,3 +290,4 @@ def test_every_table_has_this_title_and_these_columns_and_a_terminal_keeps_these
     assert found == [(name, *line) for name, text in COMMANDS[command].items() for line in typed(text)]
     for note in (note for section in sections for note in section.table.notes_above):
         assert re.match(r"([A-Z0-9]|d_m = |rule: |exact: ).*[.]$", note) and note != note.upper(), note
+        assert not re.search(r"[a-z)][.] [a-z]", note), note
