@@ -206,19 +206,6 @@ def test_every_file_is_in_one_part_and_parts_are_about_as_large():
             assert max(sizes) - min(sizes) <= max(path.stat().st_size for path in files)
 
 
-def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_other_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
-    stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])
-    assert stage.lay_out() == 0
-    (stage.folder / "mutants").mkdir()
-    stage.worked(7.5)
-    stage.keep({"mutants": 3})
-    assert stage.lay_out() == 7.5 and (stage.folder / "mutants").is_dir()
-    assert stage.kept(stage.inputs) == {"mutants": 3} and stage.kept("other files") is None
-    other = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "moa.py"])
-    assert other.lay_out() == 0 and not (other.folder / "mutants").exists()
-
-
 def test_what_no_test_noticed_is_tried_again_on_the_files_as_they_are(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
     monkeypatch.setattr(mutation_stage, "ROOT", tmp_path)

@@ -120,6 +120,19 @@ def test_what_was_drawn_stays_drawn_where_functions_change(tmp_path, monkeypatch
     assert [found[name] for name in again.difference(kept)] == [None]
 
 
+def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_other_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])
+    assert stage.lay_out() == 0
+    (stage.folder / "mutants").mkdir()
+    stage.worked(7.5)
+    stage.keep({"mutants": 3})
+    assert stage.lay_out() == 7.5 and (stage.folder / "mutants").is_dir()
+    assert stage.kept(stage.inputs) == {"mutants": 3} and stage.kept("other files") is None
+    other = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "moa.py"])
+    assert other.lay_out() == 0 and not (other.folder / "mutants").exists()
+
+
 RUNS = """
 import os, pytest
 for made_of in ("one", "two", "nothing", "one"):
