@@ -146,7 +146,7 @@ class _Follower(Memory):
         if not outs:
             return
         out = outs[0]
-        if name == "pow" and event.argument(1, "exponent") != 2 or not facts:
+        if name == "pow" and event.args[1] != 2 or not facts:
             return self._new(event, name, facts, outs)
         factors = facts[-2:] if name == "addcmul" else [facts[0], facts[-1]] if name == "lerp" else facts
         if name in ("pow", "square"):
@@ -296,4 +296,5 @@ def _dims(event: Event, name: str, rank: int) -> set[int]:
 
 
 def _accumulates(event: Event) -> bool:
-    return bool(event.argument(3, "accumulate", False))
+    # what an operation may have by position never arrives by name
+    return len(event.args) > 3 and event.args[3]

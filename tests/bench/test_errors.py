@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from headcount.bench.errors import said_of
+from headcount.bench.errors import EnvironmentMissing, UsageError, said_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,7 @@ def test_whoever_says_that_memory_ends_it_is_one_line(error):
 @pytest.mark.parametrize("error", [RuntimeError("shapes 3 and 5"), ValueError("can't allocate memory")], ids=str)
 def test_any_other_error_is_one_of_ours(error):
     assert said_of(error) is None
+
+
+def test_exit_codes():
+    assert (UsageError.exit_code, EnvironmentMissing.exit_code) == (2, 3)

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.errors import UsageError
 from headcount.bench.render import RENDERERS, open_output, renderer, write_json
 from headcount.bench.table import Column, Table
 
@@ -222,10 +222,6 @@ def test_alignment_can_be_turned_round():
 def test_an_unknown_format_is_a_usage_error():
     with pytest.raises(UsageError, match="^unknown format 'html'; one of text, md, csv, latex$"):
         renderer("html", io.StringIO())
-
-
-def test_exit_codes():
-    assert (UsageError.exit_code, EnvironmentMissing.exit_code) == (2, 3)
 
 
 def test_json_keeps_integers_and_order():

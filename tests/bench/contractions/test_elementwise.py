@@ -105,6 +105,9 @@ COUNTED = [
      [(13, 11), (13,), index(13, 7)], 13 * 11),
     ("index_put", lambda y, g, i: torch.zeros_like(y)[:7].index_put((i,), y * g[:, None], accumulate=True),
      [(13, 11), (13,), index(13, 7)], 13 * 11),
+    ("index_put-by-name", lambda y, g, i: torch.ops.aten.index_put(
+        self=torch.zeros_like(y)[:7], indices=(i,), values=y * g[:, None], accumulate=True),
+     [(13, 11), (13,), index(13, 7)], 13 * 11),
     ("fold", lambda x, w: F.fold(x * w, (1, 9), (1, 3)), [(2, 15, 7), (15, 1)], 2 * 15 * 7),
     ("unfold", lambda x, w: (x.unfold(1, 3, 1) * w[:, None]).sum(-1), [(11, 7), (11, 3)], 11 * 5 * 3),
     ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),
@@ -144,6 +147,9 @@ NOT_COUNTED = [
     ("a-fill", lambda a: (a * torch.full_like(a, 3)).sum(), [(7, 5)]),
     ("a-fill-copied", lambda a: (a * torch.empty_like(a).copy_(torch.full_like(a, 3))).sum(), [(7, 5)]),
     ("a-mask-of-truth-values", lambda a: (a * (a > 2)).sum(), [(7, 5)]),
+    ("index_put-that-replaces", lambda y, g, i: torch.zeros_like(y)[:7].index_put((i,), y * g[:, None]),
+     [(13, 11), (13,), index(13, 7)]),
+    ("a-power-by-name", lambda a: torch.ops.aten.pow(self=a, exponent=3).sum(), [(7, 5)]),
     ("layer-norm", lambda a: F.layer_norm(a, (5,)), [(7, 5)]),
     ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
 ]  # fmt: skip
