@@ -85,7 +85,27 @@ class Mine(nn.Linear):
     """A linear layer that is not exactly one."""
 
 
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        return torch.mm(x, w)
+
+
+def tried(x, w):
+    try:
+        return torch.mm(x, w.mT)
+    except RuntimeError:
+        return torch.mm(x, w)
+
+
+def unused(x, w):
+    F.linear(x, w)
+    return x + 1
+
+
 matmul = torch.matmul
+COMPLEX = [torch.ones(shape, dtype=torch.complex64) for shape in (X, (11, 5, 3))]
+CONVOLVED, THREE = 3 * 5 * 11 * 5 * 3, "one of three real products that make a complex one"
 OWN_ORDER = "numpy's own order of contraction, printed with four digits"
 NOT_BY_NAME = "called as an operator or by a kept reference: not patched"
 SAID = [
@@ -98,6 +118,19 @@ SAID = [
      "aten::conv1d: a window given as a word"),
     ("fvcore", lambda x, y: torch.baddbmm(x, x, y), [(3, 7, 7), (3, 7, 7)], MISSED, -3 * 7 * 7 * 7,
      "aten::baddbmm has no handle"),
+    ("fvcore", lambda x, w: Twice.apply(x, w) + 1, [(5, 7), Y], MISSED, -5 * 7 * 11,
+     "hidden in the autograd.Function Twice"),
+    ("fvcore", unused, [(5, 7), (11, 7)], MISSED, -5 * 7 * 11, "linear is dead code: no output depends on it"),
+    ("ptflops-pytorch", lambda x, w: torch.matmul(x, w), [(3, 1, 5, 7), (2, 7, 11)], DIFFERS, LINEAR - 2 * LINEAR,
+     "patched torch.matmul: one operand is broadcast"),
+    ("ptflops-pytorch", lambda x, w: torch.vmap(lambda row: torch.matmul(row, w))(x), [X, Y], DIFFERS, -2 * 5 * 7 * 11,
+     "patched torch.matmul: its formula sees the shapes of one call, not of what runs for all (vmap)"),
+    ("torch", lambda x, w: torch.mm(x, w), [torch.eye(7).to_sparse_coo(), Y], DIFFERS, (7 - 1) * 7 * 11,
+     "aten.mm: as if every element were stored"),
+    ("ptflops-pytorch", tried, [(5, 7), Y], ADDED, 5 * 7 * 7, "patched torch.mm, a call that failed"),
+    ("fvcore", lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED,
+     "aten::conv1d: a complex convolution as three real ones"),
+    ("torch", lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED, f"aten.convolution: {THREE}"),
     # 2 x 13 x 17 x 61 = 26,962, which prints 2.696e+04
     ("fvcore", lambda x, y: torch.einsum("ab,bc->ac", x, y), [(13, 17), (17, 61)], DIFFERS, -1,
      "aten::einsum: numpy prints four digits"),
@@ -109,10 +142,11 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("counter", "function", "shapes", "what", "amount", "name"), SAID)
-def test_the_cause_says_why(counter, function, shapes, what, amount, name):
+@pytest.mark.parametrize(("counter", "function", "inputs", "what", "amount", "name"), SAID)
+def test_the_cause_says_why(counter, function, inputs, what, amount, name):
     made = function if isinstance(function, nn.Module) else module(function)
-    (cell,) = read(made, [torch.ones(shape) for shape in shapes], counters=[counter], label="said").counters
+    inputs = [given if isinstance(given, torch.Tensor) else torch.ones(given) for given in inputs]
+    (cell,) = read(made, inputs, counters=[counter], label="said").counters
     assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
 
 
@@ -138,3 +172,17 @@ def test_a_bill_is_in_whole_numbers():
         "softmax": 3 * 2 * 5 * 11,
     }
     assert {type(part) for part in bill.parts.values()} == {int}
+
+
+def test_what_torch_writes_in_python_on_meta_is_billed_again():
+    cells = read(nn.Linear(7, 11, device="meta"), [torch.ones(X, device="meta")], label="meta").counters
+    said = {cell.counter: [cause.text() for cause in cell.explanation.causes] for cell in cells}
+    assert said == {
+        "ptflops-pytorch": [
+            "+165 added: bias by hook of nn.Linear, 1 x [pytorch_ops.py:35-43]",
+            "+1,155 billed again: patched torch.mm in torch's Python for aten.addmm, 1 x [pytorch_ops.py:385-387]",
+        ],
+        "ptflops-aten": ["+165 added: bias by aten.addmm, 1 x [aten_ops.py:36-54]"],
+        "fvcore": [],
+        "torch": [],
+    }
