@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.isolated.user_code import UserCodeError, build, load
+from headcount.bench.isolated.user_code import UserCodeError, build, leave_path, load
 
 FACTORY = """
 import torch
@@ -71,6 +71,15 @@ def test_a_file_finds_its_neighbours_from_any_directory(factory, tmp_path_factor
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert load(f"{factory}/their_entry.py:width", elsewhere)() == 5
     assert load(f"{package}/entry.py:width", elsewhere)() == 5
+
+
+def test_our_checkout_leaves_the_path_however_it_is_written_and_nothing_else_does(factory):
+    ours = factory / "ours"
+    ours.mkdir()
+    (factory / "link").symlink_to(ours)
+    sys.path[:] = ["", str(ours), str(factory), f"{factory}/link", f"{ours}/inner"]
+    leave_path([str(ours.resolve())])
+    assert sys.path == ["", str(factory), f"{ours}/inner"]
 
 
 WANTED = "must return (module, inputs), inputs a tuple or a dict of keywords"
