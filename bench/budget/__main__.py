@@ -32,7 +32,7 @@ from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.ranges import chosen_ranges
 from headcount.bench.budget.search import Surroundings, base_for, layer_fields, search
 from headcount.bench.budget.table import WORDS, Like, no_cache, section
-from headcount.bench.case import Case, resolve_lengths, with_attention
+from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.output.arguments import Value
 from headcount.bench.variants.variant import Variant, having, variant
 from headcount.documented import said
@@ -40,7 +40,6 @@ from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import whole
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
-LENGTHS = ("seq_len", "src_len", "tgt_len", "batch_size")
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
 """What is searched where nothing says it."""
@@ -84,8 +83,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         default="0.05",
         help="drop rows within SHARE of one already listed; 0.05 without it",
     )
-    for name in LENGTHS:
-        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    for name, what in LENGTHS.items():
+        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
     out.add_argument("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached number, 2 without it")
     out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="whose stored latencies are shown")
     out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="where latency records are")

@@ -23,12 +23,12 @@ from dataclasses import replace
 from functools import partial
 
 from headcount.bench import accounts
+from headcount.bench.case import LENGTHS
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, needs
 from headcount.bench.macs import columns, options, results
-from headcount.bench.macs.options import LENGTHS
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
 from headcount.bench.saved.sections import COMPARED

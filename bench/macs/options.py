@@ -3,18 +3,13 @@
 import argparse
 
 from headcount.bench import accounts
+from headcount.bench.case import LENGTHS
 from headcount.bench.cli import Parser, add_output
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.formulas.published import tables
 
 PUBLISHED = ("torchvision",)
-LENGTHS = {
-    "src_len": "tokens that are translated",
-    "tgt_len": "tokens that they are translated to",
-    "seq_len": "tokens of the input, or of both sides of a translation",
-    "batch_size": "inputs at once",
-}
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
