@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -149,11 +150,11 @@ class Stage:
 
     def _forget_changed(self) -> None:
         """Forget which functions the tests of changed files run, so that mutmut runs these anew; all, where a file has
-        changed that tests import. What else now runs a function that changed is not seen: it can only survive more."""
+        changed that every test has. What else now runs a changed function is not seen: it can only survive more."""
         if not self.statistics.exists():
             return
-        changed = {path.relative_to(self.folder).as_posix() for path in self._tests() if not self._same(path)}
-        if not all(name.rpartition("/")[2].startswith("test_") for name in changed):
+        changed = self._changed_tests()
+        if any(f"tests/{name}" in changed for name in SHARED):
             self.statistics.unlink()
             return
         stats = json.loads(self.statistics.read_text())
@@ -166,12 +167,14 @@ class Stage:
         stats["tests_by_mangled_function_name"] = {name: list(filter(kept, tests)) for name, tests in known.items()}
         self.statistics.write_text(json.dumps(stats))
 
-    def _tests(self) -> Iterable[Path]:
-        return (path for path in (self.folder / "tests").rglob("*.py") if path.is_file())
-
-    def _same(self, copied: Path) -> bool:
-        original = ROOT / copied.relative_to(self.folder)
-        return original.exists() and original.read_bytes() == copied.read_bytes()
+    def _changed_tests(self) -> set[str]:
+        """The files of tests that have changed, and those that import one, below a folder of a conftest too."""
+        copied = [path.relative_to(self.folder) for path in (self.folder / "tests").rglob("*.py")]
+        texts = {path.as_posix(): (ROOT / path).read_text() for path in copied if (ROOT / path).exists()}
+        found = {path.as_posix() for path in copied if (self.folder / path).read_text() != texts.get(path.as_posix())}
+        while more := {name for name in texts.keys() - found if any(_uses(name, texts[name], one) for one in found)}:
+            found |= more
+        return found
 
     def codes(self) -> dict[str, int | None]:
         """By mutant, the exit code that mutmut keeps of it; None of one that was not tried yet."""
@@ -259,6 +262,15 @@ class Stage:
             return None
         stored = json.loads(path.read_text())
         return stored["found"] if stored["inputs"] == inputs else None
+
+
+def _uses(name: str, text: str, other: str) -> bool:
+    """Whether a file of tests has, or by its text imports, another one."""
+    folder, _, module = other.removesuffix(".py").rpartition("/")
+    if module == "conftest":
+        return name.startswith(f"{folder}/")
+    package = folder.replace("/", ".")
+    return f"{package}.{module} " in text or bool(re.search(rf"from {package} import .*\b{module}\b", text))
 
 
 def _tests_of(function: str, tests: Iterable[str]) -> list[str]:

@@ -61,40 +61,51 @@ def test_a_function_that_only_other_processes_run_has_the_tests_of_its_module(fu
     assert found.get(function) == [f"tests/bench/{test}" for test in tests]
 
 
+STAGED = {
+    "conftest.py": "",
+    "bench/lock/conftest.py": "",
+    "bench/lock/test_api.py": "from tests.bench.lock import made_here, other",
+    "bench/lock/made_here.py": "from tests.bench.sizes import SIZE",
+    "bench/sizes.py": "",
+    "bench/test_case.py": "",
+}
+API, CASE = "tests/bench/lock/test_api.py::test_one", "tests/bench/test_case.py::test_three"
+
+
 @pytest.mark.parametrize(
     "changed, left",
     [
-        ({}, {"lock/test_api.py::test_one", "lock/test_lock_command.py::test_three"}),
-        ({"lock/test_api.py": "def test_one(): ..."}, {"lock/test_lock_command.py::test_three"}),
-        ({"lock/test_new.py": ""}, {"lock/test_api.py::test_one", "lock/test_lock_command.py::test_three"}),
-        ({"lock/test_api.py": None}, {"lock/test_lock_command.py::test_three"}),
-        ({"lock/conftest.py": "SIZE = 7"}, None),
+        ({}, {API, CASE}),
+        ({"bench/lock/test_api.py": "def test_one(): ..."}, {CASE}),
+        ({"bench/lock/test_new.py": ""}, {API, CASE}),
+        ({"bench/lock/test_api.py": None}, {CASE}),
+        ({"bench/sizes.py": "SIZE = 7"}, {CASE}),
+        ({"bench/lock/conftest.py": "SIZE = 7"}, {CASE}),
+        ({"conftest.py": "SIZE = 7"}, None),
     ],
-    ids=["nothing", "a test", "a new one", "one less", "what tests import"],
+    ids=["nothing", "a test", "a new one", "one less", "what it imports", "a folder's", "everybody's"],
 )
 def test_tests_that_changed_are_run_anew_and_others_are_known(changed, left, tmp_path, monkeypatch):
     monkeypatch.setattr(mutation_stage, "BUILD", tmp_path / "build")
     monkeypatch.setattr(mutation_stage, "ROOT", tmp_path)
-    for root in (tmp_path, tmp_path / "build" / "stage"):
-        (root / "tests" / "bench" / "lock").mkdir(parents=True)
-        for name in ("test_api.py", "test_lock_command.py", "conftest.py"):
-            (root / "tests" / "bench" / "lock" / name).write_text("")
-    for name, text in changed.items():
-        path = tmp_path / "tests" / "bench" / name
-        path.unlink() if text is None else path.write_text(text)
     stage = mutation_stage.Stage("bench", "stage", [])
+    for root in (tmp_path, stage.folder):
+        for name, text in {**STAGED, **(changed if root == tmp_path else {})}.items():
+            path = root / "tests" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text or "")
+            if text is None:
+                path.unlink()
     stage.statistics.parent.mkdir(parents=True)
-    tests = [f"tests/bench/lock/{name}" for name in ("test_api.py::test_one", "test_lock_command.py::test_three")]
     stage.statistics.write_text(
-        json.dumps({"tests_by_mangled_function_name": {"f": tests}, "duration_by_test": dict.fromkeys(tests, 1)})
+        json.dumps({"tests_by_mangled_function_name": {"f": [API, CASE]}, "duration_by_test": {API: 1, CASE: 2}})
     )
     stage._forget_changed()
     if left is None:
         assert not stage.statistics.exists()
         return
     found = json.loads(stage.statistics.read_text())
-    assert set(found["duration_by_test"]) == {f"tests/bench/{name}" for name in left}
-    assert set(found["tests_by_mangled_function_name"]["f"]) == {f"tests/bench/{name}" for name in left}
+    assert set(found["duration_by_test"]) == set(found["tests_by_mangled_function_name"]["f"]) == left
 
 
 def test_what_was_drawn_stays_drawn_where_functions_change(tmp_path, monkeypatch):
