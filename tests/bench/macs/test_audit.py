@@ -2,15 +2,19 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from headcount.bench.contractions import no_contraction
 from headcount.bench.counters import ptflops_aten, registry
+from headcount.bench.counters.explain import ADDED, MISSED, Cause, Explanation
 from headcount.bench.macs import audit
 from headcount.bench.macs.__main__ import main
 from headcount.bench.spellings.catalog import SPELLINGS
+from headcount.bench.table import Section
 from headcount.formulas.ledger import Entry, Ledger
+from tests.bench.output.reading import columns
 
 B, T, S, D, H, BIASES = 2, 7, 11, 48, 6, 2 * (7 + 11 + 11 + 7) * 48
 PROJECTIONS, ATTENTION = 2 * (7 + 11 + 11 + 7) * 48 * 48, 2 * 2 * 7 * 11 * 48
@@ -129,3 +133,25 @@ def test_readings_are_held_against_the_closed_form_and_not_against_our_own_count
     (row,) = matrix.rows
     assert (row.values["right"], row.values["torch"]) == (-7, -7)
     assert row.failures[0].startswith(f"mha-matmul on meta: the right count is {PROJECTIONS + ATTENTION:,}, exact")
+
+
+def test_cells_with_the_same_causes_stand_together_under_one_name():
+    causes = (Cause(ADDED, "addmm", "a.py:7", 3, 11), Cause(MISSED, "bmm", "a.py:13", 2, -5))
+    one, other = Explanation(106, causes, ()), Explanation(7, causes[:1], ("torch 2.99",))
+
+    def cell(counter, difference, explanation):
+        return SimpleNamespace(counter=counter, difference=difference, explanation=explanation)
+
+    groups = [[cell("fvcore", 6, one)], [cell("fvcore", 6, one), cell("torch", 11, other)], [cell("torch", 0, None)]]
+    cells = [audit.Cells(SPELLINGS[i], "meta", SimpleNamespace(counters=found)) for i, found in enumerate(groups)]
+    names = [spelling.name for spelling in SPELLINGS]
+    assert columns(Section(audit._causes_table(), list(audit._causes(cells)))) == {
+        "counter": ["fvcore", "", "torch", ""],
+        "reading less exact": ["+6", "–", "+11", "–"],
+        "of which": ["+11", "-5", "+11", "–"],
+        "what": [ADDED, MISSED, ADDED, ""],
+        "call": ["addmm", "bmm", "addmm", "unverified for torch 2.99"],
+        "calls": ["3", "2", "3", "–"],
+        "place in the tool's source": ["a.py:7", "a.py:13", "a.py:7", ""],
+        "spellings and devices": [f"{names[0]} meta, {names[1]} meta", "", f"{names[1]} meta", ""],
+    }

@@ -76,6 +76,10 @@ def test_a_grid_of_mha_is_with_biases_or_without(capsys):
     assert without == 2 * 7 * 15 + 2 * 7 * 5 and with_biases == without + 15 + 5 + 5 + 7
     assert data["below"][0].endswith("bias=2: bias must be 0 or 1, not 2")
     assert data["title"] == "MultiHeadAttention: one layer"
+    (table,) = json_of(capsys, "--grid", "h=3 g=1 d_h=5 d_m=7 T=11", *CLOSED)["tables"]
+    assert table["title"] == "MultiHeadAttention: one layer, with biases"
+    (table,) = json_of(capsys, "--grid", "h=3 s=1 r=1 d_h=5 T=7", *CLOSED)["tables"]
+    assert table["title"].endswith(": one layer, without biases")
 
 
 def test_a_grid_is_counted_where_it_is_told_to_be_in_both_forms(capsys):

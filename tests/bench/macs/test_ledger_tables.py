@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.macs.__main__ import parser, plan
+from headcount.bench.macs.__main__ import main, parser, plan
 from headcount.formulas.ledger import MAC_KINDS
 
 T, D, FF, V, N = 7, 512, 2048, 32000, 6
@@ -33,3 +33,11 @@ def test_products_have_a_share_and_all_else_has_elements(tables):
             product = part.get("kind", part["path"]) in MAC_KINDS
             assert part["share"] == (Fraction(100 * part["macs"], total["macs"]) if product else None)
             assert (part["elements"] is None) == product
+
+
+def test_a_file_for_programs_has_no_row_that_sums_others(tmp_path):
+    argv = ["--compare", "transformer-base", "moa-8K8E128D", "--counter", "closed-form", "--format", "csv"]
+    assert main([*argv, "--out", f"{tmp_path}/"]) == 0
+    for name in ("compare-params", "compare-block", "compare-kind"):
+        rows = [line.partition(",")[0] for line in (tmp_path / f"{name}.csv").read_text().splitlines()]
+        assert len(rows) > 3 and "total" not in rows

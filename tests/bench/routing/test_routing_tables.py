@@ -138,6 +138,7 @@ def test_a_run_has_its_losses_without_their_coefficients():
     ]
     (note,) = section.table.notes_above
     assert "Table 7 of arXiv 2210.05144" in note and ", 600 steps, seed 1, K = 2, E = 3, on held-out" in note
+    assert note.endswith(". Losses without their coefficients.")
 
 
 def test_a_log_has_a_row_for_each_layer_at_each_step():
