@@ -1,8 +1,12 @@
 """What headcount macs --module says of a module in its tables and in its last line."""
 
+import json
+
 import pytest
 
 from headcount.bench.macs.__main__ import main
+from headcount.bench.macs.module import _counters_section
+from tests.bench.output.reading import columns
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -19,6 +23,12 @@ class Tried(torch.nn.Module):
             return torch.mm(a, b)
 
 def tried(): return Tried(), (torch.ones(7, 13), torch.ones(13, 11))
+"""
+FROZEN = """
+def frozen():
+    module, inputs = linear()
+    module.bias.requires_grad_(False)
+    return module, inputs
 """
 COST = 7 * 13 * 11
 
@@ -50,3 +60,27 @@ def test_a_counter_that_failed_is_called_so_and_is_not_explained(lines):
     assert found["fvcore"] == ["–", "–", "failed", "[1]"]
     assert " ".join(found["[1]"]) == "failed: it ended its process, with exit code -11"
     assert " ".join(found["1,001"]).endswith("1 of 2 readings explained by their calls.")
+
+
+def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_are_known():
+    cell = {"counter": "fvcore", "macs": 1_013, "difference": 12, "predicted_macs": 1_011, "failed": None}
+    cell |= {"explained": False, "unverified": ["torch 2.99"]}
+    answer = {"counters": [cell, cell | {"unverified": []}], "audit": [], "macs": 1_001, "with_elementwise": 1_001}
+    section = _counters_section(answer)
+    assert columns(section)["by its calls"] == ["unexplained", "unexplained"]
+    said, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
+    assert [row.notes for row in section.rows] == [[said, unverified], [said]]
+    assert [row.failures for row in section.rows] == [[f"{said} ({unverified})"], [said]]
+
+
+def test_json_says_how_many_parameters_there_are_and_how_many_are_trained(tmp_path, capfd):
+    (tmp_path / "model.py").write_text(
+        MODEL + "def frozen(): m = linear()[0]; m.bias.requires_grad_(False); return m, linear()[1]"
+    )
+    assert main(["--module", f"{tmp_path}/model.py:frozen", "--counter", "torch", "--format", "json"]) == 0
+    table = json.loads(capfd.readouterr().out)["tables"][0]
+    facts = {name: table[name] for name in ("macs", "dispatched", "with_elementwise", "params", "trainable_params")}
+    weights = 11 * 13
+    assert facts == dict(
+        macs=COST, dispatched=COST, with_elementwise=COST, params=weights + 11, trainable_params=weights
+    )
