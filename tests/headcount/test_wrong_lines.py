@@ -96,7 +96,15 @@ WHERE_FILES = (
     *(f"{ROUTING} --checkpoint {{}}", "lock --check {}", "lock --update {}"),
     "macs --compare {} model.py:make",
 )
-MODULES = ("missing.py", "folder.py", "/dev/zero", "/dev/null", "/proc/self/mem", "x" * 300 + ".py", "../../x.py")
+MODULES = (
+    "missing.py",
+    "folder.py",
+    "/dev/zero",
+    "/dev/null",
+    "/proc/self/mem",
+    "x" * 300 + ".py",
+    "../../of-nobody.py",
+)
 """No file of somebody's code."""
 WHERE_MODULES = ("macs --module {}:make", "derive --module {}:make --vars n", "lock --module {}:make")
 OUTS = ("/dev/full", "loop", "x" * 300, "ids.txt/below", "/proc/version/below", "/proc/below")
