@@ -227,6 +227,8 @@ class Stage:
         for source, target in laid:
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copy2 if source.is_file() else copy)(source, target)
+        # a folder of its path that is not there when Python starts is not looked into later
+        (self.folder / "mutants").mkdir(exist_ok=True)
         shutil.copy2(ROOT / "pyproject.toml", self.folder)
         (self.folder / "sitecustomize.py").write_text(OF_CHILDREN)
         (self.folder / "setup.cfg").write_text(self._settings())

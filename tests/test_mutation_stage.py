@@ -135,13 +135,13 @@ def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_othe
     monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
     stage = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "mha.py"])
     assert stage.lay_out() == 0
-    (stage.folder / "mutants").mkdir()
+    (stage.folder / "mutants" / "found").touch()
     stage.worked(7.5)
     stage.keep({"mutants": 3})
-    assert stage.lay_out() == 7.5 and (stage.folder / "mutants").is_dir()
+    assert stage.lay_out() == 7.5 and (stage.folder / "mutants" / "found").exists()
     assert stage.kept(stage.inputs) == {"mutants": 3} and stage.kept("other files") is None
     other = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "moa.py"])
-    assert other.lay_out() == 0 and not (other.folder / "mutants").exists()
+    assert other.lay_out() == 0 and list((other.folder / "mutants").iterdir()) == []
 
 
 RUNS = """
