@@ -184,15 +184,22 @@ class Stage:
         return found
 
     def lend(self) -> None:
-        """Give the functions that other processes run, which mutmut does not see, the tests of their module: those
-        called so, or all of its folder where that is not the room itself."""
+        """Give the functions of a module that other processes run, which mutmut does not see, the module's tests too:
+        those called so, or all of its folder where that is not the room itself. It is one where no test that mutmut
+        sees runs some function of it."""
         if not self.statistics.exists():
             return
         stats = json.loads(self.statistics.read_text())
         known = stats["tests_by_mangled_function_name"]
-        for function in {mutant.rpartition("__mutmut_")[0] for mutant in self.codes()}:
-            if not known.get(function):
-                known[function] = _tests_of(function, stats["duration_by_test"])
+        modules: dict[str, set[str]] = {}
+        for mutant in self.codes():
+            function = mutant.rpartition("__mutmut_")[0]
+            modules.setdefault(function.rpartition(".")[0], set()).add(function)
+        for functions in modules.values():
+            if not all(known.get(function) for function in functions):
+                for function in functions:
+                    lent = _tests_of(function, stats["duration_by_test"])
+                    known[function] = list(dict.fromkeys([*known.get(function, ()), *lent]))
         self.statistics.write_text(json.dumps(stats))
 
     def drawn(self) -> list[str]:

@@ -144,6 +144,25 @@ def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_othe
     assert other.lay_out() == 0 and list((other.folder / "mutants").iterdir()) == []
 
 
+def test_so_has_one_that_some_test_happens_to_run_in_such_a_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    stage = mutation_stage.Stage("bench", "stage", [])
+    stage.statistics.parent.mkdir(parents=True)
+    api, case = "headcount.bench.lock.api.x_", "headcount.bench.case.x_"
+    known = {
+        f"{api}seen": ["tests/bench/test_case.py::test_four"],
+        f"{case}seen": ["tests/bench/lock/test_api.py::test_one"],
+    }
+    stage.statistics.write_text(json.dumps(STATISTICS | {"tests_by_mangled_function_name": known}))
+    codes = {f"{name}__mutmut_1": None for name in (f"{api}seen", f"{api}unseen", f"{case}seen")}
+    (stage.statistics.parent / "a.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    stage.lend()
+    found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
+    own = [f"tests/bench/lock/test_api.py::{name}" for name in ("test_one", "test_two[a::b]")]
+    assert found[f"{api}seen"] == ["tests/bench/test_case.py::test_four", *own] and found[f"{api}unseen"] == own
+    assert found[f"{case}seen"] == known[f"{case}seen"]
+
+
 RUNS = """
 import os, pytest
 for made_of in ("one", "two", "nothing", "one"):
