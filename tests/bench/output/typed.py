@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from headcount.bench.output.base import Style
 from headcount.bench.output.text import Text
+from headcount.bench.table import INTERVAL
 
 NARROWEST, TERMINAL = 1, 80
 
@@ -37,7 +38,8 @@ def holds(column):
     if column.kind == "int":
         return "±" * column.sign + (column.of or "integer") + " or text" * column.words
     if column.kind != "text":
-        return column.text(Fraction(1, 3))
+        third = Fraction(1, 3)
+        return column.text(dict.fromkeys(INTERVAL, third) if column.kind == "interval" else third)
     kind = "verdict" if column.tones else "code" if column.code else "formula" if column.formula else "text"
     return kind + ", broken" * bool(column.wraps) + ", right" * (column.side == "right")
 
