@@ -49,6 +49,13 @@ def test_arms_of_one_configuration_share_parameters_and_all_share_inputs(layers)
     assert len({id(run.inputs) for run in found.values()}) == 1
 
 
+def test_caches_hold_the_same_tokens_in_every_run_and_each_set_other_ones(layers):
+    found = [runs("some", which="decode")["subject grouped"] for _ in range(2)]
+    one, two = ([cache.key for cache in run.shared.caches(run.module)] for run in found)
+    assert len(one) > 1 and all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
+    assert not torch.equal(one[0], one[1]) and torch.equal(one[0].roll(1, 1), one[1])
+
+
 def test_rounding_that_flips_heads_is_no_error_of_the_arm(layers):
     """By query norms nothing is steered: in bfloat16 some tokens choose other heads than in float64."""
     run = runs("norms", seq_len=60)["dense fused"]

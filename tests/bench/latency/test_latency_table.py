@@ -80,3 +80,38 @@ def test_notes_say_of_what_ratios_are_and_whose_peaks_floors_have(device, of):
     assert floor == f"{larger}both measured here."
     hardware = next(iter(HARDWARE.values()))
     assert table(device, hardware).notes_above[2] == f"{larger}both of a data sheet ({hardware.source})."
+
+
+def record(**changes):
+    """A row as it is stored: 2, 4 and 6 ms for 8 GMACs and 1,001 tokens, of a processor that does 4 TMAC/s."""
+    nothing = ("to_mha", "to_mha_verdict", "tax", "to_dense", "to_dense_verdict", "no_graph_because", "gpu_ms")
+    interval = {"value": 0.5, "low": 0.25, "high": 0.75}
+    return dict.fromkeys(nothing) | {
+        "arm": "moa", "implementation": "auto", "implementation_used": "grouped", "seq_len": 7, "batch_size": 143,
+        "pass": "forward", "routing": "balanced", "largest_share": 0.5, "wall_ms": [2.0, 4.0, 6.0], "status": "timed",
+        "macs": 8 * 10**9, "tokens": 1001, "peak_memory_bytes": 5, "error": 0.00071, "tax": interval,
+        "dtype": "float32", "peaks": {"macs_per_s": 4e12}, "floor_ms": 2.0, "telemetry": None, "blocks": 3,
+        "timed_by": "wall",
+    } | changes  # fmt: skip
+
+
+def test_a_row_is_the_median_and_what_follows_from_it():
+    values = Columns("cpu").values(record())
+    assert [values[name] for name in ("layer", "arm", "pass", "routing")] == ["moa", "grouped", "forward", "balanced"]
+    assert [values[name] for name in ("wall_ms", "p10_ms", "p90_ms")] == pytest.approx([4, 2.4, 5.6])
+    # 8 GMACs in 4 ms are 2,000 GMAC/s, half of the peak; 4 ms are twice the floor
+    assert [values[name] for name in ("rate", "peak_share", "floors")] == pytest.approx([2000, 50, 2])
+    assert values["tokens_per_s"] == 250_250 and values["error"] == "7e-04" and values["memory"] == 5
+    assert values["tax"]["value"] == 0.5 and values["to_mha"] is values["gpu_ms"] is values["estimate_ms"] is None
+
+
+def test_what_was_not_measured_is_unknown():
+    values = Columns("cpu").values(record(wall_ms=None, error=None, largest_share=None, implementation_used=None))
+    times = ("wall_ms", "p10_ms", "p90_ms", "rate", "peak_share", "floors", "tokens_per_s")
+    unknown = (*times, "error", "routing", "timed_by")
+    assert values["arm"] == "auto" and [name for name in unknown if values[name] is not None] == []
+
+
+def test_gpu_time_stands_before_wall_time_in_what_follows():
+    values = Columns("cuda").values(record(gpu_ms=[1.0, 2.0, 3.0]))
+    assert (values["gpu_ms"], values["wall_ms"], values["rate"]) == pytest.approx((2, 4, 4000))
