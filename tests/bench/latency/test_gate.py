@@ -49,6 +49,15 @@ def test_arms_of_one_configuration_share_parameters_and_all_share_inputs(layers)
     assert len({id(run.inputs) for run in found.values()}) == 1
 
 
+@pytest.mark.parametrize("nan, worst", [(False, "near its bound"), (True, "no number")])
+def test_the_worst_is_what_is_nearest_to_its_own_bound_or_beyond_and_no_number_is_worse(nan, worst, layers):
+    made = Gate(runs("some")["subject grouped"])
+    made.seen = dict(tokens=7, clear=5, other=1)
+    made.found = [(0.5, 5.0, "large, and allowed"), (0.03, 0.02, "near its bound"), (0.001, 0.01, "small")]
+    made.found += [(float("nan"), 1.0, "no number")] if nan else []
+    assert made._worst(["flash"]).what == worst
+
+
 def test_caches_hold_the_same_tokens_in_every_run_and_each_set_other_ones(layers):
     found = [runs("some", which="decode")["subject grouped"] for _ in range(2)]
     one, two = ([cache.key for cache in run.shared.caches(run.module)] for run in found)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.output.base import Style, in_flops, scaled
+from headcount.bench.output.base import Style, in_flops, scaled, unit_for
 from headcount.bench.output.layout import fit
 from headcount.bench.output.text import Text
 from headcount.bench.table import GOOD, Column, Row, Section, Table
@@ -126,6 +126,13 @@ def test_a_number_that_is_there_is_never_printed_as_0():
     assert [column.text(n) for n in (4_999, -4_999, 0, None, 5_001)] == ["<0.01", ">-0.01", "0", "–", "+0.01"]
     assert scaled(Column("b", "b", "bytes, 2 each", kind="int", of="bytes"), "G").unit == "GB, 2 each"
     assert scaled(Column("n", "n", kind="int"), "M") == Column("n", "n", kind="int")
+
+
+@pytest.mark.parametrize(
+    "largest, unit", [(10**7 - 1, None), (10**7, "M"), (10**11 - 1, "M"), (10**11, "G"), (0, None)]
+)
+def test_integers_beyond_eight_digits_are_printed_in_m_and_beyond_eleven_in_g(largest, unit):
+    assert unit_for(largest) == unit
 
 
 def test_flops_are_two_for_each_mac():
