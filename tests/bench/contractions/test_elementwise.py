@@ -108,6 +108,9 @@ COUNTED = [
     ("index_put-by-name", lambda y, g, i: torch.ops.aten.index_put(
         self=torch.zeros_like(y)[:7], indices=(i,), values=y * g[:, None], accumulate=True),
      [(13, 11), (13,), index(13, 7)], 13 * 11),
+    ("index_put-by-its-kernel",
+     lambda y, g, i: torch._index_put_impl_(torch.zeros_like(y)[:7], [i], y * g[:, None], accumulate=True),
+     [(13, 11), (13,), index(13, 7)], 13 * 11),
     ("fold", lambda x, w: F.fold(x * w, (1, 9), (1, 3)), [(2, 15, 7), (15, 1)], 2 * 15 * 7),
     ("unfold", lambda x, w: (x.unfold(1, 3, 1) * w[:, None]).sum(-1), [(11, 7), (11, 3)], 11 * 5 * 3),
     ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),

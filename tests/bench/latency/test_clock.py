@@ -43,6 +43,8 @@ def test_a_cell_gives_a_record_for_each_arm(which, layers):
         assert record["status"] == "timed" and record["timed_by"] == "wall"
         assert len(record["wall_ms"]) == 3 and record["gpu_ms"] is None and record["smoke"]
         assert record["error"] < 1e-12 <= record["bound"]
+        # two sequences of seven tokens of 64 numbers, 8 bytes each
+        assert which == "decode" or record["rotated_bytes"] == record["sets"] * 2 * 7 * 64 * 8
     n = None if which != "decode" else 6
     T = 7 if n is None else 1
     form = moa.layer("", B=2, T=T, S=7, d_m=64, E=6, K=2, D=16, n=n)
