@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from headcount.bench.case import Case
 
-KINDS = ("text", "int", "fixed", "interval")
+Kind = Literal["text", "int", "fixed", "interval"]
 COUNTED = ("MACs", "FLOPs", "params", "bytes", "elements", "tokens")
 """What integers of a table count, as heads call it."""
 DASH = "–"
@@ -54,7 +54,7 @@ class Column:
     key: str
     head: str
     unit: str = ""
-    kind: Literal["text", "int", "fixed", "interval"] = "text"
+    kind: Kind = "text"
     scale: int = 1
     digits: int = 0
     width: int = 0
@@ -69,8 +69,8 @@ class Column:
     formula: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or self.of not in ("", *COUNTED):
-            raise ValueError(f"column {self.key!r}: kind is one of {KINDS} and of one of {COUNTED}")
+        if self.kind not in get_args(Kind) or self.of not in ("", *COUNTED):
+            raise ValueError(f"column {self.key!r}: kind is one of {get_args(Kind)} and of one of {COUNTED}")
         if not all(isinstance(number, int) for number in (self.width, self.priority, self.wraps, self.digits)):
             raise ValueError(f"column {self.key!r}: width, priority, wraps and digits are integers")
         if self.kind not in ("fixed", "interval") and (self.scale != 1 or self.digits != 0):
