@@ -136,12 +136,12 @@ class Stage:
     def renew(self, judged: Callable[[int | None], bool]) -> float:
         """Bring the folder to the files as they are now, and forget what became of mutants but for those whose exit
         code is ``judged`` once and for all; the seconds of work that are in it. UsageError where nothing was run."""
-        said, mutants = self.folder / "inputs.json", self.folder / "mutants"
+        said = self.folder / "inputs.json"
         if not said.exists():
             raise UsageError(f"--again is for what was run: there is no {self.folder.relative_to(ROOT)}")
         self._forget_changed()
         self._copy()
-        for path in mutants.rglob("*.meta"):
+        for path in self._kept_of_mutants():
             kept = json.loads(path.read_text())
             codes = kept["exit_code_by_key"]
             kept["exit_code_by_key"] = {name: code if judged(code) else None for name, code in codes.items()}
@@ -179,7 +179,7 @@ class Stage:
     def codes(self) -> dict[str, int | None]:
         """By mutant, the exit code that mutmut keeps of it; None of one that was not tried yet."""
         found: dict[str, int | None] = {}
-        for path in (self.folder / "mutants").rglob("*.meta"):
+        for path in self._kept_of_mutants():
             found |= json.loads(path.read_text())["exit_code_by_key"]
         return found
 
@@ -210,12 +210,16 @@ class Stage:
         """Note that ``chosen`` are drawn, and ``code`` for every other mutant."""
         kept = set(chosen)
         self._drawn.write_text(json.dumps(sorted(kept)))
-        for path in (self.folder / "mutants").rglob("*.meta"):
+        for path in self._kept_of_mutants():
             found = json.loads(path.read_text())
             codes = found["exit_code_by_key"]
             tried = {name: None if own == code else own for name, own in codes.items()}
             found["exit_code_by_key"] = {name: own if name in kept else code for name, own in tried.items()}
             path.write_text(json.dumps(found))
+
+    def _kept_of_mutants(self) -> list[Path]:
+        # mutmut copies what it finds, an older run's results too
+        return sorted((self.folder / "mutants" / "headcount").rglob("*.meta"))
 
     @property
     def _drawn(self) -> Path:

@@ -31,6 +31,13 @@ STATISTICS = {
 }
 
 
+def keep(stage, codes, folder="headcount"):
+    """Write what mutmut keeps of the mutants of a module."""
+    meta = stage.folder / "mutants" / folder / "a.py.meta"
+    meta.parent.mkdir(parents=True, exist_ok=True)
+    meta.write_text(json.dumps({"exit_code_by_key": codes}))
+
+
 @pytest.mark.parametrize(
     "function, tests",
     [
@@ -53,9 +60,7 @@ def test_a_function_that_only_other_processes_run_has_the_tests_of_its_module(fu
     stage = mutation_stage.Stage("bench", "stage", [])
     stage.statistics.parent.mkdir(parents=True)
     stage.statistics.write_text(json.dumps(STATISTICS))
-    (stage.statistics.parent / "a.py.meta").write_text(
-        json.dumps({"exit_code_by_key": {f"{function}__mutmut_1": None}})
-    )
+    keep(stage, {f"{function}__mutmut_1": None})
     stage.lend()
     found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
     assert found.get(function) == [f"tests/bench/{test}" for test in tests]
@@ -111,17 +116,17 @@ def test_tests_that_changed_are_run_anew_and_others_are_known(changed, left, tmp
 def test_what_was_drawn_stays_drawn_where_functions_change(tmp_path, monkeypatch):
     monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
     stage = mutation_stage.Stage("bench", "stage", [])
-    meta = stage.folder / "mutants" / "a.py.meta"
-    meta.parent.mkdir(parents=True)
+    # mutmut copies what an older run has left there
+    keep(stage, {"old": None}, "mutants/headcount")
 
     def drawn(codes):
-        meta.write_text(json.dumps({"exit_code_by_key": codes}))
+        keep(stage, codes)
         mutate.draw(stage, 5, seed=1)
         found = stage.codes()
         return {name for name, code in found.items() if code != mutate.SKIPPED}, found
 
-    first, _ = drawn({f"f{i}": None for i in range(9)})
-    assert len(first) == 5
+    first, found = drawn({f"f{i}": None for i in range(9)})
+    assert len(first) == 5 and len(found) == 9
     gone, *kept = sorted(first)
     # f grows by three mutants and loses one that was drawn; what was tried stays tried
     codes = {f"f{i}": 1 if f"f{i}" in kept else mutate.SKIPPED for i in range(9) if f"f{i}" != gone}
@@ -155,7 +160,7 @@ def test_so_has_one_that_some_test_happens_to_run_in_such_a_module(tmp_path, mon
     }
     stage.statistics.write_text(json.dumps(STATISTICS | {"tests_by_mangled_function_name": known}))
     codes = {f"{name}__mutmut_1": None for name in (f"{api}seen", f"{api}unseen", f"{case}seen")}
-    (stage.statistics.parent / "a.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    keep(stage, codes)
     stage.lend()
     found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
     own = [f"tests/bench/lock/test_api.py::{name}" for name in ("test_one", "test_two[a::b]")]
