@@ -19,7 +19,7 @@ def fused_cells(trace: Trace) -> Iterator[Hidden]:
         states = rule(event) if rule else 0
         if states:
             shapes = tuple(fact.shape for fact in event.tensors())
-            dims = {"m": 2 * states * event.times}
+            dims = {"m": 2 * states}
             yield Hidden(event.index, event.path, f"{event.name}, its gates", CONTRACTION, dims, shapes)
 
 

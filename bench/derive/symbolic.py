@@ -87,8 +87,7 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
     told = tell(env.guards, names)
     by_kind: dict[str, sympy.Expr] = {}
     for kind, product in parts:
-        size = getattr(product.macs, "node", None) and product.macs.node.expr or product.macs
-        expression = sympy.sympify(size, strict=True)
+        expression = sympy.sympify(product.macs, strict=True)
         by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(told.exact)
     for guard in told.domain:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.

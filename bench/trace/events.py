@@ -20,7 +20,6 @@ class TensorFact:
 
     shape: tuple[int, ...]
     dtype: str
-    device: str
     contiguous: bool
     storage: int
     source: int | None

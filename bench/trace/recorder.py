@@ -4,6 +4,7 @@ import concurrent.futures
 import functools
 import multiprocessing.pool
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
@@ -61,7 +62,6 @@ class Recorder:
         paths = {module: path for path, module in model.named_modules()}
         for module in self._numbers:
             attributes = {name: value for name, value in vars(module).items() if _is_plain(value)}
-            attributes["training"] = getattr(module, "training", False)
             self.trace.modules.append(
                 ModuleFact(
                     path=paths[module],
@@ -97,6 +97,9 @@ class Recorder:
                 replaced.set(owner, name, self._crossing(getattr(owner, name), f"{owner.__name__}.{name}"))
             # A compiled function runs as it is written: what a compiler makes of it no mode can follow.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+            # torch 2.12 warns that one was not compiled which asks to be as a whole.
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "torch.compile with fullgraph=True found no compiled frames")
             stack.enter_context(Dispatched(self))
             stack.enter_context(Called(self, guards))
             yield
@@ -177,9 +180,7 @@ class Recorder:
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
             stored = sum(map(prod, parts))
             source = self._sources.get(storage)
-            return TensorFact(
-                (), _dtype(tensor), tensor.device.type, False, storage, source, stored=stored, parts=parts
-            )
+            return TensorFact((), _dtype(tensor), False, storage, source, stored=stored, parts=parts)
         try:
             contiguous = tensor.is_contiguous()
         except RuntimeError:
@@ -190,7 +191,6 @@ class Recorder:
         return TensorFact(
             shape,
             _dtype(tensor),
-            tensor.device.type,
             contiguous,
             storage,
             self._sources.get(storage),

@@ -1,5 +1,6 @@
 """Polynomials from counts on a grid, and guards told as a domain."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from headcount.bench.derive.guards import tell, text
-from headcount.bench.derive.interpolate import Grid, NoPolynomial, interpolate, through
+from headcount.bench.derive.interpolate import MOST_POINTS, Grid, NoPolynomial, interpolate, through
 from headcount.formulas.symbols import symbol
 
 POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
@@ -73,3 +74,15 @@ T, h, s, r, g = map(symbol, "T h s r g".split())
 )
 def test_a_domain_leaves_out_what_follows(guards, expected):
     assert domain(*guards) == expected
+
+
+def test_of_many_sizes_the_greatest_total_degree_is_taken_that_keeps_the_points_few():
+    powers = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 2}
+    grid = Grid(dict.fromkeys(powers, 5), dict.fromkeys(powers, 1))
+    found, points = through(lambda p: {"x": sum(p[name] ** power for name, power in powers.items())}, grid, 4)
+    assert sympy.expand(found["x"] - sum(symbol(name) ** power for name, power in powers.items())) == 0
+    every = [sum(steps) for steps in product(*(range(power + 1) for power in powers.values()))]
+    sizes = [sum(total <= most for total in every) for most in range(15)]
+    assert sizes[-1] > MOST_POINTS
+    # of e, whose degree is 2, a line of 4 points goes one step farther
+    assert points == max(size for size in sizes if size <= MOST_POINTS) + 1

@@ -109,3 +109,8 @@ def test_a_model_of_images_is_timed_at_its_own_number_of_patches(which, monkeypa
 def test_models_have_the_packed_arm():
     assert [arm.arm for arm in model_arms("moh-llm-s-75", None)] == ["fused", "ragged"]
     assert [arm.arm for arm in model_arms("moh-dit-s2-75", None)] == ["fused", "ragged"]
+
+
+def test_arms_that_are_asked_for_by_name_are_all_that_is_timed():
+    found = layer_arms("moa-8K8E128D", ["loop", "auto", "fused"])
+    assert [arm.arm for arm in found if arm.role == "subject"] == ["loop", "auto"]

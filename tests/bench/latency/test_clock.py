@@ -1,6 +1,7 @@
 """A cell measured: a record for each arm, and a row with its reason for each that cannot be timed."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -235,3 +236,17 @@ def test_records_are_in_milliseconds(cuda, monkeypatch):
     record = on_gpu("dense")["subject fused"]
     assert (record["wall_ms"], record["gpu_ms"]) == ([3.0, 3.0], [2.0, 2.0])
     assert record["floor_ms"] == pytest.approx(1000 * record["macs"] / 1e9)
+
+
+@pytest.mark.parametrize(
+    "roles, twin",
+    [("subject mqa mha", "mqa"), ("subject subject", "subject"), ("- mqa mha", "mqa"), ("- - mha", "mha")],
+)
+def test_the_first_dense_arm_that_is_left_is_timed_twice_or_the_first(roles, twin):
+    runs = [SimpleNamespace(label=f"{n} {role}", call=None, sets=1) for n, role in enumerate(roles.split())]
+    arms = [None if run.label.endswith("-") else clock.Timed(run) for run in runs]
+    prepared = [({"role": run.label.split()[1]}, arm) for run, arm in zip(runs, arms, strict=True)]
+    found = clock._twin(prepared)
+    assert found.run is next(run for run in runs if run.label.endswith(twin))
+    assert not any(found is arm for arm in arms)
+    assert clock._twin([({"role": "mqa"}, None)]) is None

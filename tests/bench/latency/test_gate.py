@@ -258,3 +258,15 @@ def test_the_float64_reference_stays_within_its_memory(layers, monkeypatch):
     checked = Gate(runs("some", seq_len=50)["subject grouped"]).check()
     # four tokens of the probe, and one row of each of three sequences
     assert checked.wrong is None and checked.tokens == 4 + 3
+
+
+@pytest.mark.parametrize("which, what", [("forward", "output"), ("decode", "the timed call's output")])
+def test_what_is_checked_is_named(which, what, layers, monkeypatch):
+    monkeypatch.setattr(Gate, "_worst", lambda self, backends: [name for *_, name in self.found])
+    assert Gate(runs("some", which=which)["mqa fused"]).check()[0].endswith(what)
+
+
+def test_choices_are_alike_in_whatever_order_of_a_tokens_heads_and_not_of_tokens():
+    chosen = torch.tensor([[[0, 3], [5, 2], [4, 1]]])
+    assert gate._alike([chosen], [chosen.flip(-1)]) and not gate._alike([chosen], [chosen.flip(1)])
+    assert not gate._alike([chosen], [chosen + 1]) and not gate._alike([chosen], [])

@@ -92,3 +92,11 @@ def test_a_layer_without_router_is_left_alone():
     before = {k: v.clone() for k, v in layer.state_dict().items()}
     workload.steer(layer)
     assert all(torch.equal(v, before[k]) for k, v in layer.state_dict().items())
+
+
+def test_variations_are_the_same_tokens_in_other_places_with_other_signs():
+    x = torch.arange(3 * 5 * 7.0).view(3, 5, 7) + 1
+    found = list(workload.variations(x, 4))
+    assert torch.equal(found[0], x) and len({tuple(one.flatten().tolist()) for one in found}) == 4
+    for one, sign in zip(found, (1, -1, 1, -1), strict=True):
+        assert sorted((sign * one).flatten(0, 1).tolist()) == x.flatten(0, 1).tolist()

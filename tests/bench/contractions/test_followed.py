@@ -1,0 +1,82 @@
+"""What a value keeps of the products that it is made of, on its way through moves, sums and writes."""
+
+import pytest
+import torch
+
+from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.elementwise import CONTRACTION, SCALED
+from headcount.bench.trace.record import record
+from tests.bench.contractions.test_elementwise import sizes
+from tests.bench.contractions.written import module
+
+PLACES = torch.arange(5)
+
+
+def filled_and_added_to(x, y, z, w):
+    state = torch.full((3, 5), 2.0)
+    state[:, :2].add_(w[:, :2])
+    return state * y + x * z
+
+
+def filled(x, y, z, w):
+    return torch.full((3, 5), 2.0) * y + x * z
+
+
+def test_one_index_after_another_is_summed_as_both_at_once():
+    def dims(function):
+        trace = record(module(function), (torch.ones(3, 5, 7), torch.ones(5, 7)))
+        return [part.dims for part in right_count(trace).elementwise]
+
+    at_once = dims(lambda x, w: (x * w).sum((1, 2)))
+    assert at_once == dims(lambda x, w: (x * w).sum(2).sum(1)) == [{"m": 3, "i": 35}]
+
+
+def test_an_index_is_seen_behind_a_sum_over_another_that_one_operand_has():
+    assert sizes(lambda x, w: (x * w).sum(2), (3, 5, 7), (5, 1)) == {}
+    assert sizes(lambda x, w: (x * w).sum(2).sum(1), (3, 5, 7), (5, 1)) == {CONTRACTION: 3 * 5 * 7}
+
+
+def test_a_product_of_what_is_repeated_is_repeated():
+    def function(x, y, z):
+        return (x.expand(3, 5) * y.expand(3, 5) * z).sum(1)
+
+    assert sizes(function, (3, 1), (3, 1), (3, 5)) == {}
+    assert sizes(function, (3, 5), (3, 1), (3, 5)) == {CONTRACTION: 3 * 5}
+
+
+def test_an_index_of_size_one_is_none_of_those_that_a_view_runs_over():
+    assert sizes(lambda x, y: (x * y).view(2, 15).sum(1), (2, 3, 1, 5), (2, 1, 1, 1)) == {}
+
+
+@pytest.mark.parametrize(
+    "function, shapes, macs",
+    [
+        # of two inputs, each with a sign of its own
+        (lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, [(5, 5)] * 5, 2 * 25),
+        # of one input at two places, with what is made in two ways
+        (lambda x, w, c: (c + x[:, :5] * (-w)) + x[:, 1:] * w.triu(), [(5, 6), (5, 5), (5, 5)], 2 * 25),
+        (
+            lambda x, v, w, c: (c + x[:, :5] * v.index_select(1, PLACES)) + x[:, 1:] * w.gather(1, PLACES.expand(5, 5)),
+            [(5, 6), (5, 5), (5, 5), (5, 5)],
+            2 * 25,
+        ),
+    ],
+)
+def test_products_of_other_pairs_do_not_meet(function, shapes, macs):
+    assert sizes(function, *shapes) == {SCALED: macs}
+
+
+def test_products_of_one_pair_at_other_places_meet():
+    assert sizes(lambda x, w, c: (c + x[:, :5] * (-w)) + x[:, 1:] * (-w), (5, 6), (5, 5), (5, 5)) == {CONTRACTION: 50}
+
+
+def test_what_an_input_is_added_to_in_a_part_is_decided_by_it():
+    shapes = [(3, 5)] * 4
+    assert sizes(filled, *shapes) == {SCALED: 15}
+    assert sizes(filled_and_added_to, *shapes) == {CONTRACTION: 2 * 15}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_that_are_joined_carry_no_index():
+    nested = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)])
+    assert sizes(lambda x, y: (torch.cat([nested, nested]), (x * y).sum())[1], (3, 5), (3, 5)) == {CONTRACTION: 15}

@@ -1,0 +1,25 @@
+"""Which of torch's kernels the fused core takes: asked of torch with what the call was given."""
+
+import torch
+import torch.nn.functional as F
+
+from headcount.bench.latency import choices
+
+
+def test_torch_is_asked_about_the_call_that_is_made(monkeypatch):
+    asked = []
+
+    def answered(*args, **kwargs):
+        asked.append((len(args), kwargs))
+        return int(torch.nn.attention.SDPBackend.FLASH_ATTENTION)
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", answered)
+    q, k = torch.ones(2, 6, 5, 8), torch.ones(2, 3, 7, 8)
+    with choices.Watched() as seen:
+        F.scaled_dot_product_attention(q, k, k, scale=0.5, enable_gqa=True)
+    assert asked == [(3, {"scale": 0.5, "enable_gqa": True})] and list(seen.backends) == ["flash_attention"]
+
+
+def test_where_torch_does_not_say_the_kernel_is_unknown(monkeypatch):
+    monkeypatch.delattr(torch, "_fused_sdp_choice")
+    assert choices.backend_of((), {}) == "unknown"

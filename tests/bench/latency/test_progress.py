@@ -1,0 +1,39 @@
+"""What a run shows while it goes on, and the rows that it ends in."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from headcount.bench.latency.__main__ import main
+from tests.bench.latency.conftest import PEAKS
+
+ARGV = "--layer dense --seq-len 7 --batch-size 2 --blocks 2 --dtype float64 --pass forward".split()
+
+
+@pytest.fixture(autouse=True)
+def small(layers, quick, monkeypatch):
+    """Small layers, in no time; no peaks to measure."""
+    monkeypatch.setattr("headcount.bench.latency.roofline.measure_peaks", lambda device, dtype: PEAKS)
+
+
+def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch, tmp_path):
+    bars = []
+
+    class Bar:
+        def __init__(self, total, **_):
+            self.total, self.done = total, 0
+            bars.append(self)
+
+        def update(self):
+            self.done += 1
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
+    path = tmp_path / "rows.json"
+    assert main([*ARGV, "--format", "json", "--out", str(path)]) == 0
+    assert [row["arm"] for table in json.loads(path.read_text())["tables"] for row in table["rows"]] == ["dense"]
+    assert [(bar.total, bar.done, bar.closed) for bar in bars] == [(2, 2, True)]

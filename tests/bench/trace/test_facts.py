@@ -1,0 +1,68 @@
+"""What a recorded run says of tensors, and of modules that are no part of the model."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from headcount.bench.trace.events import MODULE, OPERATION
+from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
+
+
+def test_a_fact_is_what_torch_says_of_the_tensor():
+    whole = torch.ones(7, 5, dtype=torch.float64)
+    views = (whole, whole[2:], whole.T, whole[:, 3], torch.arange(3))
+    facts = record(module(lambda *inputs: inputs[0]), views).args
+    for view, fact in zip(views, facts, strict=True):
+        own = (view.shape, view.stride(), view.storage_offset(), view.is_contiguous(), view.numel())
+        assert (fact.shape, fact.strides, fact.offset, fact.contiguous, fact.numel) == own
+        assert f"torch.{fact.dtype}" == str(view.dtype)
+    assert [fact.storage == facts[0].storage for fact in facts] == [True, True, True, True, False]
+
+
+def test_where_a_sparse_tensor_lies_is_not_said():
+    (fact,) = record(module(lambda x: x), (torch.eye(3).to_sparse(),)).args
+    assert (fact.shape, fact.strides, fact.offset, fact.stored) == ((3, 3), None, 0, 3)
+
+
+def test_tensors_are_found_in_the_fields_of_an_object():
+    @dataclass
+    class Batch:
+        tokens: torch.Tensor
+        name: str
+
+    (fields,) = record(module(lambda batch: batch.tokens + 1), (Batch(torch.ones(3, 5), "first"),)).args
+    assert list(fields) == ["tokens"] and fields["tokens"].shape == (3, 5)
+    # what has none, and what is none, is known by its type
+    (said,) = record(module(lambda batch: torch.ones(3)), (object(),)).args
+    assert said == "object"
+
+
+def test_a_module_that_is_made_on_the_way_stands_by_its_type_in_the_one_around_it():
+    class Inner(nn.Module):
+        def forward(self, x):
+            return nn.Linear(5, 3)(x)
+
+    def paths(model):
+        return [event.path for event in record(model, (torch.ones(2, 5),)).events if event.what == MODULE]
+
+    assert paths(nn.Sequential(Inner())) == ["", "0", "0.(Linear)"]
+    assert paths(Inner()) == ["", "(Linear)"]
+
+
+def test_an_operation_that_is_taken_apart_keeps_what_it_was_given_by_name():
+    q, k = torch.ones(2, 6, 5, 8), torch.ones(2, 3, 7, 8)
+
+    def attend(q, k):
+        return F.scaled_dot_product_attention(q, k, k, is_causal=False, scale=0.5, enable_gqa=True)
+
+    def inferring(q, k):
+        with torch.inference_mode():
+            return attend(q, k)
+
+    plain, inferred = (record(module(function), (q, k)) for function in (attend, inferring))
+    assert any(event.composite for event in inferred.events if event.what == OPERATION)
+    parts = [[(event.name, event.kwargs) for event in trace.operations()] for trace in (plain, inferred)]
+    assert parts[0] == parts[1] and plain.out[0].shape == inferred.out[0].shape == (2, 6, 5, 8)

@@ -1,0 +1,46 @@
+"""Fused attention on meta under autograd: the operation that a CPU runs there, with the same arguments."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
+
+FLASH = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def operations(device, make_mask=None, **options):
+    query, key, value = (torch.ones(2, 3, length, 8, device=device) for length in (5, 7, 7))
+    mask = make_mask(device) if make_mask else None
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+
+    return list(record(module(attend), (query, key, value), backward=True).operations())
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.5}, {"is_causal": True, "scale": 0.25}])
+def test_it_is_as_causal_and_scaled_as_the_cpus(options):
+    def said(device):
+        call = operations(device, **options)[0]
+        assert call.name == FLASH
+        return call.argument(3, "dropout_p", 0.0), call.argument(4, "is_causal", False), call.argument(6, "scale")
+
+    assert said("meta") == said("cpu") == (0.0, "is_causal" in options, options.get("scale"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_it_has_the_same_mask_in_the_type_of_the_values(dtype):
+    for device in ("cpu", "meta"):
+        found = [call for call in operations(device, lambda d: torch.zeros(5, 7, dtype=dtype, device=d))]
+        (mask,) = (call.argument(5, "attn_mask") for call in found if call.name == FLASH)
+        assert (mask.shape, mask.dtype) == ((5, 7), "float32")
+
+
+def test_a_mask_that_is_learned_keeps_the_scores():
+    def learned(device):
+        return torch.zeros(5, 7, device=device, requires_grad=True)
+
+    names = [[call.name for call in operations(device, learned) if not call.backward] for device in ("cpu", "meta")]
+    assert FLASH not in names[0] and names[0] == names[1]
