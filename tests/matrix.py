@@ -1,6 +1,6 @@
 """``python -m tests.matrix [NAME …]``: the core of the suite with other versions of what this software stands on.
 
-Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11, 2.12 and 2.13 and the
+Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11 to 2.14 and the
 newest that the index has, the oldest that pyproject.toml allows of everything, and each other Python that is here.
 What a cell's tests print stands in build/matrix/NAME.txt, and what became of the whole core is stored for the report.
 Exit codes: 0 every cell that could be had passes; 1 one does not; 2 wrong usage. A Python that is not here is named,
@@ -74,7 +74,7 @@ def cells() -> dict[str, Cell]:
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if line and not line.startswith(("#", "torch"))
     )
-    minors = ("2.11", "2.12", "2.13")
+    minors = ("2.11", "2.12", "2.13", "2.14")
     pythons = [c.rpartition(" ")[2] for c in project()["classifiers"] if re.search(r":: 3\.\d+$", c)]
     running = "{}.{}".format(*sys.version_info)
     extras = project()["optional-dependencies"]

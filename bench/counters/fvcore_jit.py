@@ -22,7 +22,7 @@ from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import Reading, whole
-from headcount.bench.counters.bills import PRODUCT, Bill, why
+from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, why
 from headcount.bench.counters.liveness import live_functions
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
@@ -30,7 +30,7 @@ from headcount.bench.trace.shapes import remembered_shapes
 
 NAME = "fvcore"
 DEVICE = "meta"
-VERIFIED = {"fvcore": "0.1.5.post20221221", "torch": "2.13"}
+VERIFIED = {"fvcore": "0.1.5.post20221221", "torch": TORCH}
 HOOKS = True
 ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 """aten::layer_norm with a scale, else without (jit_handles.py:230-248); aten::adaptive_avg_pool2d

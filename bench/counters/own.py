@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from headcount.bench.contractions.count import right_count
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, Bill
+from headcount.bench.counters.bills import PRODUCT, TORCH, Bill
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import Event, Trace
 from headcount.bench.trace.record import record
 
 NAME = "right"
 DEVICE = "meta"
-VERIFIED = {"torch": "2.13"}
+VERIFIED = {"torch": TORCH}
 HOOKS = False
 ADDS = {}
 

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, Bill, why
+from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, why
 from headcount.bench.counters.undisturbed import device_of
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
 NAME = "ptflops-aten"
 DEVICE = "meta"
-VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}
+VERIFIED = {"ptflops": "0.7.5", "torch": TORCH}
 HOOKS = False
 ADDS = {"bias": 1}
 """In addmm and convolution (aten_ops.py:51, 93); a nn.Linear reaches addmm where its input is 2-D or contiguous."""

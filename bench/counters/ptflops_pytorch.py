@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, Bill, total, why
+from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, total, why
 from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.undisturbed import device_of
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
@@ -29,7 +29,7 @@ from headcount.formulas.ledger import Ledger, Size
 NAME = "ptflops-pytorch"
 # On meta it counts biased linear layers twice, see also.
 DEVICE = "cpu"
-VERIFIED = {"ptflops": "0.7.5", "torch": "2.13"}
+VERIFIED = {"ptflops": "0.7.5", "torch": TORCH}
 HOOKS = True
 ADDS = {"bias": 1, "norm": 1, "activation": 1, "pooling": 1}
 """Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu, F.silu and

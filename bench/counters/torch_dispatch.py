@@ -1,8 +1,8 @@
 """PyTorch's own counter, torch.utils.flop_counter.FlopCounterMode: a dispatch mode that counts FLOPs.
 
 Composite operations are taken apart first (torch/utils/flop_counter.py:1050-1055). Its table is :729-751; every
-operation that is not in it is 0 without a warning, fused attention on the CPU and grouped products among them. MACs
-are its FLOPs / 2, forward and backward. Places are in the torch 2.13 sources.
+operation that is not in it is 0 without a warning, grouped products among them, and before torch 2.15 fused attention
+on the CPU. MACs are its FLOPs / 2, forward and backward. Places are in the torch 2.13 sources.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.counters.base import Reading, macs_from_flops
-from headcount.bench.counters.bills import PRODUCT, Bill, why
+from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, why
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
 from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
 from headcount.bench.trace.shapes import remembered_shapes
 
 NAME = "torch"
 DEVICE = "meta"
-VERIFIED = {"torch": "2.13"}
+VERIFIED = {"torch": TORCH}
 HOOKS = False
 ADDS = {}
 """addmm and convolution leave the bias out (torch/utils/flop_counter.py:88-90, 131-178)."""
@@ -103,10 +103,13 @@ def _attention_backward(event: Event) -> int:
 
 
 def _flash(event: Event) -> int | None:
-    """The raw kernel's formula reads (B, T, h, d) as (B, h, T, d)."""
+    """Before torch 2.14 the raw kernel's formula reads (B, T, h, d) as (B, h, T, d)."""
     if isinstance(event.args[3], TensorFact):
         return None
-    return _forward(*(fact.shape for fact in event.args[:3]))
+    shapes = (fact.shape for fact in event.args[:3])
+    if torch.__version__ >= (2, 14):
+        shapes = ((s[0], s[2], s[1], s[3]) for s in shapes)
+    return _forward(*shapes)
 
 
 TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
@@ -129,6 +132,12 @@ TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
     },
     "_flash_attention_forward": (_flash, "442-470"),
 }
+if torch.__version__ >= (2, 15):
+    TABLE |= {
+        "_scaled_dot_product_flash_attention_for_cpu": (_attention, "285-319"),
+        "_scaled_dot_product_flash_attention_for_cpu_backward": (_attention_backward, "505-546"),
+        "flex_attention": (_attention, "615-647"),
+    }
 
 
 def bills(trace: Trace) -> list[Bill]:

@@ -21,12 +21,12 @@ import torch.nn.functional as F
 import torch.overrides
 import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
-from torch.autograd.function import _SingleLevelFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
-from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
-from headcount.bench.trace.modes import Called, Dispatched, differentiated, mark_nodes, tensors_of
+from headcount.bench.trace.events import MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
+from headcount.bench.trace.functions import watch_functions
+from headcount.bench.trace.modes import Called, Dispatched, differentiated, tensors_of
 from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watch
 
 _BORDERS = (
@@ -90,7 +90,7 @@ class Recorder:
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
             replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
-            replaced.set(_SingleLevelFunction, "apply", classmethod(self._autograd_call()))
+            watch_functions(self, replaced)
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
             for owner, name in _BORDERS:
@@ -108,7 +108,7 @@ class Recorder:
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""
-        outer = self._open[-1] if self._open else None
+        outer = self.innermost()
         backward, forward = differentiated()
         if path is None:
             source = outer or (None if forward is None else self.trace.events[forward])
@@ -143,6 +143,10 @@ class Recorder:
         if event.what != OPERATION:
             event.out = self.describe(out)
         return out
+
+    def innermost(self) -> Event | None:
+        """The open event that contains no other open one."""
+        return self._open[-1] if self._open else None
 
     @contextmanager
     def repeated(self, times: int):
@@ -242,15 +246,6 @@ class Recorder:
             return self.call(event, lambda *a, **k: original(module, *a, **k), args, kwargs)
 
         return __call__
-
-    def _autograd_call(self) -> Callable:
-        def apply(cls, *args, **kwargs):
-            event = self.begin(AUTOGRAD, cls.__name__, args, kwargs)
-            out = self.call(event, super(_SingleLevelFunction, cls).apply, args, kwargs)
-            mark_nodes(out, event.index)
-            return out
-
-        return apply
 
     def _crossing(self, original: Callable, name: str) -> Callable:
         """A way out of the thread whose operations are seen."""

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_FUSED_DIMS = [n for n in (3, 4) if torch._fused_sdp_choice(*[torch.ones([1] * (n - 1) + [8])] * 3)]
+"""How many dimensions its tensors may have: three from torch 2.14 on, as one batch."""
 _EACH = {name: getattr(torch.ops.aten, name) for name in ("mul", "mul_", "addcmul", "addcmul_", "lerp", "lerp_")}
 
 
@@ -31,7 +33,11 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | N
         if mask is not None and mask.dtype == torch.bool:
             added = torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask.logical_not(), float("-inf"))
         causal = given.get("is_causal", False)
-        return _FLASH(q, k, v, 0.0, causal, attn_mask=added, scale=given.get("scale"))[0]
+        if q.dim() == 4:
+            return _FLASH(q, k, v, 0.0, causal, attn_mask=added, scale=given.get("scale"))[0]
+        added = added.unsqueeze(0) if added is not None and added.dim() == 3 else added
+        one_batch = (tensor.unsqueeze(0) for tensor in (q, k, v))
+        return _FLASH(*one_batch, 0.0, causal, attn_mask=added, scale=given.get("scale"))[0].squeeze(0)
 
     return fused
 
@@ -40,14 +46,16 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[
     """aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, use_flash_attention_cpp."""
     if given.get("dropout_p", 0.0) or not torch.backends.cuda.flash_sdp_enabled():
         return False
-    if any(tensor.dim() != 4 or not tensor.numel() or tensor.stride(-1) != 1 for tensor in (q, k, v)):
+    if any(not tensor.numel() or tensor.stride(-1) != 1 for tensor in (q, k, v)):
+        return False
+    if q.dim() not in _FUSED_DIMS or len({tensor.dim() for tensor in (q, k, v)}) > 1:
         return False
     if not q.is_floating_point() or len({tensor.shape[-1] for tensor in (q, k, v)}) > 1:
         return False
     if mask is not None and mask.requires_grad:
         return False
-    heads = {tensor.shape[1] for tensor in (q, k, v)}
-    return len(heads) == 1 or bool(given.get("enable_gqa")) and k.shape[1] == v.shape[1]
+    heads = {tensor.shape[-3] for tensor in (q, k, v)}
+    return len(heads) == 1 or bool(given.get("enable_gqa")) and k.shape[-3] == v.shape[-3]
 
 
 def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | None:

@@ -202,6 +202,12 @@ def test_other_versions_are_called_unverified():
         "fvcore 0.1.50"
     ]
     assert unverified({"ptflops": "0.7.5"}, {}) == ["ptflops of no known version"]
+    assert (
+        unverified({"torch": "2.1, 2.13"}, {"torch": "2.13.1"})
+        == unverified({"torch": "2.1, 2.13"}, {"torch": "2.1"})
+        == []
+    )
+    assert unverified({"torch": "2.1, 2.13"}, {"torch": "2.12.1"}) == ["torch 2.12.1"]
     installed = version("torch")
     public = installed.partition("+")[0]
     assert known({"torch": public}) == ""

@@ -30,7 +30,10 @@ TURNED = (tensor(3, 4, 5, 7), tensor(4, 5, 3, 2), [2, 1], [1, 0], [1, 1], True, 
 LINE = (tensor(3, 5, 17), tensor(7, 5, 3), [2], [1], [2], False, [0], 1)
 Q, K, V, OUT = tensor(3, 2, 5, 7), tensor(3, 2, 11, 7), tensor(3, 2, 11, 13), tensor(3, 2, 5, 13)
 FLASH_Q, FLASH_K, FLASH_V = (tensor(3, 5, 2, 7) for _ in range(3))
-KERNELS = ("efficient", "flash", "cudnn")
+FUSED = [f"_scaled_dot_product_{kernel}_attention" for kernel in ("efficient", "flash", "cudnn")]
+FUSED += [
+    name for name in ("_scaled_dot_product_flash_attention_for_cpu",) if getattr(torch.ops.aten, name) in flop_registry
+]
 CONVOLUTIONS = {"plain": PLAIN, "transposed": TURNED, "one dimension": LINE}
 CALLS = {
     "mm": ("mm", (tensor(3, 5), tensor(5, 7)), tensor(3, 7)),
@@ -48,14 +51,10 @@ CALLS = {
         for x in (True, False)
         for w in (True, False)
     },
-    **{name: (f"_scaled_dot_product_{name}_attention", (Q, K, V), OUT) for name in KERNELS},
+    **{name: (name, (Q, K, V), OUT) for name in FUSED},
     **{
-        f"{name}, backward": (
-            f"_scaled_dot_product_{name}_attention_backward",
-            (OUT, Q, K, V),
-            tuple(tensor(*of.shape) for of in (Q, K, V)),
-        )
-        for name in KERNELS
+        f"{name}_backward": (f"{name}_backward", (OUT, Q, K, V), tuple(tensor(*of.shape) for of in (Q, K, V)))
+        for name in FUSED
     },
     "raw flash": (
         "_flash_attention_forward",
@@ -82,6 +81,10 @@ def test_every_rule_is_asked():
         id(rule) for name, (rule, _) in TABLE.items() if name not in ("mm", "bmm", "_scaled_mm", "addmm", "baddbmm")
     }
     assert {name for name, _, _ in CALLS.values()} >= {"mm", "bmm", "_scaled_mm", "addmm", "baddbmm"}
+
+
+def test_fused_attention_of_a_cpu_is_in_the_table_where_it_is_in_torchs():
+    assert {name for name in TABLE if name.endswith("for_cpu")} == {name for name in FUSED if name.endswith("for_cpu")}
 
 
 def test_a_flash_kernel_over_packed_sequences_has_no_bill():

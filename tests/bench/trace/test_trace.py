@@ -8,6 +8,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, NAMED, OPERATION
 from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
 
 NAMES = ("torch.mm", "torch.nn.functional.softmax", "torch.Tensor.matmul")
 
@@ -78,18 +79,52 @@ class Squared(torch.autograd.Function):
         return gradient @ x.T + x.T @ gradient
 
 
-captured_apply = Squared.apply
+class SetUp(torch.autograd.Function):
+    """The same in two parts."""
+
+    @staticmethod
+    def forward(x):
+        return torch.mm(x, x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    backward = Squared.backward
 
 
-def test_operations_inside_an_autograd_function_say_so():
+KEPT = {function: function.apply for function in (Squared, SetUp)}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("function", KEPT)
+def test_operations_inside_an_autograd_function_say_so(function, kept):
     class Model(nn.Module):
         def forward(self, x):
-            return captured_apply(x)
+            return KEPT[function](x) if kept else function.apply(x)
 
     trace = record(Model(), (torch.ones(5, 5),), backward=True)
+    (call,) = (event for event in trace.events if event.what == AUTOGRAD)
+    assert call.name == function.__name__ and [fact.shape for fact in call.args] == [(5, 5)]
     forward, *backward = events(trace, OPERATION, "mm")
     assert trace.inside(forward, AUTOGRAD) and not forward.backward
-    assert [trace.events[event.forward].name for event in backward] == ["Squared", "Squared"]
+    assert [event.forward for event in backward] == [call.index, call.index]
+
+
+def test_functions_within_functions_are_calls_of_their_own():
+    class Outer(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return KEPT[Squared](KEPT[SetUp](x))
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    kept = Outer.apply
+    trace = record(module(lambda x: kept(x)), (torch.ones(5, 5),), backward=True)
+    assert [event.name for event in trace.events if event.what == AUTOGRAD] == ["Outer", "SetUp", "Squared"]
+    assert [event.name for event in trace.around(events(trace, OPERATION, "mm")[1])][:3] == ["mm", "Squared", "Outer"]
 
 
 def test_backward_operations_belong_to_the_module_of_their_forward():
@@ -127,7 +162,10 @@ def test_recording_leaves_nothing_behind(fails):
 
     model = Model().train()
     model.linear.eval()
-    owners = (torch, F, torch.Tensor, nn.Module, _SingleLevelFunction, torch.functional, torch._tensor, torch.overrides)
+    owners = (
+        *(torch, F, torch.Tensor, nn.Module, _SingleLevelFunction, torch.autograd.Function, Squared, SetUp),
+        *(torch.functional, torch._tensor, torch.overrides),
+    )
     before = [dict(vars(owner)) for owner in owners]
     state = torch.random.get_rng_state()
     x = torch.ones(3, requires_grad=True)
