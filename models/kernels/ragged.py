@@ -102,7 +102,7 @@ def _attend_by_head(
     visible = None if hidden is None else ~hidden.expand(key.shape[0], tgt_len, -1)
     places, outs = [], []
     for head, rows, tokens in segments.filled():
-        sizes = torch.bincount(tokens // tgt_len, minlength=key.shape[0]).tolist()
+        sizes = torch.bincount(tokens // tgt_len).tolist()
         for b, (own, at) in enumerate(zip(rows.split(sizes), tokens.split(sizes), strict=True)):
             if own.numel():
                 q = query.index_select(0, own)[None, None]

@@ -26,6 +26,7 @@ MAE = {"attention": "mae", "d_model": 15, "num_heads": 3}
 MODEL = {**MHA, "d_ff": 17, "vocab_size": 19}
 ENCODER_DECODER = {**MODEL, "model": "encoder_decoder", "num_encoder_layers": 2, "num_decoder_layers": 1}
 MASKED_LM = {**MODEL, "model": "masked_lm", "num_layers": 2, "max_positions": 23}
+DIT = {**MHA, "model": "dit", "num_layers": 2, "patch_size": 2}
 KERNELS = {"encoder_kernel_sizes": (3, 5), "decoder_kernel_sizes": (7,)}
 CONVOLUTION = {**MODEL, **KERNELS, "model": "convolution", "convolution": "light", "num_weight_heads": 3}
 
@@ -37,6 +38,7 @@ REFUSED = [
         (ENCODER_DECODER, "d_ff vocab_size num_encoder_layers num_decoder_layers"),
         (MASKED_LM, "d_ff vocab_size num_layers max_positions"),
         (CONVOLUTION, "d_ff vocab_size num_weight_heads"),
+        (DIT, "num_layers patch_size latent_size latent_channels mlp_ratio num_classes frequency_width"),
     ) for field in fields.split()),
     *((base, {field: value}, f"{field} must lie in [0, 1), not {value}") for base, field in (
         (MHA, "attention_dropout"),
@@ -126,7 +128,7 @@ def test_a_field_of_both_model_and_attention_reaches_both():
     assert config.d_model == config.attention.d_model == 21
     assert config.attention.head_dim == 7
     assert set(field_types("encoder_decoder", "moa")) >= {"d_ff", "top_k", "d_model"}
-    assert "attention" not in field_types("encoder_decoder", "moa")
+    assert not any({"attention", "layers"} & set(field_types(model, "mha")) for model in MODELS)
 
 
 def test_masked_lm_refuses_inputs_longer_than_its_positions():

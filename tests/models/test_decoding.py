@@ -214,3 +214,10 @@ def test_greedy_reads_nothing_of_padded_source_tokens():
 
 def test_positions_go_on_where_they_stopped():
     assert torch.equal(sinusoidal_positions(5, 11, start=7), sinusoidal_positions(12, 11)[7:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_caches_have_the_type_of_what_they_are_made_for(dtype):
+    (first, *_), memory = build(make_config(MODELS["gqa"])).decoder.layers, torch.zeros(2, 3, 14, dtype=dtype)
+    own = first.to(dtype).make_caches(memory, 7).self_attn
+    assert (own.key.dtype, own.value.dtype) == (dtype, dtype)

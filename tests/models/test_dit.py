@@ -158,3 +158,10 @@ def test_configs_that_cannot_be_built():
         with pytest.raises(ConfigError) as raised:
             make_config(SIZES | delta)
         assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("experts", [{}, dict(ffn_num_experts=3, ffn_top_k=2)], ids=["dense", "mixture"])
+@torch.no_grad()
+def test_nothing_is_dropped_in_training(experts):
+    model, inputs = made(MHA | experts)
+    assert torch.equal(model.train()(**inputs), model.eval()(**inputs))

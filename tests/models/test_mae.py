@@ -212,3 +212,8 @@ def test_dropout_acts_in_training_only():
     x = example_inputs(module.config, {"batch_size": 2, "tgt_len": 5, "src_len": 7}, dtype=torch.float64)["query"]
     assert torch.equal(dropping(x), module(x))
     assert not torch.equal(dropping.train()(x), module(x))
+
+
+def test_a_layer_without_biases_has_none_in_its_gate_either():
+    assert [name for name, _ in layer(bias=False).named_parameters() if "bias" in name] == []
+    assert {"gate.fc1.bias", "gate.fc2.bias"} < {name for name, _ in layer(bias=True).named_parameters()}

@@ -110,3 +110,10 @@ def test_attentions_of_sequences_and_of_grids_do_not_change_places():
     grid = dict(attention="aggregated", num_heads=8, side=7, pool_ratio=1)
     with pytest.raises(ConfigError, match="^attention aggregated is of a grid of tokens"):
         preset("transformer-base", grid)
+
+
+def test_every_norm_has_the_epsilon_of_the_released_code():
+    norms = [part for part in build(make_config(IMAGES)).modules() if isinstance(part, torch.nn.LayerNorm)]
+    blocks = [norm for norm in norms if norm.eps == 1e-6]
+    # two of each of three blocks, and one behind each stage; those of patches and pooled keys have torch's own
+    assert len(blocks) == 2 * 3 + 2 and {norm.eps for norm in norms} <= {1e-6, 1e-5}
