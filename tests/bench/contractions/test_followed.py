@@ -80,3 +80,17 @@ def test_what_an_input_is_added_to_in_a_part_is_decided_by_it():
 def test_nested_tensors_that_are_joined_carry_no_index():
     nested = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)])
     assert sizes(lambda x, y: (torch.cat([nested, nested]), (x * y).sum())[1], (3, 5), (3, 5)) == {CONTRACTION: 15}
+
+
+def test_the_sum_of_constants_is_one():
+    def function(y):
+        return ((torch.full((3, 5), 2.0) + torch.ones(3, 5)) * y).sum(1)
+
+    assert sizes(function, (3, 5)) == {}
+
+
+def test_what_a_fused_cell_multiplies_stands_at_its_module():
+    model = torch.nn.ModuleDict({"lstm": torch.nn.LSTM(5, 7)})
+    model.forward = lambda x: model["lstm"](x)
+    (part,) = right_count(record(model, (torch.ones(3, 2, 5),))).elementwise
+    assert (part.path, part.size) == ("lstm", 2 * 3 * 2 * 7)

@@ -51,3 +51,9 @@ def test_the_table_says_how_parameters_are_printed_and_which_vocabulary_the_mode
         "Closed-form parameters rounded half up to whole M, at every vocabulary size; the models above have 32,000."
         in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize("table, implied", [("moa-table3", True), ("moh-llm", False), ("jetmoe", False)])
+def test_a_table_says_where_its_vocabularies_are_where_it_implies_some(table, implied, capsys):
+    assert main(["--table", table, "--counter", "closed-form"]) == 0
+    assert ("--params shows the sizes that fit" in " ".join(capsys.readouterr().out.split())) == implied
