@@ -120,7 +120,7 @@ def collect(stage: Stage, again: bool) -> None:
     except EnvironmentMissing:
         if not stage.statistics.exists():
             raise
-    stage.lend()
+    stage.add_children()
 
 
 def draw(stage: Stage, number: int, seed: int) -> None:

@@ -6,13 +6,13 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from headcount.bench.errors import UsageError
+from tests import mutation_children
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
@@ -57,7 +57,6 @@ SETTINGS = """[mutmut]
 source_paths=headcount/{room}/
 also_copy=
     headcount
-    sitecustomize.py
     {rooms}
 only_mutate=
     {files}
@@ -69,15 +68,6 @@ pytest_add_cli_args=
     {left_out}
 """
 """pytest runs many times in one process, which the type checks of jaxtyping do not stand."""
-
-
-OF_CHILDREN = """import os
-
-if os.environ.get("MUTANT_UNDER_TEST") == "stats":
-    os.environ["MUTANT_UNDER_TEST"] = ""
-"""
-"""What every process runs first: while mutmut notes which test runs which function, those that tests start have nobody
-to tell it."""
 
 
 def files_of(room: str) -> list[Path]:
@@ -183,24 +173,14 @@ class Stage:
             found |= json.loads(path.read_text())["exit_code_by_key"]
         return found
 
-    def lend(self) -> None:
-        """Give the functions of a module that other processes run, which mutmut does not see, the module's tests too:
-        those called so, or all of its folder where that is not the room itself. It is one where no test that mutmut
-        sees runs some function of it."""
-        if not self.statistics.exists():
-            return
-        stats = json.loads(self.statistics.read_text())
-        known = stats["tests_by_mangled_function_name"]
-        modules: dict[str, set[str]] = {}
-        for mutant in self.codes():
-            function = mutant.rpartition("__mutmut_")[0]
-            modules.setdefault(function.rpartition(".")[0], set()).add(function)
-        for functions in modules.values():
-            if not all(known.get(function) for function in functions):
-                for function in functions:
-                    lent = _tests_of(function, stats["duration_by_test"])
-                    known[function] = list(dict.fromkeys([*known.get(function, ()), *lent]))
-        self.statistics.write_text(json.dumps(stats))
+    def add_children(self) -> None:
+        """Give functions the tests whose processes run them, which mutmut does not see."""
+        if self.statistics.exists():
+            mutation_children.add(self.statistics, mutation_children.tests_of(self._seen))
+
+    @property
+    def _seen(self) -> Path:
+        return self.folder / "seen-by-children.txt"
 
     def drawn(self) -> list[str]:
         """The mutants that a sample is of; none before it is drawn."""
@@ -241,7 +221,8 @@ class Stage:
         # a folder of its path that is not there when Python starts is not looked into later
         (self.folder / "mutants").mkdir(exist_ok=True)
         shutil.copy2(ROOT / "pyproject.toml", self.folder)
-        (self.folder / "sitecustomize.py").write_text(OF_CHILDREN)
+        with (self.folder / "headcount" / "__init__.py").open("a") as package:
+            package.write(mutation_children.notes(self._seen))
         (self.folder / "setup.cfg").write_text(self._settings())
 
     def _settings(self) -> str:
@@ -284,12 +265,3 @@ def _uses(name: str, text: str, other: str) -> bool:
         return name.startswith(f"{folder}/")
     package = folder.replace("/", ".")
     return f"{package}.{module} " in text or bool(re.search(rf"from {package} import .*\b{module}\b", text))
-
-
-def _tests_of(function: str, tests: Iterable[str]) -> list[str]:
-    """Those of ``tests`` that are about the module of ``function``, 'headcount.bench.lock.api.x_lock'."""
-    _, *folders, module, _ = function.split(".")
-    folder = "/".join(("tests", *folders, ""))
-    within = [test for test in tests if test.startswith(folder)]
-    own = [test for test in within if fnmatch(test.removeprefix(folder), f"test_{module}*.py::*")]
-    return own or (within if len(folders) > 1 else [])

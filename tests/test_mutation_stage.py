@@ -19,51 +19,11 @@ def test_kernels_are_changed_where_they_can_be_run(there, monkeypatch):
     assert ("triton_launch.py" in names) == there and "loop.py" in names
 
 
-STATISTICS = {
-    "tests_by_mangled_function_name": {"headcount.bench.lock.api.x_lock": ["tests/bench/lock/test_api.py::test_one"]},
-    "duration_by_test": {
-        "tests/bench/lock/test_api.py::test_one": 1,
-        "tests/bench/lock/test_api.py::test_two[a::b]": 1,
-        "tests/bench/lock/test_lock_command.py::test_three": 1,
-        "tests/bench/test_case.py::test_four": 1,
-        "tests/bench/macs/test_case.py::test_five": 1,
-    },
-}
-
-
 def keep(stage, codes, folder="headcount"):
     """Write what mutmut keeps of the mutants of a module."""
     meta = stage.folder / "mutants" / folder / "a.py.meta"
     meta.parent.mkdir(parents=True, exist_ok=True)
     meta.write_text(json.dumps({"exit_code_by_key": codes}))
-
-
-@pytest.mark.parametrize(
-    "function, tests",
-    [
-        ("headcount.bench.lock.api.x_lock", ["lock/test_api.py::test_one"]),
-        ("headcount.bench.lock.api.x__other", ["lock/test_api.py::test_one", "lock/test_api.py::test_two[a::b]"]),
-        (
-            "headcount.bench.lock.__main__.x_main",
-            [
-                "lock/test_api.py::test_one",
-                "lock/test_api.py::test_two[a::b]",
-                "lock/test_lock_command.py::test_three",
-            ],
-        ),
-        ("headcount.bench.case.xǁCaseǁof", ["test_case.py::test_four"]),
-        ("headcount.bench.errors.x_file", []),
-    ],
-)
-def test_a_function_that_only_other_processes_run_has_the_tests_of_its_module(function, tests, tmp_path, monkeypatch):
-    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
-    stage = mutation_stage.Stage("bench", "stage", [])
-    stage.statistics.parent.mkdir(parents=True)
-    stage.statistics.write_text(json.dumps(STATISTICS))
-    keep(stage, {f"{function}__mutmut_1": None})
-    stage.lend()
-    found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
-    assert found.get(function) == [f"tests/bench/{test}" for test in tests]
 
 
 STAGED = {
@@ -147,25 +107,6 @@ def test_a_part_that_was_broken_off_goes_on_where_it_was_and_begins_anew_on_othe
     assert stage.kept(stage.inputs) == {"mutants": 3} and stage.kept("other files") is None
     other = mutation_stage.Stage("formulas", "one", [mutate.ROOT / "formulas" / "moa.py"])
     assert other.lay_out() == 0 and list((other.folder / "mutants").iterdir()) == []
-
-
-def test_so_has_one_that_some_test_happens_to_run_in_such_a_module(tmp_path, monkeypatch):
-    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
-    stage = mutation_stage.Stage("bench", "stage", [])
-    stage.statistics.parent.mkdir(parents=True)
-    api, case = "headcount.bench.lock.api.x_", "headcount.bench.case.x_"
-    known = {
-        f"{api}seen": ["tests/bench/test_case.py::test_four"],
-        f"{case}seen": ["tests/bench/lock/test_api.py::test_one"],
-    }
-    stage.statistics.write_text(json.dumps(STATISTICS | {"tests_by_mangled_function_name": known}))
-    codes = {f"{name}__mutmut_1": None for name in (f"{api}seen", f"{api}unseen", f"{case}seen")}
-    keep(stage, codes)
-    stage.lend()
-    found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
-    own = [f"tests/bench/lock/test_api.py::{name}" for name in ("test_one", "test_two[a::b]")]
-    assert found[f"{api}seen"] == ["tests/bench/test_case.py::test_four", *own] and found[f"{api}unseen"] == own
-    assert found[f"{case}seen"] == known[f"{case}seen"]
 
 
 RUNS = """

@@ -31,11 +31,7 @@ def process():
     def run(request, out, seconds):
         ends, lifeline = os.pipe()
         try:
-            environment = ask._environment()
-            if environment.get("MUTANT_UNDER_TEST") == "stats":
-                # what mutmut notes is its own process's
-                environment["MUTANT_UNDER_TEST"] = ""
-            details = {"here": os.getcwd(), "environment": environment, "request": request}
+            details = {"here": os.getcwd(), "environment": ask._environment(), "request": request}
             socket.send_fds(ours, [json.dumps(details).encode()], [ends, out, 2])
             return json.loads(ours.recv(LARGEST))
         finally:
