@@ -12,33 +12,40 @@ from headcount.reports.facts import Facts
 WHAT = [Column("option", "option"), Column("what", "what")]
 
 
-def parser(name: str) -> argparse.ArgumentParser:
-    """The command line of ``headcount NAME``."""
-    return import_module(f"headcount.{COMMANDS[name][0]}.__main__").parser(f"headcount {name}")
+def parsers(name: str) -> list[argparse.ArgumentParser]:
+    """The command line of ``headcount NAME``, and those of the commands below it."""
+    package = f"headcount.{COMMANDS[name][0]}"
+    main = import_module(f"{package}.__main__")
+    below = {other: import_module(f"{package}.{other}") for other in getattr(main, "OTHERS", ())}
+    return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
 
 
 def page(name: str) -> Callable[[Facts], str]:
-    """What a command is for, and a table for each group of its options."""
+    """What a command and those below it are for, and a table for each group of their options."""
 
     def text(facts: Facts) -> str:
-        found = parser(name)
-        parts = [f"```text\n{found.description.strip()}\n```"]
-        for group in found._action_groups:
-            rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
-            if rows:
-                parts += [f"**{group.title}**", markdown.table(WHAT, rows)]
-        return "\n\n".join(parts)
+        main, *below = parsers(name)
+        return "\n\n".join([*_parts(main), *(part for one in below for part in (f"### {one.prog}", *_parts(one)))])
 
     return text
 
 
+def _parts(found: argparse.ArgumentParser) -> list[str]:
+    parts = [f"```text\n{found.description.strip()}\n```"]
+    for group in found._action_groups:
+        rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if rows:
+            parts += [f"**{group.title}**", markdown.table(WHAT, rows)]
+    return parts
+
+
 def _row(action: argparse.Action) -> dict[str, str]:
-    names = ", ".join(action.option_strings) or action.dest
+    names = ", ".join(action.option_strings)
     taken = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
     values = f" {' '.join(taken) if isinstance(taken, tuple) else taken}" if action.nargs != 0 else ""
     more = " ..." if action.nargs in ("+", "*") else ""
     said = (action.help or "").replace("%(prog)s", "the program").replace("%%", "%")
-    return {"option": f"`{names}{values}{more}`", "what": said}
+    return {"option": f"`{(names + values).strip()}{more}`", "what": said}
 
 
 def speed(facts: Facts) -> str:

@@ -32,13 +32,15 @@ BLOCKS, TOKENS = 20, 16384
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency campaign."""
     out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
-    out.add_argument("--within", type=float, metavar="SECONDS", default=WITHIN_S, help="%(default)s")
+    out.add_argument("--within", type=float, metavar="SECONDS", default=WITHIN_S, help=f"{WITHIN_S:g} unless given")
     out.add_argument("--out-dir", metavar="DIR", required=True, help="where everything is stored")
     out.add_argument("--commit", metavar="SHA", help="what is measured, where there is no repository to ask")
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    out.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
-    out.add_argument("--tokens", type=int, metavar="N", default=TOKENS, help="per call (%(default)s)")
-    out.add_argument("--blocks", type=int, metavar="N", default=BLOCKS, help="%(default)s")
+    out.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="cuda unless given")
+    out.add_argument(
+        "--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16", help="bfloat16 unless given"
+    )
+    out.add_argument("--tokens", type=int, metavar="N", default=TOKENS, help=f"per call, {TOKENS} unless given")
+    out.add_argument("--blocks", type=int, metavar="N", default=BLOCKS, help=f"{BLOCKS} unless given")
     add_output(out)
     return out
 

@@ -32,8 +32,8 @@ class Compared:
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency compare."""
     out = Parser(prog=prog, description="B over A, row by row: faster, slower or no evidence")
-    out.add_argument("a", metavar="A", type=Path)
-    out.add_argument("b", metavar="B", type=Path)
+    out.add_argument("a", metavar="A", type=Path, help="records of a run, JSON lines")
+    out.add_argument("b", metavar="B", type=Path, help="those of another")
     out.add_argument("--force", action="store_true", help="compare different devices all the same")
     add_output(out)
     return out

@@ -49,9 +49,12 @@ TABLE = Table(
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency gates."""
     out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
-    out.add_argument("--layer", nargs="+", metavar="NAME", default=list(LAYERS), help="%(default)s")
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    out.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16", "float64"))
+    out.add_argument(
+        "--layer", nargs="+", metavar="NAME", default=list(LAYERS), help=f"{', '.join(LAYERS)}: all unless given"
+    )
+    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu unless given")
+    kinds = "; ".join(f"{' '.join(dtypes)} on {device}" for device, dtypes in DTYPES.items())
+    out.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16", "float64"), help=kinds)
     out.add_argument("--json", metavar="PATH", help="append records there")
     add_output(out)
     return out

@@ -11,14 +11,14 @@ from headcount.bench.records import shipped
 
 PAGE = shipped().parent / "generated" / "commands.md"
 OURS = [name for name, (package, _) in COMMANDS.items() if package.startswith("bench.")]
-OTHERS = ("compare", "gates", "campaign")
-"""Of headcount latency, with a command line of their own."""
+OTHERS = ("latency compare", "latency gates", "latency campaign")
+"""Commands below another, with a command line of their own."""
 
 
 def on_the_page(name):
     """What the page has of a command: what it is for, and by group its options with their words."""
     text = PAGE.read_text("utf-8")
-    (section,) = re.findall(rf"^## headcount {name}\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(rf"^##+ headcount {name}\n(.*?)^##+ ", text, re.MULTILINE | re.DOTALL)
     (about,) = re.findall(r"^```text\n(.*?)\n```$", section, re.MULTILINE | re.DOTALL)
     groups = {}
     for title, rows in re.findall(r"^\*\*(.+)\*\*\n\n((?:\|.*\n)+)", section, re.MULTILINE):
@@ -36,12 +36,20 @@ def option(action):
         values = ["|".join(action.choices)]
     else:
         values = action.metavar if isinstance(action.metavar, tuple) else [action.metavar or "?"]
-    return " ".join([", ".join(action.option_strings), *values, *["..."] * several])
+    return " ".join([*filter(None, [", ".join(action.option_strings)]), *values, *["..."] * several])
 
 
-@pytest.mark.parametrize("name", OURS)
+def parser_of(name):
+    """The command line of a command, or of one below another."""
+    first, *below = name.split()
+    return import_module(".".join(["headcount", COMMANDS[first][0], *(below or ["__main__"])])).parser(
+        f"headcount {name}"
+    )
+
+
+@pytest.mark.parametrize("name", [*OURS, *OTHERS])
 def test_help_and_the_page_of_commands_say_the_same(name):
-    parser = import_module(f"headcount.{COMMANDS[name][0]}.__main__").parser(f"headcount {name}")
+    parser = parser_of(name)
     about, groups = on_the_page(name)
     assert (parser.prog, parser.description.strip()) == (f"headcount {name}", about)
     for group in parser._action_groups:
@@ -52,9 +60,9 @@ def test_help_and_the_page_of_commands_say_the_same(name):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_command_below_another_names_itself_and_its_options(name):
-    parser = import_module(f"headcount.bench.latency.{name}").parser(f"headcount latency {name}")
+    parser = parser_of(name)
     usage, _, rest = parser.format_help().partition("\n\n")
-    assert usage.startswith(f"usage: headcount latency {name} ") and "None" not in rest
+    assert usage.startswith(f"usage: headcount {name} ") and "None" not in rest
     for action in parser._actions:
         # what can be chosen speaks for itself
         assert action.help or action.choices or not action.option_strings
