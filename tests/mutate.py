@@ -112,14 +112,14 @@ def _main(args: argparse.Namespace) -> int:
 
 def collect(stage: Stage, again: bool) -> None:
     """Make the mutants of a stage and find the tests of each; once a stage, or ``again`` what has changed of them."""
-    if stage.statistics.exists() and not again:
-        return
-    try:
-        # mutmut does this before it sees that no mutant is called so
-        _mutmut(stage.folder, "run", NONE)
-    except EnvironmentMissing:
-        if not stage.statistics.exists():
-            raise
+    if again or not stage.statistics.exists():
+        try:
+            # mutmut does this before it sees that no mutant is called so
+            _mutmut(stage.folder, "run", NONE)
+        except EnvironmentMissing:
+            if not stage.statistics.exists():
+                raise
+    # also of a run that was ended before it came here
     stage.add_children()
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 _NOTES = """
 
 def _note_what_runs():
-    import os, sys
+    import os
 
-    if os.environ.get("MUTANT_UNDER_TEST") != "stats" or "mutmut.__main__" in sys.modules:
+    own = str(os.getpid())
+    # mutmut's process is the first that imports this, and those that it starts know of it
+    if os.environ.setdefault("MUTMUT_PROCESS", own) == own or os.environ.get("MUTANT_UNDER_TEST") != "stats":
         return
     from mutmut.mutation import trampoline
 

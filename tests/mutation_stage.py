@@ -130,6 +130,8 @@ class Stage:
         if not said.exists():
             raise UsageError(f"--again is for what was run: there is no {self.folder.relative_to(ROOT)}")
         self._forget_changed()
+        # what is in it is among the statistics
+        self._seen.unlink(missing_ok=True)
         self._copy()
         for path in self._kept_of_mutants():
             kept = json.loads(path.read_text())

@@ -221,7 +221,9 @@ def test_what_no_test_noticed_is_tried_again_on_the_files_as_they_are(tmp_path, 
     (stage.folder / "headcount" / "formulas" / "mha.py").write_text("old")
     codes = {"killed": 1, "survived": 0, "no tests": 33, "crashed in pytest": 3, "timeout": 36, "not yet": None}
     (mutants / "mha.py.meta").write_text(json.dumps({"exit_code_by_key": codes, "other": 1}))
+    (stage.folder / "seen-by-children.txt").write_text("of tests that may have changed")
     assert stage.renew(mutate.noticed) == 7.5
+    assert not (stage.folder / "seen-by-children.txt").exists()
     kept = json.loads((mutants / "mha.py.meta").read_text())
     assert kept == {"exit_code_by_key": dict.fromkeys(codes) | {"killed": 1, "crashed in pytest": 3}, "other": 1}
     assert (stage.folder / "headcount" / "formulas" / "mha.py").read_text() != "old"

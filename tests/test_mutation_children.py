@@ -16,8 +16,6 @@ def noticed(function, caller=None):
 record_trampoline_hit = noticed
 """
 RUNS = """
-import sys
-{before}
 import headcount
 from mutmut.mutation import trampoline
 
@@ -35,10 +33,11 @@ def run(tmp_path):
     (mutation / "trampoline.py").write_text(PACKAGE)
     (tmp_path / "headcount.py").write_text("__all__ = []\n" + mutation_children.notes(seen))
 
-    def child(doing="stats", before=""):
+    def child(doing="stats", started_by="7"):
         environment = {**os.environ, "MUTANT_UNDER_TEST": doing, "PYTEST_CURRENT_TEST": f"{TEST} (call)"}
-        argv = [sys.executable, "-c", RUNS.format(before=before)]
-        done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        known = {"MUTMUT_PROCESS": started_by} if started_by else {}
+        argv = [sys.executable, "-c", RUNS]
+        done = subprocess.run(argv, env=environment | known, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout, mutation_children.tests_of(seen)
 
     return child
@@ -51,9 +50,7 @@ def test_a_process_of_a_test_writes_down_each_function_once(run):
     assert run() == ("", again)
 
 
-@pytest.mark.parametrize(
-    "options", [dict(doing="headcount.bench.case.x_of__mutmut_1"), dict(before="sys.modules['mutmut.__main__'] = sys")]
-)
+@pytest.mark.parametrize("options", [dict(doing="headcount.bench.case.x_of__mutmut_1"), dict(started_by=None)])
 def test_mutmuts_own_process_and_those_that_try_a_mutant_are_left_alone(options, run):
     said, found = run(**options)
     assert said.count("mutmut notes") == 3 and found == {}

@@ -137,3 +137,16 @@ def test_each_run_of_pytest_in_a_process_imports_anew(imported_by, tmp_path):
     command = [sys.executable, "-c", RUNS]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert re.findall(r"^exit (\d)", done.stdout, re.MULTILINE) == ["0", "1", "1", "0"]
+
+
+def test_what_processes_run_is_added_whenever_a_run_is_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutation_stage, "BUILD", tmp_path)
+    stage = mutation_stage.Stage("bench", "stage", [])
+    stage.statistics.parent.mkdir(parents=True)
+    stage.statistics.write_text(json.dumps({"tests_by_mangled_function_name": {}, "duration_by_test": {CASE: 1}}))
+    (stage.folder / "seen-by-children.txt").write_text(f"{CASE} (call)\theadcount.bench.case.x_of\n")
+    monkeypatch.setattr(mutate, "_mutmut", None)
+    for _ in range(2):
+        mutate.collect(stage, again=False)
+        found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
+        assert found == {"headcount.bench.case.x_of": [CASE]}

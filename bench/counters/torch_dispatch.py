@@ -133,6 +133,7 @@ TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
     "_flash_attention_forward": (_flash, "442-470"),
 }
 if torch.__version__ >= (2, 15):
+    # FlexAttention has been in torch's table for longer, where its mode did not look for operators of this sort
     TABLE |= {
         "_scaled_dot_product_flash_attention_for_cpu": (_attention, "285-319"),
         "_scaled_dot_product_flash_attention_for_cpu_backward": (_attention_backward, "505-546"),

@@ -1,16 +1,23 @@
-"""Calls of ``torch.autograd.Function``, however its ``apply`` is reached."""
+"""Calls of ``torch.autograd.Function``.
 
-from collections.abc import Callable, Iterator
+From torch 2.14 on an ``apply`` that somebody keeps by reference is C's own, and calls nothing of Python's that could be
+seen from outside without changing the function: what it runs is recorded, as operations of whatever is around it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch.autograd.function import Function, _SingleLevelFunction
 
 from headcount.bench.trace.events import AUTOGRAD, Event
-from headcount.bench.trace.modes import mark_node, mark_nodes
-from headcount.bench.trace.names import Replaced
+from headcount.bench.trace.modes import mark_nodes
+from headcount.bench.trace.names import replacing
 
 _APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
-"""Where C's apply is found first: on Function itself from torch 2.14 on, below Function's own, in Python, before."""
+"""The classes at which C's apply may be found: below Function's own, which is Python's, and from torch 2.14 on at
+Function too."""
 
 
 class Recorder(Protocol):
@@ -20,69 +27,28 @@ class Recorder(Protocol):
 
     def call(self, event: Event, function: Any, args: tuple, kwargs: dict) -> Any: ...
 
-    def innermost(self) -> Event | None: ...
+
+_recorders: list[Recorder] = []
 
 
-def watch_functions(recorder: Recorder, replaced: Replaced) -> None:
-    """Make every call of a Function an event, at which its node in autograd's graph is marked."""
-    for owner in _APPLIED:
-        replaced.set(owner, "apply", classmethod(_apply(recorder)))
-    if Function not in _APPLIED:
-        return
-    # An apply that somebody keeps is C's own there, and is seen by what it runs.
-    for cls in _below(Function):
-        if "forward" in vars(cls):
-            _Kept(recorder, cls).watch(replaced)
+@contextmanager
+def watching_functions(recorder: Recorder) -> Iterator[None]:
+    """Make every call of a Function an event of ``recorder``, at which its nodes in autograd's graph are marked."""
+    with replacing(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
+        _recorders.append(recorder)
+        try:
+            yield
+        finally:
+            _recorders.pop()
 
 
-def _apply(recorder: Recorder) -> Callable:
-    def apply(cls, *args, **kwargs):
-        event = recorder.begin(AUTOGRAD, cls.__name__, args, kwargs)
-        out = recorder.call(event, super(_SingleLevelFunction, cls).apply, args, kwargs)
-        mark_nodes(out, event.index)
-        return out
-
-    return apply
-
-
-class _Kept:
-    """One Function whose ``apply`` may be called where it cannot be replaced."""
-
-    def __init__(self, recorder: Recorder, cls: type) -> None:
-        self._recorder = recorder
-        self._cls = cls
-        self._event: Event | None = None
-
-    def watch(self, replaced: Replaced) -> None:
-        replaced.set(self._cls, "forward", staticmethod(self._forward(self._cls.forward)))
-        if "setup_context" in vars(self._cls):
-            replaced.set(self._cls, "setup_context", staticmethod(self._setup_context(self._cls.setup_context)))
-
-    def _forward(self, original: Callable) -> Callable:
-        takes_context = "setup_context" not in vars(self._cls)
-
-        def forward(*args, **kwargs):
-            around = self._recorder.innermost()
-            if around is not None and (around.what, around.name) == (AUTOGRAD, self._cls.__name__):
-                self._event = None
-                return original(*args, **kwargs)
-            event = self._event = self._recorder.begin(AUTOGRAD, self._cls.__name__, args[takes_context:], kwargs)
-            if takes_context:
-                mark_node(args[0], event.index)
-            return self._recorder.call(event, original, args, kwargs)
-
-        return forward
-
-    def _setup_context(self, original: Callable) -> Callable:
-        def setup_context(context, *args, **kwargs):
-            if self._event is not None:
-                mark_node(context, self._event.index)
-            return original(context, *args, **kwargs)
-
-        return setup_context
-
-
-def _below(cls: type) -> Iterator[type]:
-    for one in cls.__subclasses__():
-        yield one
-        yield from _below(one)
+def _apply(cls, *args, **kwargs):
+    original = super(_SingleLevelFunction, cls).apply
+    # Somebody may keep this for longer than a recording. A transform calls a Function that it makes of this one.
+    if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():
+        return original(*args, **kwargs)
+    recorder = _recorders[-1]
+    event = recorder.begin(AUTOGRAD, cls.__name__, args, kwargs)
+    out = recorder.call(event, original, args, kwargs)
+    mark_nodes(out, event.index)
+    return out

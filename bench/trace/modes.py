@@ -158,16 +158,9 @@ def mark_nodes(out: Any, index: int) -> None:
     nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
     while nodes:
         node = nodes.pop()
-        if mark_node(node, index):
+        if _DIFFERENTIATES not in node.metadata:
+            node.metadata[_DIFFERENTIATES] = index
             nodes += [following for following, _ in node.next_functions if following is not None]
-
-
-def mark_node(node: Any, index: int) -> bool:
-    """Write ``index`` on an autograd node unless it has a mark; whether it had none."""
-    if _DIFFERENTIATES in node.metadata:
-        return False
-    node.metadata[_DIFFERENTIATES] = index
-    return True
 
 
 def differentiated() -> tuple[bool, int | None]:

@@ -25,7 +25,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
-from headcount.bench.trace.functions import watch_functions
+from headcount.bench.trace.functions import watching_functions
 from headcount.bench.trace.modes import Called, Dispatched, differentiated, tensors_of
 from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watch
 
@@ -90,7 +90,7 @@ class Recorder:
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
             replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
-            watch_functions(self, replaced)
+            stack.enter_context(watching_functions(self))
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
             for owner, name in _BORDERS:
@@ -108,7 +108,7 @@ class Recorder:
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""
-        outer = self.innermost()
+        outer = self._open[-1] if self._open else None
         backward, forward = differentiated()
         if path is None:
             source = outer or (None if forward is None else self.trace.events[forward])
@@ -143,10 +143,6 @@ class Recorder:
         if event.what != OPERATION:
             event.out = self.describe(out)
         return out
-
-    def innermost(self) -> Event | None:
-        """The open event that contains no other open one."""
-        return self._open[-1] if self._open else None
 
     @contextmanager
     def repeated(self, times: int):

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+from torch.nn.attention import SDPBackend
+from torch.utils._python_dispatch import _disable_current_modes
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_FUSED_DIMS = [n for n in (3, 4) if torch._fused_sdp_choice(*[torch.ones([1] * (n - 1) + [8])] * 3)]
-"""How many dimensions its tensors may have: three from torch 2.14 on, as one batch."""
 _EACH = {name: getattr(torch.ops.aten, name) for name in ("mul", "mul_", "addcmul", "addcmul_", "lerp", "lerp_")}
 
 
@@ -43,19 +43,22 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | N
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[str, Any]) -> bool:
-    """aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, use_flash_attention_cpp."""
-    if given.get("dropout_p", 0.0) or not torch.backends.cuda.flash_sdp_enabled():
+    """Whether a CPU would take its fused kernel: asked of torch, about tensors of these shapes without their memory."""
+    if any(tensor.stride(-1) != 1 for tensor in (q, k, v)):
         return False
-    if any(not tensor.numel() or tensor.stride(-1) != 1 for tensor in (q, k, v)):
-        return False
-    if q.dim() not in _FUSED_DIMS or len({tensor.dim() for tensor in (q, k, v)}) > 1:
-        return False
-    if not q.is_floating_point() or len({tensor.shape[-1] for tensor in (q, k, v)}) > 1:
-        return False
-    if mask is not None and mask.requires_grad:
-        return False
-    heads = {tensor.shape[-3] for tensor in (q, k, v)}
-    return len(heads) == 1 or bool(given.get("enable_gqa")) and k.shape[-3] == v.shape[-3]
+    options = {name: given[name] for name in ("dropout_p", "is_causal", "scale", "enable_gqa") if name in given}
+    with _disable_current_modes():
+        tensors = [tensor if tensor is None else _on_cpu(tensor) for tensor in (q, k, v, mask)]
+        try:
+            return torch._fused_sdp_choice(*tensors, **options) == SDPBackend.FLASH_ATTENTION.value
+        except RuntimeError:
+            # nor does torch take the call itself
+            return False
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    row = torch.empty(tensor.shape[-1:], dtype=tensor.dtype, device="cpu", requires_grad=tensor.requires_grad)
+    return row.expand(tensor.shape)
 
 
 def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | None:

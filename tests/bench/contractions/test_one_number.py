@@ -6,9 +6,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from headcount.bench.contractions.count import right_count
 from headcount.bench.count import count_macs
 from headcount.bench.counters.explain import DIFFERS
 from headcount.bench.counters.readings import read
+from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
 B, H, T, D = 2, 3, 7, 16
@@ -42,6 +44,28 @@ KEPT = {
 (FUSED if torch.__version__ >= (2, 14) else KEPT)["three dimensions"] = lambda q, k: attend(
     q.flatten(0, 1), k.flatten(0, 1)
 )
+
+
+# what a CPU makes of these is torch's to say, and not the same in every version
+EITHER = {
+    "keys of one head": lambda q, k: attend(q, k[:, :1]),
+    "keys of one sequence": lambda q, k: attend(q, k[:1]),
+    "a mask of three dimensions": lambda q, k: attend(q, k, attn_mask=torch.zeros(q.shape[1], T, 11, device=q.device)),
+    "three dimensions, each with its mask": lambda q, k: attend(
+        q.flatten(0, 1), k.flatten(0, 1), attn_mask=torch.zeros(q.shape[0] * q.shape[1], T, 11, device=q.device)
+    ),
+    "three dimensions and a mask of four": lambda q, k: attend(
+        q[0], k[0], attn_mask=torch.zeros(2, q.shape[1], T, 11, device=q.device)
+    ),
+    "three dimensions, keys of one head": lambda q, k: attend(q[0], k[0, :1]),
+}
+
+
+@pytest.mark.parametrize("how", EITHER)
+def test_attention_is_the_same_number_on_every_device(how):
+    cpu, meta = (record(module(EITHER[how]), on(device, Q, K), backward=True) for device in ("cpu", "meta"))
+    assert right_count(cpu).macs == right_count(meta).macs
+    assert [fact.shape for fact in cpu.out] == [fact.shape for fact in meta.out]
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

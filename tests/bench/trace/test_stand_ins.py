@@ -33,7 +33,7 @@ def test_it_is_as_causal_and_scaled_as_the_cpus(options):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_it_has_the_same_mask_in_the_type_of_the_values(dtype):
     for device in ("cpu", "meta"):
-        found = [call for call in operations(device, lambda d: torch.zeros(5, 7, dtype=dtype, device=d))]
+        found = operations(device, lambda d: torch.zeros(5, 7, dtype=dtype, device=d))
         (mask,) = (call.argument(5, "attn_mask") for call in found if call.name == FLASH)
         assert (mask.shape, mask.dtype) == ((5, 7), "float32")
 
