@@ -94,3 +94,14 @@ def test_what_a_fused_cell_multiplies_stands_at_its_module():
     model.forward = lambda x: model["lstm"](x)
     (part,) = right_count(record(model, (torch.ones(3, 2, 5),))).elementwise
     assert (part.path, part.size) == ("lstm", 2 * 3 * 2 * 7)
+
+
+def test_a_part_that_is_written_leaves_the_products_of_the_others():
+    def written(x, y, z, w):
+        state = x * y
+        state[:, :2] = (z * w)[:, :2]
+        return state
+
+    shapes = [(3, 5)] * 4
+    assert sizes(lambda *of: written(*of).sum(0), *shapes) == {CONTRACTION: 2 * 15}
+    assert sizes(lambda *of: written(*of) + of[0], *shapes) == {SCALED: 2 * 15}

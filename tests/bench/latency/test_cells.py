@@ -67,6 +67,8 @@ def test_few_tokens_are_also_timed_by_the_arm_for_few_rows():
 def test_names_that_do_not_exist_name_those_that_do():
     with pytest.raises(ConfigError, match="unknown layer 'x'; headcount latency --list names all"):
         layer_arms("x", None)
+    with pytest.raises(UsageError, match="unknown model 'x'; headcount latency --list names all"):
+        model_arms("x", None)
     with pytest.raises(UsageError, match="mha has no arm loop; choose from reference, fused, auto"):
         layer_arms("mha-base", ["loop"])
 

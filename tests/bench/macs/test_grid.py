@@ -89,3 +89,17 @@ def test_a_grid_is_counted_where_it_is_told_to_be_in_both_forms(capsys):
         places = [(row["counter"], row.get("form"), row["device"]) for row in rows]
         assert places[1::2] == [("ptflops-pytorch", None, device), ("ptflops-pytorch", "ideal", device)]
         assert {place[::2] for place in places[::2]} == {("closed-form", None)}
+
+
+@pytest.mark.parametrize("sizes", ["h=3 d_h=7 d_m=30", "h=4 g=2 d_m=32"])
+def test_equation_19_is_of_as_many_heads_of_keys_that_are_as_wide_as_the_model_together(sizes, capsys):
+    (row,) = json_of(capsys, "--grid", f"{sizes} T=13", *CLOSED)["tables"][0]["rows"]
+    assert row["printed_equation_macs"] is None and row["macs"]
+
+
+def test_what_an_equation_leaves_out_has_a_column_where_it_is_something(capsys):
+    headings = {}
+    for sizes in ("h=2 d_m=30", "K=3 E=5 D=7 d_m=11"):
+        _, out, _ = run(capsys, "--grid", f"{sizes} T=13", *CLOSED, "--wide")
+        headings[sizes] = "+ router" in out
+    assert headings == {"h=2 d_m=30": False, "K=3 E=5 D=7 d_m=11": True}

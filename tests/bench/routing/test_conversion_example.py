@@ -23,7 +23,13 @@ def test_the_loss_jumps_and_comes_back(trained):
     assert before.loss > dense.loss + 0.5
     assert after.loss < dense.loss < before.loss
     assert longer.loss < dense.loss
-    assert [stage.steps for stage in trained.stages] == [250, 250, 250, 370, 370]
+    assert [(stage.name, stage.steps) for stage in trained.stages] == [
+        ("dense", 250),
+        ("converted, every head on", 250),
+        ("converted", 250),
+        ("converted, trained on", 370),
+        ("dense, trained on", 370),
+    ]
 
 
 def test_what_is_skipped_is_what_the_closed_form_skips(trained):

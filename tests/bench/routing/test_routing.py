@@ -188,6 +188,7 @@ LOGS = {
     "a text": '{"step": "7", "tokens_per_expert": {"x": [1]}}',
     "true": '{"step": true, "tokens_per_expert": {"x": [1]}}',
     "digits": '{"step": %s, "tokens_per_expert": {"x": [1]}}' % ("9" * 5001),
+    "more than a tensor holds": f'{{"step": {2**63}, "tokens_per_expert": {{"x": [1]}}}}',
     "no object": "[7]",
     "nested": "[" * 20000,
     "no text": "\udcff",
