@@ -6,26 +6,17 @@ seen from outside without changing the function: what it runs is recorded, as op
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import torch
 from torch.autograd.function import Function, _SingleLevelFunction
 
-from headcount.bench.trace.events import AUTOGRAD, Event
-from headcount.bench.trace.modes import mark_nodes
+from headcount.bench.trace.events import AUTOGRAD
+from headcount.bench.trace.modes import Recorder, mark_nodes
 from headcount.bench.trace.names import replacing
 
 _APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes at which C's apply may be found: below Function's own, which is Python's, and from torch 2.14 on at
 Function too."""
-
-
-class Recorder(Protocol):
-    """What is needed of bench.trace.recorder.Recorder."""
-
-    def begin(self, what: str, name: str, args: tuple, kwargs: dict) -> Event: ...
-
-    def call(self, event: Event, function: Any, args: tuple, kwargs: dict) -> Any: ...
 
 
 _recorders: list[Recorder] = []

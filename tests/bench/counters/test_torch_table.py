@@ -32,9 +32,8 @@ LINE = (tensor(3, 5, 17), tensor(7, 5, 3), [2], [1], [2], False, [0], 1)
 Q, K, V, OUT = tensor(3, 2, 5, 7), tensor(3, 2, 11, 7), tensor(3, 2, 11, 13), tensor(3, 2, 5, 13)
 FLASH_Q, FLASH_K, FLASH_V = (tensor(3, 5, 2, 7) for _ in range(3))
 FUSED = [f"_scaled_dot_product_{kernel}_attention" for kernel in ("efficient", "flash", "cudnn")]
-FUSED += [
-    name for name in ("_scaled_dot_product_flash_attention_for_cpu",) if getattr(torch.ops.aten, name) in flop_registry
-]
+if torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry:
+    FUSED.append("_scaled_dot_product_flash_attention_for_cpu")
 CONVOLUTIONS = {"plain": PLAIN, "transposed": TURNED, "one dimension": LINE}
 CALLS = {
     "mm": ("mm", (tensor(3, 5), tensor(5, 7)), tensor(3, 7)),
