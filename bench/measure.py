@@ -16,7 +16,6 @@ from headcount.bench.counters.bills import known
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
-from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 CLOSED_FORM = "closed-form"
 """The counter that runs nothing: the ledger itself."""
@@ -46,6 +45,11 @@ class Measurement:
     def lengths(self) -> Mapping[str, int]:
         """The input lengths of the case."""
         return self.case.lengths
+
+    @property
+    def taken(self) -> dict[str, Any]:
+        """What was read, so that :func:`measure` need not read it in another process."""
+        return {"params": self.counted_params, **{count.counter: count.reading for count in self.counts}}
 
     def disagreements(self, label: str) -> list[str]:
         """One line for each number that is not what it must be."""
@@ -100,9 +104,22 @@ def measure(
 _TAKEN: dict[tuple, Any] = {}
 
 
+def was_taken(case: Case, counters: Sequence[str], device: str | None) -> bool:
+    """Whether each of ``counters`` has read the case in this process: to measure it takes no reading."""
+    # a counter's file imports torch, which may wait until something is counted
+    if not _TAKEN:
+        return False
+    tools = (registry.counter(name) for name in counters)
+    return all(_key(case, place(tool, case.ledger, device), tool.NAME) in _TAKEN for tool in tools)
+
+
 def forget() -> None:
     """Take every reading anew from here on."""
     _TAKEN.clear()
+
+
+def _key(case: Case, where: str, what: Any) -> tuple:
+    return case.config, tuple(sorted(case.lengths.items())), where, what
 
 
 def _counted(
@@ -113,7 +130,7 @@ def _counted(
     devices = {name: place(tool, ledger, device) for name, tool in tools.items()}
     counts: dict[str, Count] = {}
     for where in dict.fromkeys(devices.values()):
-        call = _Call(case.config, case.lengths, where)
+        call = _Call(case, where)
         params = call.once("params", lambda call: taken.get("params") or call.params)
         there = [tool for name, tool in tools.items() if devices[name] == where]
         for tool in there:
@@ -138,13 +155,13 @@ def _taken(taken: Mapping[str, Any], tool: ModuleType, call: "_Call") -> Any:
 class _Call:
     """A configuration's module and inputs on a device, made when a reading is not there yet."""
 
-    def __init__(self, config: AttentionConfig | ModelConfig, lengths: Mapping[str, int], where: str) -> None:
-        self._config, self._lengths, self.where = config, lengths, where
+    def __init__(self, case: Case, where: str) -> None:
+        self._case, self.where = case, where
         self._trace: Any = None
 
     def once(self, what: Any, take: "Callable[[_Call], Any]") -> Any:
         """What ``take`` gives, taken once in this process for equal configurations, lengths and devices."""
-        key = (self._config, tuple(sorted(self._lengths.items())), self.where, what)
+        key = _key(self._case, self.where, what)
         if key not in _TAKEN:
             _TAKEN[key] = take(self)
         return _TAKEN[key]
@@ -170,14 +187,14 @@ class _Call:
         """The module, its weights without values where the device has none."""
         from headcount.models.build import build
 
-        return build(self._config, device=self.where, dtype=self._dtype, initialise=False)
+        return build(self._case.config, device=self.where, dtype=self._dtype, initialise=False)
 
     @cached_property
     def inputs(self) -> Any:
         """The inputs of its forward by name."""
         from headcount.models.build import example_inputs
 
-        return example_inputs(self._config, self._lengths, device=self.where, dtype=self._dtype)
+        return example_inputs(self._case.config, self._case.lengths, device=self.where, dtype=self._dtype)
 
     @property
     def _dtype(self) -> Any:

@@ -4,13 +4,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from threading import Lock
 
 from headcount.bench.case import Case
 from headcount.bench.isolated.heap import keep_freed
-from headcount.bench.measure import Measurement, measure
+from headcount.bench.measure import Measurement, measure, was_taken
 
 ENOUGH = 6
 """Models for which a second process is worth its start."""
@@ -22,7 +21,8 @@ def counting(
 ) -> Iterator[Callable[[Case], Measurement]]:
     """A function that measures one of ``cases``, which are asked for in their order; equal models are counted once."""
     here = partial(measure, counters=counters, device=device)
-    models = {_model(case): case for case in cases if case.config.has_module}
+    left = (case for case in cases if case.config.has_module and not was_taken(case, counters, device))
+    models = {_model(case): case for case in left}
     if counters:
         keep_freed()
     if not counters or len(models) < ENOUGH or device == "cuda" or (os.cpu_count() or 1) < 2:
@@ -36,7 +36,7 @@ def counting(
 
         def counted(case: Case) -> Measurement:
             future = shared.taken(_model(case))
-            return here(case) if future is None else replace(future.result(), case=case)
+            return here(case, taken=future and future.result().taken)
 
         yield counted
 

@@ -9,6 +9,7 @@ import pytest
 
 from headcount.bench import measure
 from headcount.bench.case import Case
+from headcount.bench.counters import registry
 from headcount.bench.isolated import workers
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import counting
@@ -57,9 +58,10 @@ def run(monkeypatch, other, cases):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     own = []
 
-    def measured(case, counters, device):
-        own.append(case.config.d_model // 8)
-        return measure.measure(case, counters, device=device)
+    def measured(case, counters, device, taken=None):
+        if not taken:
+            own.append(case.config.d_model // 8)
+        return measure.measure(case, counters, device=device, taken=taken)
 
     monkeypatch.setattr(workers, "Workers", lambda number: other)
     monkeypatch.setattr(counting, "measure", measured)
@@ -81,6 +83,26 @@ def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypat
     # the other process begins at the end, and has never more than one; this one does what is left, from the front
     assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1][: busy + 1]
     assert own == [1, 2, 3, 5, 7, 11][: max(6 - busy, 0)] + ([1] if busy < 6 else [])
+
+
+def test_what_either_process_has_read_is_not_read_again(monkeypatch):
+    found, _ = run(monkeypatch, Other(3), cases())
+    more = [*cases(), replace(cases()[0], name="more")]
+    for name in TOOLS:
+        monkeypatch.setattr(registry.counter(name), "read", lambda *args, **named: pytest.fail("it is read again"))
+    monkeypatch.setattr(workers, "Workers", lambda number: pytest.fail("a process is started"))
+    with counting.counting(more, TOOLS, None) as counted:
+        again = [counted(case) for case in more]
+    assert again == [*found, replace(found[0], case=more[-1])]
+
+
+def test_only_models_that_nobody_has_read_go_to_the_other_process(monkeypatch):
+    measure.measure(cases()[6], TOOLS)
+    measure.measure(cases()[5], TOOLS[:1])
+    more = [Case.of("transformer-base", {**SIZES, "d_model": 8 * width}) for width in (17, 19)]
+    other = Other(9)
+    run(monkeypatch, other, [*cases(), *more])
+    assert [case.config.d_model // 8 for case in other.asked] == [19, 17, 11, 7, 5, 3, 2, 1]
 
 
 def test_the_other_process_begins_with_the_largest(monkeypatch):

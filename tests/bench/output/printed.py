@@ -1,12 +1,20 @@
 """What commands print, once made, for tests that look at it in several formats."""
 
 import argparse
+import json
 import re
 import shlex
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 
+from headcount.bench import taken
+from headcount.bench.counters import registry
+from headcount.bench.macs.published import Regenerated
 from headcount.bench.render import realised
+from headcount.formulas.published import tables
+
+COUNTED = Path(__file__).parents[3] / "reports/records/counts.json"
 
 MODULE = """
 import torch
@@ -50,8 +58,23 @@ STREAMED = (
 
 
 @cache
+def _known():
+    """Published models are not counted again for how they look, where what the report has of them is of these
+    sources."""
+    stored = json.loads(COUNTED.read_text())
+    if stored["readings"] != taken.header():
+        return
+    for call, answer in stored["calls"].items():
+        name, _, arguments = call.partition(" ")
+        if name == "rows":
+            ((table, row), *_), *_ = json.loads(arguments)
+            Regenerated(tables.load(table)).measured(row, registry.NAMES, None, answer[1])
+
+
+@cache
 def sections(command):
     """The sections of ``command`` with all their rows, and its result."""
+    _known()
     name, *rest = shlex.split(command)
     folder = import_module(f"headcount.bench.{name}.__main__")
     if name == "latency" and rest[0] == "gates":
