@@ -15,24 +15,18 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("headcount", "bench", "formulas", "models", "reports")
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
-OWN = {
-    "models": "models/__init__.py",
-    "models.py": "models.py",
-    "bench": "bench/__init__.py",
-    "bench.py": "bench.py",
-    "formulas.py": "formulas.py",
-    "reports": "reports/__init__.py",
-}
-"""What a user's project may have of its own: a folder or a module that is called as one of our rooms."""
-MODEL = """
+OWN = {"folders": "{}/__init__.py", "modules": "{}.py"}
+"""What a user's project may have of its own: folders or modules that are called as our rooms."""
+THEIRS = ("bench", "formulas", "models", "reports")
+MODEL = f"""
 import torch
-import {name}
+import {', '.join(THEIRS)}
 
-assert {name}.MINE == 23, {name}.__file__
+assert [room.MINE for room in ({', '.join(THEIRS)})] == [23] * 4
 
 
 def make():
-    return torch.nn.Linear({name}.MINE, 29, bias=False), (torch.zeros(31, {name}.MINE),)
+    return torch.nn.Linear(models.MINE, 29, bias=False), (torch.zeros(31, bench.MINE),)
 """
 LIBRARY = """
 import models
@@ -100,11 +94,12 @@ def running(installed, tmp_path_factory):
 
     for name, path in OWN.items():
         project = tmp_path_factory.mktemp("project")
-        (project / path).parent.mkdir(exist_ok=True)
-        (project / path).write_text("MINE = 23\n")
-        (project / "model.py").write_text(MODEL.format(name=name.removesuffix(".py")))
+        for room in THEIRS:
+            (project / path.format(room)).parent.mkdir(exist_ok=True)
+            (project / path.format(room)).write_text("MINE = 23\n")
+        (project / "model.py").write_text(MODEL)
         start(name, project, command, "macs", "--module", "model.py:make", "--counter", "right")
-        if name == "models":
+        if name == "folders":
             (project / "use.py").write_text(LIBRARY)
             start("library", project, sys.executable, "use.py")
     tested = tmp_path_factory.mktemp("tested")
@@ -148,7 +143,7 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_module_of_a_project_with_such_a_name_is_counted(running, name):
+def test_a_module_of_a_project_with_such_names_is_counted(running, name):
     out, _ = ended(running[name])
     assert f"{23 * 29 * 31:,}" in out
 

@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import _end, ask, settings
+from headcount.bench.isolated.ask import Ended, _end, ask, settings
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -38,6 +39,9 @@ def hangs(T=3):
     os.rename(os.environ["MARKER"] + ".part", os.environ["MARKER"])
     time.sleep(600)
 """
+DETAILS = {"settings": {}, "counters": [], "device": None, "allow_uncounted": False, "formulas": {}}
+DETAILS |= {"elementwise": "report", "base": {"T": 3}, "step": {"T": 1}}
+"""Of a question of either task."""
 COMMANDS = {
     "bench.macs": ["-m", "bench.macs", "--counter", "torch", "--module"],
     "bench.derive": ["-m", "bench.derive", "--vars", "T", "--module"],
@@ -55,19 +59,40 @@ def run(command, spec):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(("command", "broken"), [("bench.macs", "breaks_us"), ("bench.derive", "breaks_derive")])
-def test_an_error_of_ours_is_ours(factory, command, broken):
-    code, out, err = run(command, f"{factory}:{broken}")
+def run_warm(command, spec, capfd):
+    """The same where the process of their code is a fork of one that has torch already."""
+    _, name, *words = COMMANDS[command]
+    code = import_module(f"headcount.{name}.__main__").main([*words, spec])
+    return code, *capfd.readouterr()
+
+
+def is_ours(command, spec, code, out, err):
     assert (code, out) == (1, "")
     assert "Traceback" in err and "TypeError: 'NoneType' object is not callable" in err
-    assert f"{command}: error: {factory}:{broken}: this program failed, with the traceback above" in err
+    return f"{command}: error: {spec}: this program failed, with the traceback above" in err
+
+
+def test_an_error_of_ours_is_ours(factory):
+    spec = f"{factory}:breaks_us"
+    assert is_ours("bench.macs", spec, *run("bench.macs", spec))
+
+
+def test_an_error_of_ours_in_a_derivation_is_ours(factory, warm, capfd):
+    spec = f"{factory}:breaks_derive"
+    assert is_ours("bench.derive", spec, *run_warm("bench.derive", spec, capfd))
+
+
+def test_code_that_ends_its_process_is_said_to(factory):
+    with pytest.raises(Ended) as raised:
+        ask("count", f"{factory}:leaves", **DETAILS)
+    assert raised.value.code == 5
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_code_that_ends_its_process_is_said_to(factory, command):
-    code, out, err = run(command, f"{factory}:leaves")
-    assert (code, out) == (2, "")
-    assert err.splitlines()[-1].endswith(f"{factory}:leaves ended the process that ran it, with exit code 5")
+def test_every_command_says_that_code_has_ended_its_process(factory, command, warm, capfd):
+    spec = f"{factory}:leaves"
+    said = f"python -m {command}: error: {spec} ended the process that ran it, with exit code 5\n"
+    assert run_warm(command, spec, capfd) == (2, "", said)
 
 
 def test_without_torch_nothing_is_run(tmp_path):
@@ -152,10 +177,8 @@ def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
 @pytest.mark.parametrize("task", ["count", "derive"])
 def test_what_their_code_raises_comes_with_its_traceback(factory, task, warm):
     """From the line that they wrote; the process that answered ends well."""
-    details = {"settings": {}, "counters": [], "device": None, "allow_uncounted": False, "formulas": {}}
-    details |= {"elementwise": "report", "base": {"T": 3}, "step": {"T": 1}}
     with pytest.raises(UsageError) as raised:
-        ask(task, f"{factory}:raises", **details)
+        ask(task, f"{factory}:raises", **DETAILS)
     said, *trace = str(raised.value).splitlines()
     assert said.endswith("raised KeyError: 'no such size'")
     if task == "count":
