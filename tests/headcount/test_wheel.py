@@ -44,7 +44,7 @@ import torch
 def test_what_it_costs(macs_lock):
     assert macs_lock(torch.nn.Linear(23, 29, bias=False), torch.zeros(31, 23)).macs == 31 * 23 * 29
 """
-SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --record"
+SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1 --record"
 
 
 def files(folder):
