@@ -74,6 +74,7 @@ WRITING = {
     "routing --plot": f"{COMMANDS['routing']} --plot disk/old.svg",
 }
 CHEAP_WRITING = ("macs -o", "macs --format json -o", "macs -o DIR/", "budget -o", "report --out")
+_SAID = {}
 OLD = "kept\n"
 """What ``disk/old`` and ``disk/old.svg`` hold before."""
 
@@ -122,6 +123,13 @@ class Place:
         return subprocess.run(
             self.argv(command, *more), cwd=self.folder, env=self.environment(**(env or {})), **options
         )
+
+    def says(self, command, *more, env=None):
+        """What the command prints where nothing is done to it, which is the same in every place: asked once."""
+        asked = (command, *more, *(env or {}).items())
+        if asked not in _SAID:
+            _SAID[asked] = self.run(command, *more, env=env).stdout
+        return _SAID[asked]
 
     def start(self, command, *more, env=None, **options):
         """The command, begun in a session of its own, once it takes signals."""

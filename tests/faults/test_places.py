@@ -62,7 +62,7 @@ def test_without_a_home_it_is_the_same(command, user, place):
     options = {"cwd": place.folder, "capture_output": True, "text": True, "timeout": 300}
     done = subprocess.run([*before, *argv], env=env, **options)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    assert done.stdout == place.run(command).stdout
+    assert done.stdout == place.says(command)
 
 
 LOCALES = {
@@ -84,7 +84,7 @@ def test_every_locale_prints(command, locale, place):
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
     encoding = LOCALES[locale].get("PYTHONIOENCODING", "utf-8" if "UTF" in str(LOCALES[locale]) else "ascii")
     digits = "".join(filter(str.isdigit, done.stdout.decode(encoding)))
-    assert digits == "".join(filter(str.isdigit, place.run(command).stdout))
+    assert digits == "".join(filter(str.isdigit, place.says(command)))
 
 
 SETTINGS = {
@@ -107,7 +107,7 @@ def test_a_setting_changes_no_byte(command, setting, place):
     more = () if command == "lock" else ("--format", "json")
     done = place.run(command, *more, env=SETTINGS[setting])
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    assert done.stdout == place.run(command, *more, env={"PYTHONHASHSEED": "2"}).stdout
+    assert done.stdout == place.says(command, *more, env={"PYTHONHASHSEED": "2"})
 
 
 @pytest.mark.parametrize("mib", [60, 200, 400, 900, 1500])
