@@ -20,9 +20,9 @@ OWN = {"folders": "{}/__init__.py", "modules": "{}.py"}
 THEIRS = ("bench", "formulas", "models", "reports")
 MODEL = f"""
 import torch
-import {', '.join(THEIRS)}
+import {", ".join(THEIRS)}
 
-assert [room.MINE for room in ({', '.join(THEIRS)})] == [23] * 4
+assert [room.MINE for room in ({", ".join(THEIRS)})] == [23] * 4
 
 
 def make():
