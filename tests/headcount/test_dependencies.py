@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 
 import pytest
 
@@ -30,6 +31,7 @@ def package(requirement):
     return re.match(r"[\w-]+", requirement)[0].lower()
 
 
+@cache
 def imports_of(path):
     """The top-level names that a module imports, wherever in it."""
     names = set()
