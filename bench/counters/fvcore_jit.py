@@ -37,6 +37,7 @@ ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 (flop_count.py:42)."""
 
 _HANDLES = "flop_count.py:26-46"
+_VERSION = version("fvcore")
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
@@ -56,7 +57,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
         return Reading(
             counter=NAME,
             tool="fvcore",
-            version=version("fvcore"),
+            version=_VERSION,
             backend="jit",
             device=device_of(inputs),
             macs=whole(total),
