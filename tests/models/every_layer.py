@@ -15,6 +15,7 @@ SIZES = {
     "pool_ratio": 2, "position_width": 5,
 }  # fmt: skip
 """By field; a variant takes those that it has, and 4 for what else it must be told."""
+LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 11}
 DTYPES = (torch.float64, torch.float32)
 CPU = torch.device("cpu")
 
@@ -42,9 +43,14 @@ def cases(*varied, **sizes):
     ]
 
 
+def takes_keys(config):
+    """Whether the inputs of its layer are queries and keys, asked without a layer."""
+    return "key" in config.inputs(LENGTHS)
+
+
 def made(config, arm, lengths=None):
     """A layer that runs ``arm``, in the highest precision that it takes, and its inputs by name."""
-    lengths = {"batch_size": 2, "tgt_len": 7, "src_len": 11} | (lengths or {})
+    lengths = LENGTHS | (lengths or {})
     dtype = precision(arm)
     return build(config, dtype=dtype, arm=arm.name), example_inputs(config, lengths, dtype=dtype)
 

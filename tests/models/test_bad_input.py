@@ -6,7 +6,7 @@ import torch
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.losses import auxiliary_loss
-from tests.models.every_layer import assert_close, cases, made
+from tests.models.every_layer import assert_close, cases, made, takes_keys
 from tests.models.test_values import reference_of
 
 WAYS = ("form", "router", "gates")
@@ -80,7 +80,7 @@ def test_queries_without_tokens_are_refused(config, arm, shape):
         layer(inputs["query"].new_zeros(*shape, config.d_model))
 
 
-@pytest.mark.parametrize("config, arm", [case for case in CASES if "key" in made(*case.values)[1]])
+@pytest.mark.parametrize("config, arm", [case for case in CASES if takes_keys(case.values[0])])
 def test_keys_without_tokens_are_refused(config, arm):
     layer, inputs = made(config, arm)
     query, none = inputs["query"], inputs["key"][:, :0]
@@ -89,7 +89,7 @@ def test_keys_without_tokens_are_refused(config, arm):
             ask()
 
 
-@pytest.mark.parametrize("config, arm", [case for case in CASES if "key" not in made(*case.values)[1]])
+@pytest.mark.parametrize("config, arm", [case for case in CASES if not takes_keys(case.values[0])])
 def test_a_grid_of_another_size_is_refused(config, arm):
     layer, inputs = made(config, arm)
     with pytest.raises(ValueError, match="^query must hold the grid's 16 tokens, not 15$"):

@@ -5,11 +5,11 @@ import torch
 
 from headcount.bench.count import count_macs
 from headcount.models.build import build
-from tests.models.every_layer import assert_close, cases, configurations, made
+from tests.models.every_layer import assert_close, cases, configurations, made, takes_keys
 
 WAYS = ("form", "router", "gates")
 CASES = [case for case in cases(*WAYS) if case.values[0].takes_values]
-OF_ONE = [case for case in cases("form") if not case.values[0].takes_values and "key" in made(*case.values)[1]]
+OF_ONE = [case for case in cases("form") if not case.values[0].takes_values and takes_keys(case.values[0])]
 
 
 def features(*shape, seed=5):
