@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from math import prod
 
 import pytest
@@ -20,8 +21,6 @@ from headcount.reports.explorer import forms, nodes, page, terms
 from tests.reports import explorer_facts as made
 from tests.reports.layers_by_hand import ACCOUNTS, FORMS, exact, points, possible, wanted
 
-DATA = made.data()
-BY_NAME = {form["name"]: form for form in DATA["forms"]}
 OPERATORS = {
     "+": lambda *v: sum(v),
     "*": lambda *v: prod(v),
@@ -29,6 +28,12 @@ OPERATORS = {
     "ceil": lambda a, b: -(-a // b),
     "/": lambda a, b: whole(Fraction(a, b)),
 }
+
+
+@cache
+def by_name():
+    """The page's forms by name."""
+    return {form["name"]: form for form in made.data()["forms"]}
 
 
 def whole(value):
@@ -50,7 +55,7 @@ def total(form, account, z):
     out = 0
     for _, product, of, *cases in groups:
         if not cases or holding in cases[0]:
-            written = DATA["products"][product]
+            written = made.data()["products"][product]
             parts = written.split() if isinstance(written, str) else written
             size = prod(value(part, z) for part in parts)
             times = [one[1] if isinstance(one, list) else 1 for one in of]
@@ -71,12 +76,12 @@ def test_every_account_of_every_form_is_pythons_integer():
     tried = 0
     for z in points(seed=11, count=120):
         for form, accounts in wanted(z).items():
-            assert reason(BY_NAME[form], z) == (accounts is None), (form, z)
+            assert reason(by_name()[form], z) == (accounts is None), (form, z)
             for account, text in (accounts or {}).items():
-                assert str(total(BY_NAME[form], account, z)) == text, (form, account, z)
+                assert str(total(by_name()[form], account, z)) == text, (form, account, z)
                 tried += int(text) > 2**53
     assert tried > 500
-    assert list(BY_NAME) == list(FORMS) and [a["name"] for a in DATA["accounts"]] == list(ACCOUNTS)
+    assert list(by_name()) == list(FORMS) and [a["name"] for a in made.data()["accounts"]] == list(ACCOUNTS)
 
 
 @pytest.mark.parametrize(
@@ -86,15 +91,15 @@ def test_sizes_are_refused_where_the_configuration_refuses_them(form):
     """But for sizes below 1, which no field of the page takes."""
     refused = 0
     for z in points(seed=23, count=60):
-        point = {letter: value(node, z) for letter, node in BY_NAME[form.name]["grid"].items()}
+        point = {letter: value(node, z) for letter, node in by_name()[form.name]["grid"].items()}
         try:
             grid.case_at(form.of, point)
             can = True
         except ConfigError:
             can = False
-        assert can == (not reason(BY_NAME[form.name], z)) == possible(form.name, z), z
+        assert can == (not reason(by_name()[form.name], z)) == possible(form.name, z), z
         refused += not can
-    assert refused or not BY_NAME[form.name]["needs"]
+    assert refused or not by_name()[form.name]["needs"]
 
 
 def test_sizes_are_nodes():
@@ -133,20 +138,20 @@ def test_g_of_a_moa_layer_changes_no_account():
 
 
 def test_presets_are_the_layers_of_the_papers_models():
-    names = [preset["name"] for preset in DATA["presets"]]
+    names = [preset["name"] for preset in made.data()["presets"]]
     assert len(set(names)) == len(names) > 15
-    for preset in DATA["presets"]:
+    for preset in made.data()["presets"]:
         letters = Case.of(preset["name"]).config.attention.letters() if "moh" not in preset["name"] else {}
         assert {k: v for k, v in letters.items() if k in preset["sizes"] and k != "g"}.items() <= preset[
             "sizes"
         ].items()
-    moa_layer = next(preset for preset in DATA["presets"] if preset["name"] == "moa-16K32E256D")
+    moa_layer = next(preset for preset in made.data()["presets"] if preset["name"] == "moa-16K32E256D")
     assert moa_layer["sizes"] | {"K": 16, "E": 32, "D": 256, "d_m": 512, "h": 8, "d_h": 64} == moa_layer["sizes"]
     assert not {"moh-llama3-8b", "moh-dit-s2-90"} & set(names), "a router of norms, and layers that differ"
 
 
 def test_every_judged_cell_prints_as_its_verdict_says():
-    judged = DATA["judged"]
+    judged = made.data()["judged"]
     assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in judged["tables"]}
     for table in judged["tables"]:
         typed = tables.load(table["name"])
@@ -179,13 +184,13 @@ def test_the_page_is_one_small_file_that_loads_nothing():
 def test_data_cannot_end_the_element_that_holds_it():
     assert made.REASON.replace("</", "<\\/") in made.text()
     inside = re.search(r'<script type="application/json" id="data">(.*?)</script>', made.text(), re.S)[1]
-    assert json.loads(inside) == json.loads(json.dumps(DATA))
+    assert json.loads(inside) == json.loads(json.dumps(made.data()))
 
 
 def test_without_a_program_there_is_a_table_of_the_first_sizes():
-    start = DATA["start"]
+    start = made.data()["start"]
     static = re.search(r'<section id="static">(.*?)</section>', made.text(), re.S)[1]
-    for label, form in ((form["label"], form["name"]) for form in DATA["forms"]):
+    for label, form in ((form["label"], form["name"]) for form in made.data()["forms"]):
         row = re.search(rf'<th scope="row">{re.escape(label)}</th>(.*?)</tr>', static)[1]
         shown = [int(text.replace(",", "")) for text in re.findall(r">([\d,]+)<", row)]
         assert shown == [exact(account, form, start) for account in page.STATIC]

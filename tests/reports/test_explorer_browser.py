@@ -12,9 +12,8 @@ from tests.reports import explorer_facts as made
 from tests.reports.layers_by_hand import ACCOUNTS, FORMS, exact, points, possible, wanted
 
 pytestmark = chromium.needed
-START = made.data()["start"]
 POINTS = points(seed=2210, count=500)
-POINT = {**START, "T": 37, "K": 3, "E": 5, "D": 24, "s": 1, "r": 3, "g": 2, "B": 3}
+OTHER = {"T": 37, "K": 3, "E": 5, "D": 24, "s": 1, "r": 3, "g": 2, "B": 3}
 NEAR = [
     {**p, "T": 1, "d_m": 16 + p["d_m"] % 40, "K": 1 + p["K"] % 9, "D": 1 + p["D"] % 30, "E": 1 + p["E"] % 20}
     for p in POINTS[:200]
@@ -47,6 +46,16 @@ answer({ evaluated, hashes, rounded, crossings, commands });
 """
 
 
+def start():
+    """The sizes that the page begins with."""
+    return made.data()["start"]
+
+
+def point():
+    """Those, and others for some."""
+    return start() | OTHER
+
+
 def given(**values):
     return "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())
 
@@ -54,7 +63,7 @@ def given(**values):
 @pytest.fixture(scope="module")
 def called(tmp_path_factory):
     """What the page's functions answer."""
-    program = given(points=POINTS, near=NEAR, point=POINT, added=ADDED) + EVALUATE + CALL
+    program = given(points=POINTS, near=NEAR, point=point(), added=ADDED) + EVALUATE + CALL
     return chromium.ask(tmp_path_factory.mktemp("called"), made.text(), program)
 
 
@@ -78,7 +87,7 @@ def test_a_letter_that_is_another_is_seen(tmp_path):
 def test_the_address_holds_the_state(called):
     said = called["hashes"]
     assert said["again"] == said["state"] != said["start"]
-    assert said["state"]["sizes"] == START | {"T": 77, "K": 3, "s": 0}
+    assert said["state"]["sizes"] == start() | {"T": 77, "K": 3, "s": 0}
     assert said["state"]["show"] == "width,moa,mla" and said["state"]["bill"] == "2.8"
     assert said["junk"] == said["start"]
     assert "d_m" not in said["hash"] and "T=77" in said["hash"]
@@ -115,7 +124,7 @@ def test_crossings_are_where_the_order_changes_and_nowhere_else(called):
 
 
 def test_the_command_that_is_shown_prints_the_number_in_the_column_that_is_named(called, capsys):
-    assert all(possible(form, POINT) for form in FORMS)
+    assert all(possible(form, point()) for form in FORMS)
     assert len(called["commands"]) == len(FORMS) * len(ACCOUNTS)
     for one in called["commands"]:
         program, command, *argv = shlex.split(one["command"])
@@ -156,7 +165,7 @@ def shown(tmp_path_factory):
 @pytest.mark.parametrize("hash", HASHES)
 def test_the_terms_that_are_shown_sum_to_the_total(shown, hash):
     chosen, said = dict(pair.split("=") for pair in hash.split("&") if pair), shown[hash]
-    sizes = {letter: int(chosen.get(letter, size)) for letter, size in START.items()}
+    sizes = {letter: int(chosen.get(letter, size)) for letter, size in start().items()}
     total = exact(chosen.get("account", "forward"), said["form"], sizes)
     assert said["form"] == chosen.get("form", "moa")
     assert int(said["total"]) == int(said["row"]) == total
