@@ -1,6 +1,7 @@
 """One thread, kernels in the interpreter, and the figures that tests measure: printed below the results."""
 
 import gc
+import logging
 import os
 from pathlib import Path
 
@@ -38,9 +39,14 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: a collection of garbage need not walk through all of torch each time."""
+    """What is imported by now stays: a collection of garbage need not walk through all of torch each time, and what is
+    logged reaches pytest through the root."""
     gc.collect()
     gc.freeze()
+    # pytest would add its handlers to each of the loggers of torch that pass nothing on, six times a test
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.fixture(scope="session")
