@@ -16,6 +16,7 @@ import argparse
 import keyword
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
@@ -97,7 +98,8 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
 
     found = part(args.preset, args.part, parse_overrides(args.preset, args.set), names)
     grid = Grid(*_grid(args.base, found.starts))
-    return _sections(f"{args.preset}, {args.part}", names, derive(found.build, grid), dict(found.letters), found.closed)
+    derivation = derive(found.build, grid, without_values=nullcontext)
+    return _sections(f"{args.preset}, {args.part}", names, derivation, dict(found.letters), found.closed)
 
 
 def _of_module(args, names: tuple[str, ...]) -> list[Section]:

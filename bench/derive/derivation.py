@@ -1,7 +1,9 @@
 """The closed form of a module, found by running it: with symbols in one run, else from counts on a grid."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.counters.undisturbed import one_thread
 from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import text
-from headcount.bench.derive.interpolate import Grid, NoPolynomial, at, confirm, interpolate, through
+from headcount.bench.derive.interpolate import Count, Grid, NoPolynomial, at, confirm, interpolate, through
 from headcount.bench.derive.symbolic import Build, NotSymbolic, SymbolicCount, no_initialisation, quiet, run
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
 from headcount.bench.trace.record import record
@@ -20,6 +22,8 @@ from headcount.formulas.symbols import symbol
 
 LINE_OF_RUNS = 5
 """Points along a size that is a number while others are symbols: four fix the degree, one shows no polynomial."""
+
+Without = Callable[[], AbstractContextManager]
 
 
 class CannotBuild(Exception):
@@ -49,18 +53,20 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
-def derive(build: Build, grid: Grid) -> Derivation:
+def derive(build: Build, grid: Grid, without_values: Without = FakeTensorMode) -> Derivation:
     """The closed form of what ``build`` makes, in the sizes of ``grid``.
 
+    ``without_values``: in what tensors of numbers have none; nullcontext for those on meta, which have none anyway.
     Raises CannotBuild for a point where it cannot be built, and UncountedError for unknown operations.
     """
+    count = partial(counted, build, without_values)
     with one_thread():
         try:
-            return _symbolic(build, grid)
+            return _symbolic(build, count, grid)
         except NotSymbolic as error:
             reason = str(error)
         try:
-            result = interpolate(lambda point: counted(build, point), grid)
+            result = interpolate(count, grid)
         except NoPolynomial as error:
             return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
         except CannotBuild as error:
@@ -81,13 +87,13 @@ def _confirmed(points: Iterable[Mapping[str, int]]) -> str:
     return f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
 
 
-def _symbolic(build: Build, grid: Grid) -> Derivation:
+def _symbolic(build: Build, count: Count, grid: Grid) -> Derivation:
     """Symbols for all sizes but those that are pinned, which go on the grid. Raises NotSymbolic where none is left."""
     pinned: tuple[str, ...] = ()
     reason = "no size is left for a symbol"
     while len(pinned) < len(grid.base):
         try:
-            return _with_symbols(build, grid, pinned, reason)
+            return _with_symbols(build, count, grid, pinned, reason)
         except NotSymbolic as error:
             if not error.pinned:
                 raise
@@ -95,17 +101,17 @@ def _symbolic(build: Build, grid: Grid) -> Derivation:
     raise NotSymbolic(reason)
 
 
-def _with_symbols(build: Build, grid: Grid, pinned: tuple[str, ...], reason: str) -> Derivation:
+def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason: str) -> Derivation:
     free = {name: start for name, start in grid.base.items() if name not in pinned}
     inner = Grid({name: grid.base[name] for name in pinned}, {name: grid.step[name] for name in pinned})
     runs: list[SymbolicCount] = []
 
-    def count(point: Mapping[str, int]) -> Mapping[str, sympy.Expr]:
+    def symbolic(point: Mapping[str, int]) -> Mapping[str, sympy.Expr]:
         runs.append(run(build, free, point))
         return runs[-1].by_kind
 
     try:
-        by_kind, number = through(count, inner, LINE_OF_RUNS)
+        by_kind, number = through(symbolic, inner, LINE_OF_RUNS)
     except NoPolynomial as error:
         raise NotSymbolic(f"{reason}, and {error}") from error
     guards = runs[0].guards
@@ -119,7 +125,7 @@ def _with_symbols(build: Build, grid: Grid, pinned: tuple[str, ...], reason: str
     found = SymbolicCount(by_kind, guards, layout)
     points = tuple(point for point in _beyond(grid) if found.holds_at(point))[:2]
     try:
-        confirm(lambda point: counted(build, point), by_kind, points)
+        confirm(count, by_kind, points)
     except NoPolynomial as error:
         raise NotSymbolic(f"the run with symbols and counting differ ({error})") from error
     method = "one run with symbols for the sizes"
@@ -129,17 +135,17 @@ def _with_symbols(build: Build, grid: Grid, pinned: tuple[str, ...], reason: str
             f"through {number} runs ({_starts(inner)})"
         )
     domain, layout = (tuple(text(guard) for guard in kept) for kept in (guards, layout))
-    return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(build, grid, found), layout)
+    return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(count, grid, found), layout)
 
 
-def _not_at_one(build: Build, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
+def _not_at_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
     """Sizes that must not be 1: with it, where torch lays tensors out in another way, another count is found."""
     bounds = []
     for name in grid.base:
         point = {**grid.base, name: 1}
         if replace(found, layout=()).holds_at(point):
             try:
-                confirm(lambda at_one: counted(build, at_one), found.by_kind, (point,))
+                confirm(count, found.by_kind, (point,))
             except (NoPolynomial, CannotBuild):
                 bounds.append(f"{name} >= 2")
     return tuple(bounds)
@@ -151,11 +157,11 @@ def _beyond(grid: Grid) -> list[dict[str, int]]:
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
 
 
-def counted(build: Build, point: Mapping[str, int]) -> dict[str, int]:
+def counted(build: Build, without_values: Without, point: Mapping[str, int]) -> dict[str, int]:
     """MACs by kind at one point, on tensors without values, or with values where the module asks for them."""
     try:
         try:
-            with quiet(), FakeTensorMode(), no_initialisation():
+            with quiet(), without_values(), no_initialisation():
                 parts = _parts(build, point)
         except UncountedError:
             raise

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.modules import normalization
 
@@ -72,7 +72,14 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
     # A symbol that the run pinned has no expression of its own any more.
     names = {size.node.expr: symbol(name) for name, size in sizes.items()}
     try:
-        with quiet(), FakeTensorMode(shape_env=env), no_initialisation(), symbols_as_numbers():
+        # What torch keeps of operations on symbols costs more to make and to take again than the operations.
+        with (
+            quiet(),
+            FakeTensorMode(shape_env=env) as mode,
+            disable_fake_tensor_cache(mode),
+            no_initialisation(),
+            symbols_as_numbers(),
+        ):
             module, args, kwargs = build(**sizes, **(numbers or {}))
             with decomposed():
                 parts = right_parts(record(module, args, kwargs))
