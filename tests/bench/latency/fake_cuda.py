@@ -7,12 +7,13 @@ wrong is set by a test: memory that is short, an error that stays, a capture tha
 """
 
 import contextlib
+import functools
 import types
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 LAUNCH_S, KERNEL_S, CYCLES_PER_S = 20e-6, 50e-6, 1.9e9
 WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2")
@@ -34,6 +35,13 @@ class Event:
         return 1000 * (other.at - self.at)
 
 
+@contextlib.contextmanager
+def quiet():
+    """Nobody is told of operations in this block."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
+
+
 class Graph:
     """The operations of a capture; ``seconds`` is what the device takes for them."""
 
@@ -47,7 +55,7 @@ class Graph:
         # the launch of a graph grows with its nodes, and is over before the device begins
         device.host += 10e-6 + 1e-7 * len(self.operations)
         device.free = max(device.free, device.host) + self.seconds
-        with device.quiet():
+        with quiet():
             for func, args, kwargs, outs in self.operations:
                 found = func(*args, **kwargs)
                 found = found if isinstance(found, tuple | list) else (found,)
@@ -66,7 +74,7 @@ class Device:
     def __init__(self):
         self.host = self.free = 0.0
         self.log, self.memory = [], 1000
-        self.sync_mode, self.capturing, self.silent = 0, None, 0
+        self.sync_mode, self.capturing = 0, None
         self.on_operation = lambda name: None
         self.capture_error = self.dead = None
         self.main, self.side = types.SimpleNamespace(name="default"), types.SimpleNamespace(name="side")
@@ -77,14 +85,6 @@ class Device:
     def check(self):
         if self.dead:
             raise torch.AcceleratorError(f"CUDA error: {self.dead}")
-
-    @contextlib.contextmanager
-    def quiet(self):
-        self.silent += 1
-        try:
-            yield
-        finally:
-            self.silent -= 1
 
     def clock(self):
         return self.host
@@ -118,7 +118,7 @@ class Device:
     def kernel(self, compute, args):
         """What ``compute`` gives, as one kernel."""
         self.operation(compute.__name__)
-        with self.quiet():
+        with quiet():
             out = compute(*args)
         if self.capturing:
             outs = out if isinstance(out, tuple | list) else (out,)
@@ -160,9 +160,9 @@ class Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func, types_, args=(), kwargs=None):
         kwargs, device = kwargs or {}, self.device
         meta = any(isinstance(a, torch.Tensor) and a.is_meta for a in args)
-        if device.silent or meta or kwargs.get("device") == torch.device("meta"):
+        if meta or kwargs.get("device") == torch.device("meta"):
             return func(*args, **kwargs)
-        view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        view = _is_view(func)
         if not view:
             device.operation(func.overloadpacket.__name__)
         out = func(*args, **kwargs)
@@ -172,6 +172,11 @@ class Operations(TorchDispatchMode):
             kept = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
             device.capturing.operations.append((func, args, kwargs, kept))
         return out
+
+
+@functools.cache
+def _is_view(func):
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
 
 
 class Tensors(TorchFunctionMode):
@@ -184,7 +189,7 @@ class Tensors(TorchFunctionMode):
     def __torch_function__(self, func, types_, args=(), kwargs=None):
         kwargs = {k: _here(v) for k, v in (kwargs or {}).items()}
         asked = getattr(func, "__self__", None)
-        if func is torch.Tensor.tolist and self.device.silent == 0:
+        if func is torch.Tensor.tolist:
             self.device.operation("_local_scalar_dense")
         if asked is torch.Tensor.is_cuda:
             return not args[0].is_meta
