@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from statistics import median
 
 import torch
@@ -109,6 +110,7 @@ def executed_work(cell: Cell, spec: ArmSpec) -> Work:
     return _work_of(cell, spec.executed)
 
 
+@cache
 def _work_of(cell: Cell, config: AttentionConfig | ModelConfig) -> Work:
     case = cell.case(config)
     if cell.which == "decode":

@@ -6,6 +6,7 @@ are therefore interleaved, and the same code timed twice gives the noise that a 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -48,8 +49,13 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ra
     if len(numerator) != len(denominator) or not len(numerator):
         raise ValueError(f"{len(numerator)} and {len(denominator)} blocks cannot be paired")
     logs = np.log(np.asarray(numerator, float) / np.asarray(denominator, float))
-    picks = np.random.default_rng(SEED).integers(len(logs), size=(RESAMPLES, len(logs)))
-    return _ratio(np.exp(logs.mean()), np.exp(logs[picks].mean(axis=1)))
+    return _ratio(np.exp(logs.mean()), np.exp(logs[_picks(len(logs))].mean(axis=1)))
+
+
+@lru_cache(maxsize=4)
+def _picks(blocks: int) -> np.ndarray:
+    """Which blocks each sample drawn anew is of: the same for as many blocks."""
+    return np.random.default_rng(SEED).integers(blocks, size=(RESAMPLES, blocks))
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
