@@ -56,16 +56,16 @@ def test_ledger_and_calls_both_predict_the_reading(case, device):
 
 
 def test_calls_are_recorded_only_where_causes_are_asked_for():
-    assert all(count.explanation is None and count.agrees for count in measured("translation-moa", "meta").counts)
+    assert all(count.explanation is None and count.agrees for count in measured("dit", "meta").counts)
 
 
 def test_a_rule_that_is_wrong_about_calls_is_a_disagreement(monkeypatch):
     aten = registry.counter("ptflops-aten")
     monkeypatch.setitem(aten.TABLE, "bmm", (lambda event: {"product": 7}, "nowhere"))
-    lines = measured("translation-moa", "meta", causes=True).disagreements("moa")
-    assert len(lines) == 1 and lines[0].startswith("moa: ptflops-aten on meta reads ")
+    lines = measured("dit", "meta", causes=True).disagreements("dit")
+    assert len(lines) == 1 and lines[0].startswith("dit: ptflops-aten on meta reads ")
     monkeypatch.setattr(aten, "VERIFIED", {"torch": "0.1"})
-    (line,) = measured("translation-moa", "meta", causes=True).disagreements("moa")
+    (line,) = measured("dit", "meta", causes=True).disagreements("dit")
     assert line == f"{lines[0]} (its rules are known for torch 0.1, not for torch {version('torch')})"
 
 
@@ -74,13 +74,13 @@ def test_a_reading_is_taken_once(monkeypatch):
     calls = []
     original = torch.read
     monkeypatch.setattr(torch, "read", lambda *args, **named: calls.append(args) or original(*args, **named))
-    first, again = measured("translation-moa", "meta"), measured("translation-moa", "meta")
+    first, again = measured("llama-moh", "meta"), measured("llama-moh", "meta")
     assert len(calls) == 1 and first == again
-    assert measured("translation-moa", "cpu").counts[0].device == "cpu" and len(calls) == 2
-    measured("translation-mha", "meta")
+    assert measured("llama-moh", "cpu").counts[0].device == "cpu" and len(calls) == 2
+    measured("masked-moh-ideal", "meta")
     assert len(calls) == 3
     measure.forget()
-    measured("translation-moa", "meta")
+    measured("llama-moh", "meta")
     assert len(calls) == 4
 
 

@@ -13,7 +13,7 @@ from headcount.models import losses
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 
-NUM_EXPERTS, TOP_K, D_MODEL, VOCAB_SIZE, SEQ_LEN, STEPS = 8, 2, 32, 16, 12, 300
+NUM_EXPERTS, TOP_K, D_MODEL, VOCAB_SIZE, SEQ_LEN, STEPS = 8, 2, 32, 16, 12, 150
 BALANCED, BOUND = TOP_K / NUM_EXPERTS, 2 * TOP_K / NUM_EXPERTS
 
 

@@ -1,4 +1,4 @@
-"""A GPU machine has torch and numpy: the campaign needs nothing else, and goes on by itself in a new process."""
+"""A GPU machine has torch and numpy: a cell and a campaign need no more, and it goes on by itself in a new process."""
 
 import json
 import os
@@ -27,32 +27,27 @@ sys.modules.update(dict.fromkeys({absent!r}))
 from headcount.bench.latency.__main__ import main
 
 {before}
+from tests.bench.latency.bare import small_campaign
+
+small_campaign({die})
 sys.exit(main({argv!r}))
 """
-SMALL = "from tests.bench.latency.bare import small_campaign; small_campaign({die})"
+CELL = "--layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1".split()
 
 
-def bare(cwd, argv, before=""):
-    code = CODE.format(root=str(ROOT), absent=ABSENT, argv=argv, before=before)
-    env = {name: value for name, value in os.environ.items() if name != "HEADCOUNT_LATENCY_STARTED"}
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True)
-
-
-def campaign(tmp_path, die=False):
+def campaign(tmp_path, die, before=""):
     argv = ["campaign", "--out-dir", str(tmp_path), "--tokens", "14", "--blocks", "2", "--commit", "abc"]
-    return bare(tmp_path, argv, SMALL.format(die=die))
-
-
-def test_a_cell_on_a_machine_with_torch_and_numpy_alone(tmp_path):
-    argv = "--layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1".split()
-    done = bare(tmp_path, argv)
-    assert done.returncode == 0 and "mha-base" in done.stdout, done.stderr[-3000:]
+    code = CODE.format(root=str(ROOT), absent=ABSENT, argv=argv, die=die, before=before)
+    env = {name: value for name, value in os.environ.items() if name != "HEADCOUNT_LATENCY_STARTED"}
+    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("die", [False, True], ids=["well", "after an error that stays"])
-def test_a_campaign_on_a_machine_with_torch_and_numpy_alone(die, tmp_path):
-    done = campaign(tmp_path, die)
+def test_a_cell_and_a_campaign_on_a_machine_with_torch_and_numpy_alone(die, tmp_path):
+    # a process that another one goes on from begins at its campaign
+    done = campaign(tmp_path, die, before="" if die else f"assert main({CELL}) == 0")
     assert done.returncode == (1 if die else 0), done.stderr[-3000:]
+    assert die or "mha-base" in done.stdout
     found = [json.loads(line) for line in (tmp_path / "latency.jsonl").read_text().splitlines()]
     rows = [r for r in found if r["kind"] == "latency"]
     assert "nothing is missing" in done.stderr and len({r["cell"] for r in rows}) == 1

@@ -14,7 +14,7 @@ from headcount.models.configs.presets import preset
 @pytest.fixture(scope="module")
 def trained():
     """The first part of the example, which is enough to see it."""
-    return conversion.run(dense_steps=250, more_steps=120)
+    return conversion.run(dense_steps=200, more_steps=80)
 
 
 def test_the_loss_jumps_and_comes_back(trained):
@@ -24,11 +24,11 @@ def test_the_loss_jumps_and_comes_back(trained):
     assert after.loss < dense.loss < before.loss
     assert longer.loss < dense.loss
     assert [(stage.name, stage.steps) for stage in trained.stages] == [
-        ("dense", 250),
-        ("converted, every head on", 250),
-        ("converted", 250),
-        ("converted, trained on", 370),
-        ("dense, trained on", 370),
+        ("dense", 200),
+        ("converted, every head on", 200),
+        ("converted", 200),
+        ("converted, trained on", 280),
+        ("dense, trained on", 280),
     ]
 
 
@@ -45,7 +45,7 @@ def test_it_is_the_model_that_the_table_says(trained):
     config = converted(preset(conversion.PRESET, conversion.FIELDS), shared=2, routed=2)
     assert [layer.num_heads for layer in config.layers] == [10, 10]
     (text,) = conversion.section(trained).below
-    assert "120 steps take it to" in text
+    assert "80 steps take it to" in text
 
 
 def test_the_command_prints_it(capsys, monkeypatch):
