@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import time
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -139,4 +140,8 @@ def test_a_table_that_is_left_half_way_leaves_no_process(monkeypatch):
     assert next(rows).counts
     assert set(multiprocessing.active_children()) > before
     rows.close()
+    # a thread of the pool may have waited for it and not yet said so
+    until = time.monotonic() + 2
+    while set(multiprocessing.active_children()) != before and time.monotonic() < until:
+        time.sleep(0.01)
     assert set(multiprocessing.active_children()) == before
