@@ -39,8 +39,8 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: a collection of garbage need not walk through all of torch each time, and what is
-    logged reaches pytest through the root."""
+    """What every test would pay for what is imported by now is done once."""
+    # it stays: a collection of garbage need not walk through all of torch each time
     gc.collect()
     gc.freeze()
     # pytest would add its handlers to each of the loggers of torch that pass nothing on, six times a test

@@ -74,7 +74,6 @@ WRITING = {
     "routing --plot": f"{COMMANDS['routing']} --plot disk/old.svg",
 }
 CHEAP_WRITING = ("macs -o", "macs --format json -o", "macs -o DIR/", "budget -o", "report --out")
-_SAID = {}
 OLD = "kept\n"
 """What ``disk/old`` and ``disk/old.svg`` hold before."""
 
@@ -82,6 +81,10 @@ OLD = "kept\n"
 def program(command):
     """The name under which a command of COMMANDS speaks."""
     return " ".join(["headcount", *(word for word in command.split() if not word.startswith("-"))])
+
+
+_SAID: dict[tuple, str] = {}
+"""What commands print where nothing is done to them."""
 
 
 class Place:

@@ -44,7 +44,7 @@ def test_a_class_renames_what_it_asks_for():
 def trained(request):
     """The two runs of an example that differ in its balance loss alone, with that loss last."""
     # heads have learnt it at half their steps, experts have not
-    steps = {"moh": routing_example.EXAMPLES["moh"].steps // 2}.get(request.param)
+    steps = routing_example.EXAMPLES["moh"].steps // 2 if request.param == "moh" else None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     chosen = routing_example.EXAMPLES[request.param].chosen
