@@ -8,6 +8,9 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
 	build/installed/headcount
 
+# Hundreds of processes import the rooms: what they compiled is kept, wherever a shell says not to.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: macs test kernels nightly matrix ptflops faults fuzz lint benchmark mutate reports clean
 
 macs: $(VENV)/.stamp

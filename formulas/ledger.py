@@ -113,7 +113,7 @@ class Entry:
         K of E experts, k of h heads: the letter stands in ``weight``, and in ``dims`` what is selected of it.
         """
         used = {letter: self.dims[SELECTED[letter]] for letter in self.selects}
-        return replace(self, weight={**self.weight, **used}).params
+        return self.times * prod({**self.weight, **used}.values()) if self.weight else 0
 
     @property
     def selects(self) -> tuple[str, ...]:

@@ -51,5 +51,6 @@ def _records() -> bytes:
 
 
 def contents(folder: Path) -> set[str]:
-    """The names of everything in a folder."""
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    """The names of everything in a folder, but for what Python itself keeps beside a module of somebody's."""
+    names = (path.relative_to(folder) for path in folder.rglob("*"))
+    return {name.as_posix() for name in names if "__pycache__" not in name.parts}

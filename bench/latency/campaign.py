@@ -99,8 +99,8 @@ def _sections(args, session, cells, out_dir: Path) -> Iterator[Section]:
 def _choices(args, out_dir: Path, in_time: bool) -> Iterator[Row]:
     """The ways that are tried, once: those of an earlier run are kept."""
     from headcount.bench.latency import tuning
-    from headcount.bench.latency.cells import DTYPES
     from headcount.bench.latency.session import write_json
+    from headcount.bench.latency.shared import DTYPES
 
     path = out_dir / "choices.json"
     if path.is_file() and (kept := _read(path)) is not None:

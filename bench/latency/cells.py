@@ -1,9 +1,7 @@
-"""The cells of a latency table: a layer or a model at one shape, and which of them to measure."""
+"""The cells of a latency table: a layer or a model at one shape, and which of them to measure. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import torch
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
@@ -12,7 +10,7 @@ from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 """Input sets together, or caches, at least: more than the last cache of the hardware holds."""
@@ -59,6 +57,11 @@ class Cell:
     def tokens(self) -> int:
         """Tokens that a call computes."""
         return self.batch_size * self.new_len
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of a number of its type."""
+        return ELEMENT_BYTES[self.dtype]
 
     def arms(self, *, of_every_device: bool = False) -> list[ArmSpec]:
         """The arms of this cell: those that run on its device, or on any."""

@@ -10,7 +10,7 @@ import torch
 from headcount.bench.latency import bounds, gate, like, ratios
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.capture import side_stream
-from headcount.bench.latency.cells import DTYPES, Cell
+from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.faults import OUT_OF_MEMORY, ArmFailed, DeviceLost, lost, status_of
 from headcount.bench.latency.roofline import Peaks, executed_work, floor_s, work
 from headcount.bench.latency.runs import Run, make_run
@@ -157,8 +157,7 @@ def _check_replay(arm: Timed) -> None:
 
 def _finished(record: dict[str, Any], arm: Timed | None, cell: Cell, peaks: Peaks, blocks: int) -> dict[str, Any]:
     done, executed = record.pop("work"), record.pop("executed")
-    element = torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
-    floor = floor_s(done.macs, done.elements * element, peaks)
+    floor = floor_s(done.macs, done.elements * cell.element_bytes, peaks)
     shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked", "blocks")}
     found = {
         "kind": "latency",
@@ -171,9 +170,9 @@ def _finished(record: dict[str, Any], arm: Timed | None, cell: Cell, peaks: Peak
         "macs": done.macs,
         "params": done.params,
         "active_params": done.active_params,
-        "least_bytes": done.elements * element,
+        "least_bytes": done.elements * cell.element_bytes,
         "executed_macs": executed.macs,
-        "executed_bytes": executed.elements * element,
+        "executed_bytes": executed.elements * cell.element_bytes,
         "timed_by": None,
         "wall_ms": [1000 * s for s in arm.wall_s] if arm else None,
         "gpu_ms": [1000 * s for s in arm.gpu_s] if arm and arm.gpu_s else None,

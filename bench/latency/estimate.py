@@ -67,16 +67,13 @@ def section(cells: Sequence[Any], hardware: Hardware) -> Section:
 
 
 def _rows(cells: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
-    import torch
-
-    from headcount.bench.latency.cells import DTYPES
     from headcount.bench.latency.kernels import launches
     from headcount.bench.latency.roofline import executed_work
 
     for cell in cells:
         for spec in cell.arms(of_every_device=True):
             done = executed_work(cell, spec)
-            moved = done.elements * torch.empty((), dtype=DTYPES[cell.dtype]).element_size()
+            moved = done.elements * cell.element_bytes
             number = launches(cell, spec)
             estimate, limit = bound_s(done.macs, moved, number, hardware, cell.dtype)
             values = {

@@ -8,7 +8,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import DTYPES, Cell
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.shared import DTYPES
 from headcount.models.build import build, example_inputs
 
 NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")

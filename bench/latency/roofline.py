@@ -1,26 +1,16 @@
-"""What the hardware could do at best: its measured peaks, and the floor that a ledger's work has under them."""
+"""What the hardware could do at best, and the floor that a ledger's work has under it. Imports no torch."""
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
-from statistics import median
-
-import torch
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
 from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.capture import elapsed_s
 from headcount.bench.latency.cells import Cell
 from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params, step_elements
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
-
-ROUNDS = {"cpu": 5, "cuda": 20}
-WARM_UP_S = 0.3
-"""Of products on a GPU before any is timed: its clock climbs from idle."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +34,6 @@ class Peaks:
     def as_dict(self) -> dict:
         """For a record."""
         return asdict(self)
-
-
-def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
-    """Products of random square matrices, copies, and on a GPU sums: the best of some rounds, after warm-up."""
-    side, copied = (8192, 8 * 2**30) if device == "cuda" else (2048, 256 * 2**20)
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    source = torch.randn(copied // 2 // 4, device=device)
-    target = torch.empty_like(source)
-    if device == "cuda":
-        started = time.perf_counter()
-        while time.perf_counter() - started < WARM_UP_S:
-            torch.mm(a, b)
-            torch.cuda.synchronize()
-    size = source.numel() * source.element_size()
-    products = [side**3 / s for s in _times(lambda: torch.mm(a, b), device)]
-    copies = [2 * size / s for s in _times(lambda: target.copy_(source), device)]
-    sums = [size / s for s in _times(lambda: source.sum(), device)] if device == "cuda" else []
-    name = str(dtype).removeprefix("torch.")
-    how = f"{side}^3 {name} product, {copied // 2**20} MiB read and written, best of {ROUNDS[device]}"
-    return Peaks(
-        max(products),
-        max(copies),
-        how + (f"; {size // 2**20} MiB read by a sum" if sums else ""),
-        max(sums, default=None),
-        median(products),
-        median(copies),
-    )
-
-
-def _times(call: Callable[[], object], device: str) -> list[float]:
-    """Seconds of each of some rounds: between events on a GPU, by the host's clock elsewhere."""
-    call()
-    if device == "cuda":
-        return [elapsed_s(call) for _ in range(ROUNDS[device])]
-    times = []
-    for _ in range(ROUNDS[device]):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return times
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from statistics import median
 from typing import Any
 
 from headcount.bench.hardware import Hardware
-from headcount.bench.latency import capture, clock, order, roofline
-from headcount.bench.latency.cells import DTYPES, Cell
+from headcount.bench.latency import capture, clock, order, peaks
+from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.faults import DeviceLost, lost, status_of
 from headcount.bench.latency.roofline import Peaks
+from headcount.bench.latency.shared import DTYPES
 from headcount.bench.latency.store import GIVEN_UP, STARTED, Store, go_on
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
@@ -144,7 +145,7 @@ class Session:
             rate = self.hardware.macs_per_s[dtype]
             return Peaks(rate, self.hardware.bytes_per_s, f"{self.hardware.name}: {self.hardware.source}")
         if dtype not in self.peaks:
-            self.peaks[dtype] = roofline.measure_peaks(device, DTYPES[dtype])
+            self.peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
         return self.peaks[dtype]
 
     def remark(self) -> str:

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.latency import workload
-from headcount.bench.latency.cells import DTYPES, ROTATED_BYTES, Cell
+from headcount.bench.latency.cells import ELEMENT_BYTES, ROTATED_BYTES, Cell
 from headcount.models.build import build, example_inputs
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
+DTYPES = {name: getattr(torch, name) for name in ELEMENT_BYTES}
+"""The types of cells, by their names."""
 SEED = 20221007
 MOST_SETS = 32
 MODEL_SETS = 4
@@ -127,8 +129,7 @@ class Shared:
             seeds = range(SEED, SEED + MODEL_SETS)
             return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
         x = _drawn(cell.batch_size, cell.new_len, self.config.d_model, cell.device)
-        element = torch.empty((), dtype=self.dtype).element_size()
-        wanted = MOST_SETS if cell.which == "decode" else math.ceil(ROTATED_BYTES[cell.device] / (x.numel() * element))
+        wanted = MOST_SETS if cell.which == "decode" else math.ceil(ROTATED_BYTES[cell.device] / (x.numel() * cell.element_bytes))
         # two graphs are kept and walked again and again; more would not fit
         sets = 2 if cell.which == "backward" else max(2, min(MOST_SETS, wanted))
         routed = workload.variations(x, sets)

@@ -71,7 +71,7 @@ def wheel(tmp_path_factory):
 def installed(wheel, tmp_path_factory):
     """The folder that the wheel is installed into: a git repository of somebody else."""
     target = tmp_path_factory.mktemp("site")
-    options = ("--no-deps", "--no-index", "--no-compile", "--target", str(target))
+    options = ("--no-deps", "--no-index", "--target", str(target))
     subprocess.run([*PIP, "install", *options, str(wheel)], check=True)
     identity = ("-c", "user.name=A", "-c", "user.email=a@b.example")
     for words in (("init", "-q"), (*identity, "commit", "-q", "--allow-empty", "-m", "theirs")):

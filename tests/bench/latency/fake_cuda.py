@@ -239,7 +239,7 @@ def varlen(device):
 
 def install(monkeypatch):
     """The device in place of the one that is not there, until the test ends."""
-    from headcount.bench.latency import arms, capture, roofline, timing
+    from headcount.bench.latency import arms, capture, peaks, roofline, timing
     from headcount.models.kernels import ragged
 
     device = Device()
@@ -278,7 +278,7 @@ def install(monkeypatch):
     # kernels of ours need a real one
     monkeypatch.setattr(arms, "lacks", lambda arm, where: "a real device" if arm.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)
-    monkeypatch.setattr(roofline, "measure_peaks", lambda where, dtype: made_up)
+    monkeypatch.setattr(peaks, "measure_peaks", lambda where, dtype: made_up)
     return device
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import arms, clock, gates, order, roofline, session, timing, tuning
+from headcount.bench.latency import arms, clock, gates, order, peaks, roofline, session, timing, tuning
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.estimate import bound_s
 from headcount.bench.latency.order import campaign_cells
@@ -124,7 +124,7 @@ def dry(monkeypatch):
     monkeypatch.setattr(clock.gc, "collect", lambda: None)
     monkeypatch.setattr(gates, "check_cell", found.check_cell)
     monkeypatch.setattr(tuning, "choices", found.choices)
-    monkeypatch.setattr(roofline, "measure_peaks", found.peaks)
+    monkeypatch.setattr(peaks, "measure_peaks", found.peaks)
     monkeypatch.setitem(session.Session.__init__.__kwdefaults__, "now", device.clock)
     return found
 

@@ -15,7 +15,7 @@ ARGV = "--layer dense --seq-len 7 --batch-size 2 --blocks 2 --dtype float64 --pa
 @pytest.fixture(autouse=True)
 def small(layers, quick, monkeypatch):
     """Small layers, in no time; no peaks to measure."""
-    monkeypatch.setattr("headcount.bench.latency.roofline.measure_peaks", lambda device, dtype: PEAKS)
+    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
 
 
 def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch, tmp_path):

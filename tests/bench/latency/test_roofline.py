@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.latency import roofline
+from headcount.bench.latency import peaks
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.roofline import Peaks, executed_work, floor_s, least_elements, pass_macs, work
@@ -94,7 +94,7 @@ def test_packed_heads_do_what_they_need():
 def test_peaks_on_a_gpu_are_by_events_after_warm_up(monkeypatch):
     """Twenty rounds of 1, 2, … ms each: the best and the median."""
     said, host = [], [0.0]
-    monkeypatch.setattr(roofline, "elapsed_s", lambda call: said.append(call()) or 1e-3 * (len(said) % 20 + 1))
+    monkeypatch.setattr(peaks, "elapsed_s", lambda call: said.append(call()) or 1e-3 * (len(said) % 20 + 1))
 
     class Now:
         @staticmethod
@@ -102,12 +102,12 @@ def test_peaks_on_a_gpu_are_by_events_after_warm_up(monkeypatch):
             host[0] += 0.05
             return host[0]
 
-    monkeypatch.setattr(roofline, "time", Now)
+    monkeypatch.setattr(peaks, "time", Now)
     products = []
     monkeypatch.setattr(torch, "mm", lambda a, b: products.append(1))
     monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.empty(8))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    found = roofline.measure_peaks("cuda", torch.bfloat16)
+    found = peaks.measure_peaks("cuda", torch.bfloat16)
     assert len(products) >= 5 + 1 + 20 and len(said) == 3 * 20
     # of 20 rounds of 1 to 20 ms the median rate lies between those of 10 and 11 ms
     assert found.macs_per_s == 8192**3 / 1e-3

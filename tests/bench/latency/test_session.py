@@ -23,7 +23,7 @@ def small(layers, quick, monkeypatch):
     """Small layers, in no time; no peaks to measure."""
     from tests.bench.latency.conftest import PEAKS
 
-    monkeypatch.setattr("headcount.bench.latency.roofline.measure_peaks", lambda device, dtype: PEAKS)
+    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
     monkeypatch.delenv(STARTED, raising=False)
 
 

@@ -1,0 +1,54 @@
+"""The peaks of this machine, measured: large products, copies and sums."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from headcount.bench.latency.capture import elapsed_s
+from headcount.bench.latency.roofline import Peaks
+
+ROUNDS = {"cpu": 5, "cuda": 20}
+WARM_UP_S = 0.3
+"""Of products on a GPU before any is timed: its clock climbs from idle."""
+
+
+def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
+    """Products of random square matrices, copies, and on a GPU sums: the best of some rounds, after warm-up."""
+    side, copied = (8192, 8 * 2**30) if device == "cuda" else (2048, 256 * 2**20)
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    source = torch.randn(copied // 2 // 4, device=device)
+    target = torch.empty_like(source)
+    if device == "cuda":
+        started = time.perf_counter()
+        while time.perf_counter() - started < WARM_UP_S:
+            torch.mm(a, b)
+            torch.cuda.synchronize()
+    size = source.numel() * source.element_size()
+    products = [side**3 / s for s in _times(lambda: torch.mm(a, b), device)]
+    copies = [2 * size / s for s in _times(lambda: target.copy_(source), device)]
+    sums = [size / s for s in _times(lambda: source.sum(), device)] if device == "cuda" else []
+    name = str(dtype).removeprefix("torch.")
+    how = f"{side}^3 {name} product, {copied // 2**20} MiB read and written, best of {ROUNDS[device]}"
+    return Peaks(
+        max(products),
+        max(copies),
+        how + (f"; {size // 2**20} MiB read by a sum" if sums else ""),
+        max(sums, default=None),
+        median(products),
+        median(copies),
+    )
+
+
+def _times(call: Callable[[], object], device: str) -> list[float]:
+    """Seconds of each of some rounds: between events on a GPU, by the host's clock elsewhere."""
+    call()
+    if device == "cuda":
+        return [elapsed_s(call) for _ in range(ROUNDS[device])]
+    times = []
+    for _ in range(ROUNDS[device]):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return times
