@@ -129,7 +129,8 @@ class Shared:
             seeds = range(SEED, SEED + MODEL_SETS)
             return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
         x = _drawn(cell.batch_size, cell.new_len, self.config.d_model, cell.device)
-        wanted = MOST_SETS if cell.which == "decode" else math.ceil(ROTATED_BYTES[cell.device] / (x.numel() * cell.element_bytes))
+        size = x.numel() * cell.element_bytes
+        wanted = MOST_SETS if cell.which == "decode" else math.ceil(ROTATED_BYTES[cell.device] / size)
         # two graphs are kept and walked again and again; more would not fit
         sets = 2 if cell.which == "backward" else max(2, min(MOST_SETS, wanted))
         routed = workload.variations(x, sets)

@@ -1,7 +1,8 @@
-"""A point of a grid of sizes by letter: its id, what every counter reads of its layer, and a decode step."""
+"""A point of a grid of sizes by letter: its id, what counters read of its layer, and a decode step."""
 
 from functools import cache
 
+import pytest
 from torch import nn
 
 from headcount.bench.case import ledger_of
@@ -14,11 +15,21 @@ def point_id(point):
     return "-".join(f"{letter}{size}" for letter, size in point.items())
 
 
-def readings(config, point, device="meta"):
+def by_turns(grid):
+    """Each point with the two counters that read it: those take turns from a size to the next one, in every letter."""
+    places = {letter: list(dict.fromkeys(point[letter] for point in grid)) for letter in grid[0]}
+    turns = [sum(places[letter].index(size) for letter, size in point.items()) % 2 for point in grid]
+    return [
+        pytest.param(point, registry.NAMES[turn::2], id=point_id(point))
+        for point, turn in zip(grid, turns, strict=True)
+    ]
+
+
+def readings(config, point, device="meta", counters=registry.NAMES):
     """MACs by counter and parameters of a layer at the lengths of ``point``, and its closed form."""
     lengths = {"batch_size": point["B"], "tgt_len": point["T"], "src_len": point["S"]}
     model, inputs = built(config, device), example_inputs(config, lengths, device=device)
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in registry.NAMES}
+    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in counters}
     return counted, sum(parameter.numel() for parameter in model.parameters()), ledger_of(config, lengths)
 
 

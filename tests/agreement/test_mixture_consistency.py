@@ -11,7 +11,7 @@ from headcount.bench.counters import registry
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from tests.agreement.points import point_id
+from tests.agreement.points import by_turns, point_id
 
 K_E = [(1, 1), (1, 5), (2, 7), (3, 11), (5, 5)]
 BLOCKS = [
@@ -43,9 +43,9 @@ IMAGES = [
 ELEMENTS = "ptflops-pytorch"
 
 
-def readings(config, **inputs):
+def readings(config, counters, **inputs):
     model = build(config, device="meta")
-    counted = {name: registry.counter(name).read(model, inputs, label="block").macs for name in registry.NAMES}
+    counted = {name: registry.counter(name).read(model, inputs, label="block").macs for name in counters}
     return counted, sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -57,13 +57,13 @@ def check(counted, exact, elements=0):
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-@pytest.mark.parametrize("point", BLOCKS, ids=point_id)
-def test_a_block(point, gated):
+@pytest.mark.parametrize("point, counters", by_turns(BLOCKS))
+def test_a_block(point, counters, gated):
     K, E, F, dm, T, B = point.values()
     config = MixtureFeedForwardConfig(
         d_model=dm, d_ff=F, num_experts=E, top_k=K, gated=gated, output_bias=gated and K == 2
     )
-    counted, params = readings(config, x=torch.empty(B, T, dm, device="meta"))
+    counted, params = readings(config, counters, x=torch.empty(B, T, dm, device="meta"))
     matrices = 3 if gated else 2
     exact = B * T * dm * E + matrices * B * T * K * dm * F
     check(counted, exact, B * T * K * F)
@@ -74,8 +74,8 @@ def test_a_block(point, gated):
     assert form.active_params == dm * E + matrices * K * dm * F + (biases if gated else K * (F + dm))
 
 
-@pytest.mark.parametrize("point", LAYERS, ids=point_id)
-def test_attention_experts_of_several_heads(point):
+@pytest.mark.parametrize("point, counters", by_turns(LAYERS))
+def test_attention_experts_of_several_heads(point, counters):
     K, E, g, c, dm, T, B = point.values()
     D = g * c
     config = make_config(
@@ -84,7 +84,7 @@ def test_attention_experts_of_several_heads(point):
             output_bias=True,
         )
     )  # fmt: skip
-    counted, params = readings(config, query=torch.empty(B, T, dm, device="meta"))
+    counted, params = readings(config, counters, query=torch.empty(B, T, dm, device="meta"))
     terms = [B * T * dm * E, 2 * B * K * T * dm * D, 2 * B * T * dm * D, 2 * B * K * T * T * D]
     check(counted, sum(terms))
     assert params == dm * E + 2 * E * dm * D + 2 * dm * D + dm

@@ -11,7 +11,7 @@ from headcount.formulas import moh, moh_ideal
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests.agreement.points import Step, point_id, readings
+from tests.agreement.points import Step, by_turns, point_id, readings
 
 # (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
 HEADS = [
@@ -52,16 +52,18 @@ def terms(point, moh_form, router="linear"):
 
 
 def test_the_grid_is_large_enough(figure):
-    figure(f"formula consistency: {len(GRID)} MoH points, {len(FORMS)} implementations, {len(registry.NAMES)} counters")
+    figure(
+        f"formula consistency: {len(GRID)} MoH points, {len(FORMS)} forms, two of {len(registry.NAMES)} counters each"
+    )
     assert len(GRID) >= 200
 
 
 @pytest.mark.parametrize("moh_form", FORMS)
-@pytest.mark.parametrize("point", GRID, ids=point_id)
-def test_counted_is_exact(point, moh_form):
+@pytest.mark.parametrize("point, counters", by_turns(GRID))
+def test_counted_is_exact(point, counters, moh_form):
     exact = sum(terms(point, moh_form).values())
-    counted, params, form = readings(config_at(point, moh_form), point)
-    assert counted == dict.fromkeys(registry.NAMES, exact)
+    counted, params, form = readings(config_at(point, moh_form), point, counters=counters)
+    assert counted == dict.fromkeys(counters, exact)
     columns = router_outputs(point["h"], point["s"], point["r"])
     weights = point["dm"] * (2 * point["D"] * (point["h"] + point["g"]) + columns)
     assert (form.macs, form.params, params) == (exact, weights, weights)

@@ -2,6 +2,8 @@
 
 import argparse
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -39,12 +41,15 @@ def option(action):
     return " ".join([*filter(None, [", ".join(action.option_strings)]), *values, *["..."] * several])
 
 
-def parser_of(name):
-    """The command line of a command, or of one below another."""
+def module_of(name):
+    """Where the command line of a command is, or of one below another."""
     first, *below = name.split()
-    return import_module(".".join(["headcount", COMMANDS[first][0], *(below or ["__main__"])])).parser(
-        f"headcount {name}"
-    )
+    return ".".join(["headcount", COMMANDS[first][0], *(below or ["__main__"])])
+
+
+def parser_of(name):
+    """The command line itself."""
+    return import_module(module_of(name)).parser(f"headcount {name}")
 
 
 @pytest.mark.parametrize("name", [*OURS, *OTHERS])
@@ -67,3 +72,10 @@ def test_a_command_below_another_names_itself_and_its_options(name):
         # what can be chosen speaks for itself
         assert action.help or action.choices or not action.option_strings
         assert action.metavar == (action.metavar and action.metavar.upper())
+
+
+def test_a_command_line_is_read_without_torch():
+    names = [module_of(name) for name in (*OURS, *OTHERS)]
+    read = f"import importlib\nfor name in {names}: importlib.import_module(name).parser('headcount')"
+    done = subprocess.run([sys.executable, "-c", f"import sys\nsys.modules['torch'] = None\n{read}"], text=True)
+    assert done.returncode == 0
