@@ -55,6 +55,11 @@ class Case:
         config = preset(name, overrides)
         return cls(called or name, config, resolve_lengths(config, lengths or {}), name)
 
+    @property
+    def model(self) -> tuple:
+        """What is counted of it, as a key: the same for one configuration at the same lengths, whatever their names."""
+        return self.config, tuple(sorted(self.lengths.items()))
+
     @cached_property
     def ledger(self) -> Ledger:
         """The exact ledger. ConfigError for a length that the model has no positions for."""

@@ -110,16 +110,12 @@ def was_taken(case: Case, counters: Sequence[str], device: str | None) -> bool:
     if not _TAKEN:
         return False
     tools = (registry.counter(name) for name in counters)
-    return all(_key(case, place(tool, case.ledger, device), tool.NAME) in _TAKEN for tool in tools)
+    return all((case.model, place(tool, case.ledger, device), tool.NAME) in _TAKEN for tool in tools)
 
 
 def forget() -> None:
     """Take every reading anew from here on."""
     _TAKEN.clear()
-
-
-def _key(case: Case, where: str, what: Any) -> tuple:
-    return case.config, tuple(sorted(case.lengths.items())), where, what
 
 
 def _counted(
@@ -161,7 +157,7 @@ class _Call:
 
     def once(self, what: Any, take: "Callable[[_Call], Any]") -> Any:
         """What ``take`` gives, taken once in this process for equal configurations, lengths and devices."""
-        key = _key(self._case, self.where, what)
+        key = (self._case.model, self.where, what)
         if key not in _TAKEN:
             _TAKEN[key] = take(self)
         return _TAKEN[key]

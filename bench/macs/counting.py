@@ -22,7 +22,7 @@ def counting(
     """A function that measures one of ``cases``, which are asked for in their order; equal models are counted once."""
     here = partial(measure, counters=counters, device=device)
     left = (case for case in cases if case.config.has_module and not was_taken(case, counters, device))
-    models = {_model(case): case for case in left}
+    models = {case.model: case for case in left}
     if counters:
         keep_freed()
     if not counters or len(models) < ENOUGH or device == "cuda" or (os.cpu_count() or 1) < 2:
@@ -35,7 +35,7 @@ def counting(
         shared = _Shared(models, partial(other.submit, measure, counters=counters, device=device))
 
         def counted(case: Case) -> Measurement:
-            future = shared.taken(_model(case))
+            future = shared.taken(case.model)
             return here(case, taken=future and future.result().taken)
 
         yield counted
@@ -70,7 +70,3 @@ class _Shared:
 def _calls(case: Case) -> int:
     """What a model's counting is about proportional to: how many operations it has, whatever their sizes."""
     return sum(entry.times for entry in case.ledger)
-
-
-def _model(case: Case) -> tuple:
-    return case.config, tuple(sorted(case.lengths.items()))

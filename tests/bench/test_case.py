@@ -58,6 +58,16 @@ def test_a_point_of_a_grid_has_one_ledger_of_each_form(points, capsys):
     assert len(json.loads(capsys.readouterr().out)["tables"][0]["rows"]) == 2 * points
 
 
+def test_a_model_is_its_configuration_at_its_lengths_whatever_it_is_called():
+    one = Case.of("transformer-base", {}, {"src_len": 7, "tgt_len": 5})
+    swapped = Case("x", one.config, dict(reversed(one.lengths.items())))
+    assert {one.model, swapped.model} == {one.model}
+    longer = Case.of("transformer-base", {}, {"src_len": 7, "tgt_len": 11})
+    exchanged = Case.of("transformer-base", {}, {"src_len": 5, "tgt_len": 7})
+    wider = Case.of("transformer-base", {"d_ff": 13}, {"src_len": 7, "tgt_len": 5})
+    assert len({case.model for case in (one, longer, exchanged, wider)}) == 4
+
+
 def test_the_ideal_of_an_ideal_case_is_itself_and_what_has_no_such_form_has_none():
     ideal = Case.of("moh-llm-s-75", {"form": "ideal"})
     assert ideal.ideal is ideal and ideal.ideal_ledger is ideal.ledger

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,8 +48,8 @@ def test_a_kept_reading_is_not_taken_again(entry, monkeypatch):
 
 
 def test_a_reading_of_another_model_or_device_is_not_used(entry):
-    other = case(d_model=514)
-    assert taken.restored(entry, other) == {}
+    longer = replace(case(), lengths={**case().lengths, "src_len": 11})
+    assert taken.restored(entry, case(d_model=514)) == taken.restored(entry, longer) == {}
     on_cpu = measure.measure(case(), ["torch"], device="cpu", taken=taken.restored(entry, case()))
     assert on_cpu.counts[0].reading.device == "cpu"
 
