@@ -70,8 +70,8 @@ def _run(dense_steps: int, more_steps: int, say: Callable[[str], None]) -> Outco
     say(f"training a dense model for {dense_steps} steps")
     _train(dense, data, dense_steps)
     stages = [_stage("dense", dense, dense_steps)]
-    # the dense model is trained on beside it: the converted one takes a copy
-    whole = convert(copy.deepcopy(dense), shared=SHARED, routed=HEADS - SHARED)
+    whole = convert(dense, shared=SHARED, routed=HEADS - SHARED)
+    # both are trained on, each by itself
     moh = convert(copy.deepcopy(dense), shared=SHARED, routed=ROUTED)
     stages.append(_stage("converted, every head on", whole, dense_steps))
     stages.append(_stage("converted", moh, dense_steps))

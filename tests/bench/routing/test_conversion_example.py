@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 
-from headcount.bench.routing import conversion
+from headcount.bench.routing import conversion, task
 from headcount.bench.routing.__main__ import main
+from headcount.models.build import build
 from headcount.models.configs.convert import converted
 from headcount.models.configs.presets import preset
 
@@ -39,6 +40,14 @@ def test_what_is_skipped_is_what_the_closed_form_skips(trained):
     assert dense == longer and before == after
     assert dense - before == 2 * 6 * (2 * 16 * 16 * 16 + 16 * 16 * 32)
     assert [(layer.num_shared, layer.top_k, layer.tokens) for layer in trained.layers] == [(2, 2, 128 * 16)] * 2
+
+
+def test_the_dense_model_is_trained_on_as_if_nothing_was_converted():
+    dense = build(preset(conversion.PRESET, conversion.FIELDS), seed=task.SEED)
+    data = task.batches(task.SEED, task.BATCH)
+    conversion._train(dense, data, 2)
+    conversion._train(dense, data, 3)
+    assert conversion.run(2, 3).stages[-1].loss == conversion._stage("dense", dense, 5).loss
 
 
 def test_it_is_the_model_that_the_table_says(trained):
