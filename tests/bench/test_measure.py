@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from headcount.bench import measure
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
 from headcount.bench.macs.__main__ import main
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 
@@ -82,6 +83,22 @@ def test_a_reading_is_taken_once(monkeypatch):
     measure.forget()
     measured("llama-moh", "meta")
     assert len(calls) == 4
+
+
+def of_size(macs, params):
+    return Ledger((Entry("a", "linear", {"T": macs}, weight={"d_m": params}),))
+
+
+@pytest.mark.parametrize(
+    "macs, params, where",
+    [(10**10, 10**9, "cpu"), (10**10 + 1, 1, "meta"), (1, 10**9 + 1, "meta")],
+)
+def test_a_model_above_either_limit_is_counted_on_meta_and_says_so(macs, params, where):
+    tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
+    assert measure.place(tool, of_size(macs, params), None) == where
+    assert measure.place(tool, of_size(macs, params), "cuda") == "cuda"
+    why = "a tool counted on meta, not on cpu: more than 10 GMACs or 1 G parameters"
+    assert measure.moved(tool, where) == (why if where == "meta" else None)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -5,8 +5,9 @@ import pytest
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import clock
 from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
-from headcount.bench.latency.cells import Cell, cells_of_layers, cells_of_models
+from headcount.bench.latency.cells import ELEMENT_BYTES, Cell, cells_of_layers, cells_of_models
 from headcount.bench.latency.roofline import Peaks
+from headcount.bench.latency.shared import DTYPES
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.make import make_config
@@ -116,3 +117,15 @@ def test_models_have_the_packed_arm():
 def test_arms_that_are_asked_for_by_name_are_all_that_is_timed():
     found = layer_arms("moa-8K8E128D", ["loop", "auto", "fused"])
     assert [arm.arm for arm in found if arm.role == "subject"] == ["loop", "auto"]
+
+
+def test_a_number_has_as_many_bytes_as_torch_gives_it():
+    assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == ELEMENT_BYTES
+    assert Cell("layer", "mha-base", **TINY | {"dtype": "bfloat16"}).element_bytes == 2
+
+
+def test_a_model_has_every_length_and_a_layer_its_new_tokens_and_all_keys():
+    model = Cell("model", "transformer-base", **TINY)
+    assert model.case(model.config).lengths == {"batch_size": 2, "src_len": 7, "tgt_len": 7}
+    step = Cell("layer", "mha-base", **TINY | {"which": "decode"})
+    assert step.case(step.config).lengths == {"batch_size": 2, "tgt_len": 1, "src_len": 7}
