@@ -32,7 +32,8 @@ def case(**fields):
 
 
 def broken(monkeypatch):
-    """Counters that must not be asked."""
+    """Counters that must not be asked, and no module for them."""
+    monkeypatch.setattr("headcount.models.build.build", lambda *args, **named: pytest.fail("a module was built"))
     for name in TOOLS:
         monkeypatch.setattr(registry.counter(name), "read", lambda *args, **named: pytest.fail("it was read again"))
     measure.forget()

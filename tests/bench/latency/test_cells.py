@@ -1,5 +1,7 @@
 """What is timed: layers and models by name, the arms of each, and the dense layers beside them."""
 
+from dataclasses import replace
+
 import pytest
 
 from headcount.bench.errors import UsageError
@@ -129,3 +131,15 @@ def test_a_model_has_every_length_and_a_layer_its_new_tokens_and_all_keys():
     assert model.case(model.config).lengths == {"batch_size": 2, "src_len": 7, "tgt_len": 7}
     step = Cell("layer", "mha-base", **TINY | {"which": "decode"})
     assert step.case(step.config).lengths == {"batch_size": 2, "tgt_len": 1, "src_len": 7}
+
+
+def test_a_key_says_all_that_tells_a_cell_from_another():
+    cell = Cell("layer", "mha-base", **TINY)
+    assert cell.key == "layer mha-base T7 B2 float64 forward cpu zipf"
+    assert replace(cell, asked=("fused", "loop")).key == f"{cell.key} fused+loop"
+    assert replace(cell, asked=("loop",), blocks=60).key == f"{cell.key} loop again in 60 blocks"
+
+
+def test_a_model_routes_its_tokens_itself():
+    (cell,) = cells_of_models(["llm-s"], [7], ["both"], tokens=21, batch_size=None, dtype="float32", device="cpu")
+    assert (cell.subject, cell.routing, cell.seq_len, cell.batch_size) == ("model", "natural", 7, 3)
