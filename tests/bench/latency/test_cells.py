@@ -19,6 +19,7 @@ PEAKS = Peaks(1e9, 1e9, "made up")
 
 
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
+PLACE = dict(dtype="float32", device="cpu")
 
 
 def test_layers_have_the_dense_layers_beside_them_that_they_are_judged_against():
@@ -140,6 +141,8 @@ def test_a_key_says_all_that_tells_a_cell_from_another():
     assert replace(cell, asked=("loop",), blocks=60).key == f"{cell.key} loop again in 60 blocks"
 
 
-def test_a_model_routes_its_tokens_itself():
-    (cell,) = cells_of_models(["llm-s"], [7], ["both"], tokens=21, batch_size=None, dtype="float32", device="cpu")
+def test_a_layer_is_told_its_routing_and_a_model_routes_its_tokens_itself():
+    (cell,) = cells_of_layers(["mha-base"], [7], ["both"], ["zipf"], tokens=21, batch_size=None, **PLACE)
+    assert (cell.subject, cell.routing, cell.seq_len, cell.batch_size) == ("layer", "zipf", 7, 3)
+    (cell,) = cells_of_models(["llm-s"], [7], ["both"], tokens=21, batch_size=None, **PLACE)
     assert (cell.subject, cell.routing, cell.seq_len, cell.batch_size) == ("model", "natural", 7, 3)
