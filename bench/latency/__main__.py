@@ -34,6 +34,7 @@ if __name__ == "__main__":
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import arms, numbers, routings
+from headcount.bench.latency.cells import ELEMENT_BYTES
 from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section
@@ -41,7 +42,7 @@ from headcount.documented import said
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+DTYPES = tuple(ELEMENT_BYTES)
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 TOKENS = {"cpu": 1024, "cuda": 16384}
 BLOCKS = 20
