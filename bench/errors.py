@@ -67,25 +67,58 @@ def asked_to_end() -> Iterator[None]:
     so that nothing is left behind; the first one only, so that nothing breaks into clearing up.
 
     A signal that somebody ignores, as nohup does, or has a handler for stays as it is, and so do all of them in a
-    thread that is not the main one.
+    thread that is not the main one. One that comes where Python lets no exception out, in a finalizer or in the
+    callback of a weak reference, is raised again as soon as that has run.
     """
-    taken = []
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    found = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))
+    taken = [number for number in found if number and signal.getsignal(number) is signal.SIG_DFL]
 
     def stop(number: int, frame: object) -> NoReturn:
         for one in taken:
             signal.signal(one, signal.SIG_IGN)
         raise Stopped(number)
 
-    if threading.current_thread() is threading.main_thread():
-        found = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))
-        taken = [number for number in found if number and signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
         signal.signal(number, stop)
     try:
-        yield
+        with _raised_again():
+            yield
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """In the block, Ctrl-C or ``Stopped`` where Python lets no exception out is raised again 10 ms later; not where
+    somebody has a use for SIGALRM, or there is none."""
+    alarm = getattr(signal, "SIGALRM", None)
+    if alarm is None or signal.getsignal(alarm) is not signal.SIG_DFL:
+        yield
+        return
+    lost = []
+    hook = sys.unraisablehook
+
+    def later(unraisable: object) -> None:
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            return hook(unraisable)
+        lost.append(unraisable.exc_value)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+    def again(number: int, frame: object) -> NoReturn:
+        raise lost.pop().with_traceback(None) if lost else Stopped(number)
+
+    sys.unraisablehook = later
+    signal.signal(alarm, again)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(alarm, signal.SIG_DFL)
+        sys.unraisablehook = hook
 
 
 def no_warning_is_an_error() -> None:

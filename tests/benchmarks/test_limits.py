@@ -21,6 +21,7 @@ BELOW = {
     "8B Llama, every counter": (40, "macs --module {llama} --set T=8192 --counter all"),
     "the largest MoH-ViT, every counter": (10, "macs --preset moh-vit-b-50"),
     "JetMoE-8B, every counter": (10, "macs --preset jetmoe-8b --seq-len 4096"),
+    "MoH-LLaMA3-8B, ptflops": (15, "macs --table moh-llama3 --counter ptflops-pytorch"),
     "every table in closed form": (1, "macs --counter closed-form"),
 }
 

