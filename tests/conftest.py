@@ -40,13 +40,24 @@ def pytest_runtest_setup(item):
 
 def pytest_collection_finish():
     """What every test would pay for what is imported by now is done once."""
-    # it stays: a collection of garbage need not walk through all of torch each time
-    gc.collect()
-    gc.freeze()
+    _keep()
     # pytest would add its handlers to each of the loggers of torch that pass nothing on, six times a test
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
             logger.propagate = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """What a file's tests imported and keep is kept."""
+    if nextitem is None or nextitem.path != item.path:
+        _keep()
+
+
+def _keep():
+    """Whatever is alive stays: a collection of garbage need not walk through all of torch each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

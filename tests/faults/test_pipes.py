@@ -32,7 +32,7 @@ def test_a_reader_of_nothing_is_no_error(command, place):
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.fault("stdin, stdout or stderr closed", "exit code 0, no traceback; no other file is printed into")
-@choose(*CHEAP, dear=DEAR)
+@choose("macs", dear=("budget", "report", *DEAR))
 def test_closed_streams_are_no_error(command, closed, place):
     argv = place.argv(command, *(("-o", "out.json") if command in SAY else ()))
     shell = ["bash", "-c", f'exec "$@" {closed}', "bash", *argv]

@@ -50,7 +50,7 @@ def test_a_place_that_cannot_be_written_is_one_line(command, place):
 
 @pytest.mark.parametrize("user", ["without HOME", "whom the system does not know"])
 @pytest.mark.fault("no home", "the same output as with one")
-@choose(*SAY, dear=("macs --module", "derive", "latency --estimate", "routing"))
+@choose("macs", dear=("budget", "macs --module", "derive", "latency --estimate", "routing"))
 def test_without_a_home_it_is_the_same(command, user, place):
     argv, before = place.argv(command), []
     if user != "without HOME":

@@ -98,10 +98,9 @@ def running(installed, tmp_path_factory):
             (project / path.format(room)).parent.mkdir(exist_ok=True)
             (project / path.format(room)).write_text("MINE = 23\n")
         (project / "model.py").write_text(MODEL)
-        start(name, project, command, "macs", "--module", "model.py:make", "--counter", "right")
-        if name == "folders":
-            (project / "use.py").write_text(LIBRARY)
-            start("library", project, sys.executable, "use.py")
+        (project / "use.py").write_text(LIBRARY)
+        asked = (command, "macs", "--module", "model.py:make", "--counter", "right")
+        start(name, project, *(asked if name == "folders" else (sys.executable, "use.py")))
     tested = tmp_path_factory.mktemp("tested")
     (tested / "test_cost.py").write_text(COSTED)
     start("fixture", tested, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
@@ -142,14 +141,13 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
     assert any(name.endswith(".jsonl") for name in held) and any(name.endswith(".toml") for name in held)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_module_of_a_project_with_such_names_is_counted(running, name):
-    out, _ = ended(running[name])
+def test_a_module_of_a_project_with_such_folders_is_counted(running):
+    out, _ = ended(running["folders"])
     assert f"{23 * 29 * 31:,}" in out
 
 
-def test_the_library_stands_beside_the_users_own_models(running):
-    ended(running["library"])
+def test_the_library_stands_beside_the_users_own_modules(running):
+    ended(running["modules"])
 
 
 def test_pytest_finds_the_fixture(running):

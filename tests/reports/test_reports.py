@@ -178,8 +178,7 @@ def below(pid):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
-@pytest.mark.parametrize("group", [True, False], ids=["as from a terminal", "to the one process"])
-@pytest.mark.parametrize("after", [0.7, 4], ids=lambda seconds: f"after {seconds} s")
+@pytest.mark.parametrize("group, after", [(True, 0.7), (False, 4)], ids=["as from a terminal", "to the one process"])
 def test_an_interrupted_report_ends_with_one_line_and_leaves_no_process(group, after):
     command = [sys.executable, "-m", "reports", "--check", "--recount"]
     started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
