@@ -18,10 +18,9 @@ from typing import Any, NoReturn, TextIO
 
 import headcount
 from headcount.bench.errors import Stopped, UsageError, asked_to_end, needs, no_warning_is_an_error, said_of
-from headcount.bench.output import progress
+from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
-from headcount.bench.output.files import chosen, is_folder
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
 from headcount.bench.table import Section, shown
@@ -121,14 +120,16 @@ def serve(
 
 def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Work | str]) -> int:
     started = time.perf_counter()
-    args.format = chosen(args.format, args.out)
+    args.format = files.chosen(args.format, args.out)
+    if args.out:
+        files.check(args.out)
     with progress.said(prog):
         work = plan(args)
     if isinstance(work, str):
         print(shown(work))
         return 0
     details = _Details(args.brief and args.format != "json")
-    in_text = args.format == "text" and not (args.out and is_folder(args.out))
+    in_text = args.format == "text" and not (args.out and files.is_folder(args.out))
     done = _Done(prog, work, started, details, in_text, apart=bool(args.out) or args.format != "text")
     deliver(
         details.kept(progress.watched(work.sections, prog, "table")),

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -40,6 +40,22 @@ def made(path: str | Path) -> Path:
     return Path(path)
 
 
+def check(path: str | Path) -> None:
+    """UsageError where no output can be written to ``path``: known before anything is measured, drawn or stored.
+
+    Nothing stays of it; a folder that is missing is not made.
+    """
+    with _usable(path):
+        if is_folder(path):
+            with suppress(FileNotFoundError):
+                os.stat(path)
+            return
+        target, opened = _places(path)
+        if opened != target:
+            opened.touch(exist_ok=False)
+            opened.unlink()
+
+
 def write_json(stream: TextIO, payload: Any) -> None:
     """JSON that is the same for the same payload, in its own order; ValueError for NaN and infinity."""
     stream.write(json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -70,12 +86,8 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 @contextmanager
 def _whole(path: str | Path, mode: str, **options: Any) -> Iterator[Any]:
-    target = Path(os.path.realpath(path))
-    if os.path.islink(target):
-        raise UsageError(f"cannot write {path}: {os.strerror(errno.ELOOP)}")
-    # A device or a pipe cannot be replaced.
-    direct = os.path.exists(target) and not os.path.isfile(target)
-    opened = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    target, opened = _places(path)
+    direct = opened == target
     with _usable(path):
         stream = open(opened, f"{'w' if direct else 'x'}{mode}", **options)
     try:
@@ -88,6 +100,16 @@ def _whole(path: str | Path, mode: str, **options: Any) -> Iterator[Any]:
         if not direct:
             opened.unlink(missing_ok=True)
         raise
+
+
+def _places(path: str | Path) -> tuple[Path, Path]:
+    """What ``path`` leads to, and what is opened to write it: a temporary file beside it, but a device or a pipe
+    itself, which cannot be replaced."""
+    target = Path(os.path.realpath(path))
+    if os.path.islink(target):
+        raise UsageError(f"cannot write {path}: {os.strerror(errno.ELOOP)}")
+    direct = os.path.exists(target) and not os.path.isfile(target)
+    return target, target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
 
 
 @contextmanager

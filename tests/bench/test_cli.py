@@ -88,6 +88,16 @@ def test_a_file_holds_what_stdout_would(capsys, tmp_path):
     assert out.read_text() == "n\n0\n" and capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("out", [f"{'x' * 300}.csv", "missing/out.csv", f"{'x' * 300}/", "file/", "file/out.csv"])
+def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    place = f"{tmp_path}/{out}"
+    assert command(lambda args: pytest.fail("this draws, measures and stores"), "--out", place) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith(f"a command: error: cannot write {place}: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"
+
+
 @pytest.mark.parametrize("text, value", [("0", 0), ("1/3", Fraction(1, 3)), ("0.999", Fraction(999, 1000))])
 def test_a_value_that_holds_is_read(text, value, capsys):
     assert command(lambda args: str(args.share == value), "--share", text) == 0

@@ -7,15 +7,14 @@ import shlex
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
-from headcount.bench import measure, taken
+from headcount.bench import measure, records, taken
 from headcount.bench.counters import registry
 from headcount.bench.macs.published import Regenerated
 from headcount.bench.render import realised
 from headcount.formulas.published import tables
 
-COUNTED = Path(__file__).parents[3] / "reports/records/counts.json"
+COUNTED = records.shipped() / "counts.json"
 
 MODULE = """
 import torch
