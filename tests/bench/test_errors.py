@@ -2,10 +2,12 @@
 
 import errno
 import os
+import signal
+import sys
 
 import pytest
 
-from headcount.bench.errors import EnvironmentMissing, UsageError, said_of
+from headcount.bench.errors import EnvironmentMissing, Stopped, UsageError, asked_to_end, said_of
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,46 @@ def test_any_other_error_is_one_of_ours(error):
 
 def test_exit_codes():
     assert (UsageError.exit_code, EnvironmentMissing.exit_code) == (2, 3)
+
+
+TAKEN = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__]
+
+
+def state():
+    return [signal.getsignal(number) for number in TAKEN], sys.unraisablehook
+
+
+@pytest.fixture
+def usual():
+    """Signals as a process has them that was just started."""
+    before = [signal.signal(number, signal.SIG_DFL) for number in TAKEN]
+    yield
+    for number, handler in zip(TAKEN, before, strict=True):
+        signal.signal(number, handler)
+
+
+def test_signals_are_afterwards_as_before(usual):
+    before = state()
+    with asked_to_end():
+        handlers, hook = state()
+        assert signal.SIG_DFL not in handlers and hook is not before[1]
+    assert state() == before
+    with pytest.raises(Stopped) as found, asked_to_end():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert found.value.number == signal.SIGTERM and state() == before
+
+
+def test_what_somebody_takes_a_signal_for_stays(usual):
+    for number in TAKEN:
+        signal.signal(number, lambda *_: None)
+    before = state()
+    with asked_to_end():
+        assert state() == before
+    assert state() == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system has no alarm")
+def test_an_alarm_of_somebody_elses_ends_it_too(usual):
+    with pytest.raises(Stopped) as found, asked_to_end():
+        os.kill(os.getpid(), signal.SIGALRM)
+    assert found.value.number == signal.SIGALRM
