@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -149,7 +150,8 @@ def test_the_order_is_that_of_the_documents():
         before = first[cell.key.removesuffix(" again in 60 blocks")]
         assert before.blocks is None and seconds(cell, 20) > seconds(before, 20) + 1
         assert seconds(cell, 20) == seconds(before, 60)
-    assert by_value(cells[::-1]) == cells
+    others = [replace(cells[0], name=name) for name in ("moa-7K", "moa-3K")]
+    assert by_value([others[0], *cells[::-1], others[1]]) == [*cells, *others]
 
 
 def test_every_cell_is_thought_to_fit_into_a_call():

@@ -97,7 +97,18 @@ def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_pa
     assert section.table.title == f"{tmp_path / 'b'} against {tmp_path / 'a'}"
     assert work.result([section]) == "B against A, 3 rows: 2 faster, 1 slower."
     assert kept(section, 10) == ["cell", "layer and arm", "B / A", "B is"]
+    assert [column.key for column in section.table.columns if column.code] == ["cell", "arm"]
     assert section.rows[0].records[0]["ratio"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_a_file_without_times_says_so_and_what_is_wrong_with_it(tmp_path, capsys):
+    held, empty, broken = (tmp_path / name for name in ("held", "empty", "broken"))
+    records.append(held, record())
+    empty.write_text("")
+    broken.write_text("{\n")
+    for path, more in ((empty, "\n"), (broken, f": {broken}:1: not JSON")):
+        assert main(["compare", str(held), str(path)]) == 2
+        assert f"error: {path} holds no timed rows{more}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv, message", [(["a"], "required: B"), (["x", "y"], "cannot read x")])

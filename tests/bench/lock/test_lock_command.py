@@ -101,6 +101,18 @@ def test_a_cost_that_is_as_locked_is_a_line(locked, capsys):
     assert (locked / "macs.lock").read_bytes() == before
 
 
+def test_tables_of_what_is_as_locked_are_no_failure(locked, capsys):
+    assert main(["--check", "macs.lock", "--format", "json"]) == 0
+    *_, total = rows(capsys.readouterr().out)["lock-terms"]
+    assert (total["locked_macs"], total["counted_macs"], total["difference"]) == (MACS, MACS, 0)
+
+
+@pytest.mark.parametrize("more, total", [((), f"{MACS:,} +{MACS * 1000:,}"), (("--unit", "M"), r"<0\.01 +3\.54")])
+def test_integers_stand_in_full_unless_a_unit_is_asked_for(more, total, locked, capsys):
+    assert main(["--check", "macs.lock", "--set", "n=7000", *more]) == 1
+    assert re.search(rf"^ +total +{total} ", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_what_changed_is_named_with_both_numbers(locked, capsys):
     (locked / "model.py").write_text(FACTORY.replace("self.out = nn.Linear(11, width", "self.out = nn.Linear(11, 17"))
     assert main(["--check", "macs.lock", "--format", "json"]) == 1

@@ -63,6 +63,15 @@ def test_a_page_has_forty_lines():
     assert not is_long(["a"] * 40) and is_long(["a"] * 41)
 
 
+def test_a_text_that_fits_is_one_line():
+    assert points("0" * 10) == pytest.approx(5 * 9.3, rel=1e-12)
+    fits = "0" * 73
+    assert 0.95 * TEXT_WIDTH < points(fits) < TEXT_WIDTH
+    column = [Column("row", "row", wraps=20)]
+    for long, rows in ((False, [fits] * 40), (True, [fits] * 41)):
+        assert (r"\begingroup" in printed(column, [Row({"row": row}) for row in rows])) is long
+
+
 def test_a_broken_text_takes_its_lines_and_a_third_of_them_more():
     assert 3 < points(WORDS) / TEXT_WIDTH < 40 / 1.3 / 10
     column = [Column("row", "row", wraps=20)]

@@ -1,0 +1,64 @@
+"""What the options of bench.latency ask for: the cells, in their order, with everything that is not said."""
+
+import pytest
+
+from headcount.bench.latency import __main__ as latency
+from headcount.bench.latency.arms import timed_models
+from headcount.models.configs.layers import LAYERS
+
+
+def asked(*argv):
+    args = latency.parser().parse_args(argv)
+    args.device = args.device or "cpu"
+    latency.fill(args)
+    return args
+
+
+def cells(*argv):
+    return latency._cells(asked(*argv))
+
+
+def names(found):
+    return list(dict.fromkeys((cell.subject, cell.name) for cell in found))
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        ([], ("float32", ["forward", "both"], 1024, 20, None, None)),
+        (["--device", "cuda"], ("bfloat16", ["forward", "both"], 16384, 20, None, None)),
+        (["--dtype", "float16", "--pass", "decode"], ("float16", ["decode"], 1024, 20, None, None)),
+        (["--quick"], ("float32", ["forward"], 512, 5, ["mha-base", "moa-8K8E128D"], [128])),
+        (["--quick", "--layer", "moh-8x64"], ("float32", ["forward"], 512, 5, ["moh-8x64"], [128])),
+        (["--quick", "--model", "llm-s"], ("float32", ["forward"], 512, 5, None, [128])),
+        (["--quick", "--blocks", "7"], ("float32", ["forward"], 512, 7, ["mha-base", "moa-8K8E128D"], [128])),
+    ],
+    ids=str,
+)
+def test_what_is_not_said(argv, said):
+    args = asked(*argv)
+    assert (args.dtype, args.passes, args.tokens, args.blocks, args.layer, args.seq_len) == said
+
+
+def test_every_layer_or_every_model_or_those_that_are_named():
+    layers, models = [("layer", name) for name in LAYERS], [("model", name) for name in timed_models()]
+    assert names(cells()) == names(cells("--layer", "all")) == layers
+    assert names(cells("--model", "all")) == models
+    assert names(cells("--model", "llm-s", "dit-s2")) == [("model", "llm-s"), ("model", "dit-s2")]
+    assert names(cells("--layer", "mha-base", "--model", "llm-s")) == [("layer", "mha-base"), ("model", "llm-s")]
+
+
+def test_lengths_passes_and_sizes_are_those_of_the_options():
+    (cell,) = cells("--layer", "mha-base", "--seq-len", "7", "--pass", "both", "--batch-size", "3", "--arm", "fused")
+    assert cell.key == "layer mha-base T7 B3 float32 both cpu balanced fused"
+    found = cells("--layer", "mha-base", "--tokens", "1024")
+    assert [(c.which, c.seq_len, c.batch_size) for c in found] == [
+        (which, length, 1024 // length) for which in ("forward", "both") for length in (10, 128, 512)
+    ]
+
+
+def test_the_order_is_as_given_unless_that_of_their_value_is_asked_for():
+    argv = ["--layer", "moa-8K32E128D", "moa-8K8E128D", "--seq-len", "128", "--pass", "forward", "--batch-size", "128"]
+    first, second = (cell.name for cell in cells(*argv))
+    assert (first, second) == ("moa-8K32E128D", "moa-8K8E128D")
+    assert [cell.name for cell in cells(*argv, "--order", "value")] == [second, first]

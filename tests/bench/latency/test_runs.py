@@ -1,0 +1,69 @@
+"""What is timed: a call of each pass, on a layer and on a whole model, against plain autograd."""
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.latency.arms import ArmSpec
+from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.runs import make_run
+from headcount.bench.latency.shared import Shared
+from headcount.models.configs.make import make_config
+
+SHAPE = dict(seq_len=7, batch_size=3, dtype="float32", device="cpu", routing="natural")
+LAYER = make_config(dict(attention="mha", d_model=10, num_heads=2, head_dim=5))
+WORDS = dict(attention="mha", d_model=10, num_heads=2, d_ff=8, num_layers=1, vocab_size=31, max_positions=11)
+MODEL = make_config(dict(model="masked_lm") | WORDS)
+
+
+def run_of(subject, which, config):
+    cell = Cell(subject, "tiny", which=which, **SHAPE)
+    return make_run(cell, ArmSpec("tiny", config, "reference", "subject"), Shared(cell, config))
+
+
+def same(found, expected):
+    return len(found) == len(expected) and all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("subject, config", [("layer", LAYER), ("model", MODEL)])
+def test_forward_is_the_output_and_no_graph(subject, config):
+    run = run_of(subject, "forward", config)
+    for i in range(2):
+        given = run.inputs[i] if subject == "model" else (run.inputs[i],)
+        out = run.call(i)
+        assert not out.requires_grad and torch.equal(out, run.module(*given))
+    assert not torch.equal(run.call(0), run.call(1))
+
+
+@pytest.mark.parametrize("which", ["both", "backward"])
+def test_a_layers_gradients_are_those_of_its_input_and_all_parameters(which):
+    run = run_of("layer", which, LAYER)
+    for i in (0, 1, 0):
+        out = run.module(run.inputs[i])
+        expected = torch.autograd.grad(out, [run.inputs[i], *run.module.parameters()], run.shared.gradient)
+        assert same(run.call(i), expected)
+
+
+def test_a_models_step_is_the_gradients_of_the_cross_entropy_of_its_tokens():
+    run = run_of("model", "both", MODEL)
+    (tokens,) = run.inputs[1]
+    loss = nn.functional.cross_entropy(run.module(tokens).transpose(1, 2), tokens)
+    found = [g for g in run.call(1) if g is not None]
+    expected = [g for g in torch.autograd.grad(loss, list(run.module.parameters()), allow_unused=True) if g is not None]
+    assert len(found) == len(expected)
+    for pair in zip(found, expected, strict=True):
+        torch.testing.assert_close(*pair)
+
+
+def test_decoding_is_one_token_behind_those_that_are_stored():
+    run = run_of("layer", "decode", LAYER)
+    first = run.call(0)
+    assert first.shape == (3, 1, 10) and run.caches[0].length == 7 and not first.requires_grad
+    # as often as it is called, it is the same token
+    assert torch.equal(run.call(0), first)
+    cache = run.module.make_cache(3, 7)
+    for stored, made in ((cache.key, run.caches[0].key), (cache.value, run.caches[0].value)):
+        stored.copy_(made)
+    cache.length = 6
+    with torch.no_grad():
+        assert torch.equal(run.module(run.inputs[0], cache=cache), first)
