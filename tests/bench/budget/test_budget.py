@@ -156,6 +156,8 @@ def test_the_bounds_of_the_search_and_what_of_the_front_is_shown_are_said(capsys
     argv = ["--macs", "1.2G", "--limit", "6", "--range", "K=2:8"]
     said = " ".join(run(capsys, *argv)[1].split())
     assert "Searched: K 2 to 8, as given; E 8 to 128, a multiple of 8; D 16 to 512, a multiple of 16 (--any" in said
+    any_size = " ".join(run(capsys, *argv, "--any")[1].split())
+    assert "Searched: K 2 to 8, as given; E 1 to 128, D 1 to 512, any integer; K <= E: 444,416 candidates" in any_size
     assert "the first 6 by active parameters" in said
     assert "the first 6 by MACs" in " ".join(run(capsys, *argv, "--sort", "macs")[1].split())
     everything = " ".join(run(capsys, *argv[:-3], "0", "--range", "K=2", "E=8", "D=16,32")[1].split())

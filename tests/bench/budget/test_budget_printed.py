@@ -27,6 +27,11 @@ def planned(*argv):
     return section, work
 
 
+def test_the_bounds_stand_beside_the_rows():
+    section, _ = planned(*TWO, "--kv-bytes", "64Ki")
+    assert section.facts == {"bounds": {"macs": {"low": 0, "high": 9 * 10**9}, "kv_bytes": {"low": 0, "high": 2**16}}}
+
+
 def test_a_row_is_a_size_and_what_it_costs():
     section, work = planned(*TWO)
     macs, params, active = zip(cost(2, 5, 7), cost(2, 3, 7), strict=True)
