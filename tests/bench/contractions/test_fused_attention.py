@@ -22,6 +22,12 @@ def found(name, *args):
     return None if described is None else [(one.kind, tuple(one.dims.values()), one.macs) for one in described]
 
 
+def operands(name, *args):
+    """The shapes of the tensors that each product reads, of those that are given."""
+    event = Event(0, None, OPERATION, name, "", Recorder(nn.Module()).describe(args), {})
+    return [[tuple(fact.shape) for fact in one.operands] for one in products(event)]
+
+
 FORWARD = [("scores", (B * H, T, D, S), PAIRS * D), ("values", (B * H, T, S, DV), PAIRS * DV)]
 BACKWARD = [
     ("scores_recompute", (B * H, T, D, S), PAIRS * D),
@@ -55,5 +61,11 @@ def test_a_backward_has_five_products(name):
     assert found(f"{name}_backward", OUT, Q, K, V) == BACKWARD
 
 
-def test_the_gradient_of_flex_attention_is_its_sixth_argument():
-    assert found("flex_attention_backward", Q, K, V, OUT, OUT[..., 0], OUT) == BACKWARD
+def test_a_product_reads_what_it_multiplies():
+    q, k, v, gradient = (tuple(tensor.shape) for tensor in (Q, K, V, OUT))
+    assert operands("flex_attention", Q, K, V) == [[q, k], [v]]
+    backward = [[q, k], [gradient, v], [gradient], [k], [q]]
+    assert operands(f"{NAMES[0]}_backward", OUT, Q, K, V) == backward
+    # there the gradient is the sixth argument, behind the output and the sums of exponentials
+    of_flex = ("flex_attention_backward", Q, K, V, OUT[..., :1], OUT[..., 0], OUT)
+    assert operands(*of_flex) == backward and found(*of_flex) == BACKWARD
