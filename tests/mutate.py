@@ -120,7 +120,7 @@ def collect(stage: Stage, again: bool) -> None:
             if not stage.statistics.exists():
                 raise
     # also of a run that was ended before it came here
-    stage.add_children()
+    stage.add_unseen()
 
 
 def draw(stage: Stage, number: int, seed: int) -> None:

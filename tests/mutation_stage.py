@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.errors import UsageError
-from tests import mutation_children
+from tests import mutation_children, mutation_imports
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
@@ -98,8 +98,11 @@ class Stage:
     @property
     def modules(self) -> tuple[str, ...]:
         """What the names of this part's functions begin with."""
-        parts = (path.relative_to(ROOT).with_suffix("").parts for path in self.files)
-        return tuple(".".join(("headcount", *part)).removesuffix(".__init__") + "." for part in parts)
+        return tuple(f"{self._module(path)}." for path in self.files)
+
+    @staticmethod
+    def _module(path: Path) -> str:
+        return ".".join(("headcount", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
     @cached_property
     def inputs(self) -> str:
@@ -175,10 +178,12 @@ class Stage:
             found |= json.loads(path.read_text())["exit_code_by_key"]
         return found
 
-    def add_children(self) -> None:
-        """Give functions the tests whose processes run them, which mutmut does not see."""
+    def add_unseen(self) -> None:
+        """Give functions the tests that mutmut does not see: those whose processes run them, and those that run what
+        they make at import."""
         if self.statistics.exists():
             mutation_children.add(self.statistics, mutation_children.tests_of(self._seen))
+            mutation_imports.add(self.statistics, dict(zip(map(self._module, self.files), self.files, strict=True)))
 
     @property
     def _seen(self) -> Path:

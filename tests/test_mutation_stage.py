@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import anew, mutate, mutation_stage
+from tests import anew, mutate, mutation_imports, mutation_stage
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -150,3 +150,43 @@ def test_what_processes_run_is_added_whenever_a_run_is_begun(tmp_path, monkeypat
         mutate.collect(stage, again=False)
         found = json.loads(stage.statistics.read_text())["tests_by_mangled_function_name"]
         assert found == {"headcount.bench.case.x_of": [CASE]}
+
+
+MADE = """
+def made(n):
+    def rule():
+        return helper(n)
+    return rule
+
+def helper(n): return n
+
+def size(): return 7
+
+def wrap(function): return function
+
+def later(): return size()
+
+@wrap
+def wrapped(n=size()): return later()
+
+TABLE = {"a": made(1), "b": lambda: later()}
+"""
+
+
+def test_what_runs_at_import_is_tried_by_the_tests_of_its_module(tmp_path):
+    """made() ran for whoever imported the module first; its rule runs for the test that looks it up."""
+    assert mutation_imports.run_at_import(MADE) == {"made", "helper", "size", "wrap"}
+    (tmp_path / "tables.py").write_text(MADE)
+    known = {"a.tables.x_made": ["first"], "a.tables.x_later": ["second", "third"], "a.other.x_made": ["fourth"]}
+    stats = {"tests_by_mangled_function_name": known, "duration_by_test": {}}
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    for _ in range(2):
+        mutation_imports.add(tmp_path / "stats.json", {"a.tables": tmp_path / "tables.py"})
+        found = json.loads((tmp_path / "stats.json").read_text())["tests_by_mangled_function_name"]
+        assert {name: set(tests) for name, tests in found.items()} == {
+            "a.tables.x_later": {"second", "third"},
+            "a.other.x_made": {"fourth"},
+            **dict.fromkeys(
+                (f"a.tables.x_{name}" for name in ("made", "helper", "size", "wrap")), {"first", "second", "third"}
+            ),
+        }
