@@ -1,14 +1,12 @@
 """python -m bench.macs --compare: where a difference comes from, and where the ranking turns."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headcount.bench.case import Case
 from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.compare import EXACT, NEAR, Change
@@ -67,28 +65,6 @@ def test_as_executed_the_big_models_change_places_between_785_and_786_tokens(cap
     (row,) = [r for r in rows if (r["account"], r["letter"], r["counted"]) == ("exact", "T", "torch")]
     assert (row["below"], row["above"]) == (785, 786)
     assert row["at_below"] < 0 < row["at_above"]
-
-
-@pytest.mark.parametrize(
-    "more, asked",
-    [
-        ([], (["torch"], None)),
-        (["--device", "meta"], (["torch"], "meta")),
-        (["--counter", "fvcore", "--device", "cpu"], (["fvcore"], "cpu")),
-    ],
-)
-def test_turning_points_are_counted_by_torch_unless_others_are_asked_for_and_where_it_says(more, asked, monkeypatch):
-    seen = []
-    monkeypatch.setattr(cases, "counted", lambda case, *how: seen.append(how) or {})
-    assert main([*BIG, *more]) == 0
-    assert seen and all((list(counters), device) == asked for counters, device in seen)
-
-
-def test_a_side_is_counted_where_it_is_asked_for(monkeypatch):
-    seen = []
-    monkeypatch.setattr(cases, "measure", lambda case, counters, **how: seen.append(how) or SimpleNamespace(counts=[]))
-    cases.counted(Case.of("llm-s"), ["torch"], "cpu")
-    assert seen == [{"device": "cpu"}]
 
 
 def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypatch):
