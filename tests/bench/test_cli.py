@@ -82,6 +82,13 @@ def test_what_ends_a_command_is_one_line(plan, argv, code, said, capsys, tmp_pat
     assert capsys.readouterr() == ("", f"{said}\n") and list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_has_a_file_for_each_table_under_a_name_that_is_one(capsys, tmp_path):
+    named = Table("module a b/layer_1.x-2,y:z", "Numbers", TABLE.columns)
+    assert command(lambda args: Work([Section(named, rows(""))]), "--format", "csv", "--out", f"{tmp_path}/made/") == 0
+    (path,) = (tmp_path / "made").iterdir()
+    assert path.name == "layer_1.x-2,y-z.csv" and path.read_text() == "n\n0\n"
+
+
 def test_a_file_holds_what_stdout_would(capsys, tmp_path):
     out = tmp_path / "out.csv"
     assert command(lambda args: Work([Section(TABLE, rows(""))]), "--out", str(out)) == 0

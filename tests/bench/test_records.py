@@ -131,3 +131,10 @@ def test_a_record_is_one_line_of_json(tmp_path):
     path = tmp_path / "r.jsonl"
     records.append(path, {"text": "a\nb"})
     assert json.loads(path.read_text()) == {"schema_version": 1, "text": "a\nb"}
+
+
+def test_folders_of_a_record_are_made(tmp_path):
+    path = tmp_path / "a" / "b" / "c.jsonl"
+    for number in range(2):
+        records.append(path, {"i": number})
+    assert [json.loads(line)["i"] for line in path.read_text().splitlines()] == [0, 1]
