@@ -49,12 +49,10 @@ class Workers(Executor):
 
     def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
         if error:
-            self._pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.kill()
-                process.join()
-        else:
-            self._pool.shutdown()
+        # waits for the pool's thread: Python's end writes to the pipe that this thread closes
+        self._pool.shutdown(cancel_futures=bool(error))
         self._bar.close()
         if error is BrokenProcessPool:
             raise EnvironmentMissing("a process that counts was ended from outside, perhaps for want of memory")
