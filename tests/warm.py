@@ -4,6 +4,7 @@ What answers is as bench.isolated.ask starts it, with nothing of pytest's: only 
 done once for all. What a process of its own is for is tested with one, in bench/isolated/.
 """
 
+import gc
 import json
 import os
 import signal
@@ -45,6 +46,8 @@ def process():
 
 def serve():
     """Fork for every request until the line is closed."""
+    from torch.fx.experimental.symbolic_shapes import uninteresting_files
+
     from headcount.bench.counters import registry
     from headcount.bench.isolated.answer import main
 
@@ -52,6 +55,10 @@ def serve():
         import_module(task)
     for name in registry.NAMES:
         registry.counter(name)
+    # imports the rest of torch where it asks where a symbol was made
+    uninteresting_files()
+    gc.collect()
+    gc.freeze()
     line = socket.socket(fileno=0)
     while True:
         text, places, *_ = socket.recv_fds(line, LARGEST, 3)

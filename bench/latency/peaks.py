@@ -10,13 +10,17 @@ from headcount.bench.latency.capture import elapsed_s
 from headcount.bench.latency.roofline import Peaks
 
 ROUNDS = {"cpu": 5, "cuda": 20}
+SIDE = {"cpu": 2048, "cuda": 8192}
+"""Rows and columns of the matrices of a product."""
+COPIED = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
+"""Bytes that a copy reads and writes."""
 WARM_UP_S = 0.3
 """Of products on a GPU before any is timed: its clock climbs from idle."""
 
 
 def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
     """Products of random square matrices, copies, and on a GPU sums: the best of some rounds, after warm-up."""
-    side, copied = (8192, 8 * 2**30) if device == "cuda" else (2048, 256 * 2**20)
+    side, copied = SIDE[device], COPIED[device]
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     source = torch.randn(copied // 2 // 4, device=device)
     target = torch.empty_like(source)

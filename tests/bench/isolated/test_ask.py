@@ -66,20 +66,13 @@ def run_warm(command, spec, capfd):
     return code, *capfd.readouterr()
 
 
-def is_ours(command, spec, code, out, err):
+@pytest.mark.parametrize("command, breaks", [("bench.macs", "breaks_us"), ("bench.derive", "breaks_derive")])
+def test_an_error_of_ours_is_ours(command, breaks, factory, warm, capfd):
+    spec = f"{factory}:{breaks}"
+    code, out, err = run_warm(command, spec, capfd)
     assert (code, out) == (1, "")
     assert "Traceback" in err and "TypeError: 'NoneType' object is not callable" in err
-    return f"{command}: error: {spec}: this program failed, with the traceback above" in err
-
-
-def test_an_error_of_ours_is_ours(factory):
-    spec = f"{factory}:breaks_us"
-    assert is_ours("bench.macs", spec, *run("bench.macs", spec))
-
-
-def test_an_error_of_ours_in_a_derivation_is_ours(factory, warm, capfd):
-    spec = f"{factory}:breaks_derive"
-    assert is_ours("bench.derive", spec, *run_warm("bench.derive", spec, capfd))
+    assert f"{command}: error: {spec}: this program failed, with the traceback above" in err
 
 
 def test_code_that_ends_its_process_is_said_to(factory):

@@ -25,10 +25,10 @@ for name in [name for name in sys.modules if name.partition(".")[0] in {absent!r
 sys.modules.update(dict.fromkeys({absent!r}))
 
 from headcount.bench.latency.__main__ import main
+from tests.bench.latency.bare import small_campaign, small_peaks
 
+small_peaks()
 {before}
-from tests.bench.latency.bare import small_campaign
-
 small_campaign({die})
 sys.exit(main({argv!r}))
 """

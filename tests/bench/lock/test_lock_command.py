@@ -1,15 +1,15 @@
 """headcount lock: what a module costs is written down, and what changed is said by name."""
 
+import io
 import json
-import os
 import re
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import headcount
+from headcount.bench.isolated import ask
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
 from headcount.bench.saved.file import text
@@ -64,16 +64,16 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tmp_path_factory, warm_process):
     """The lock of that model, and what was said of it."""
     folder = tmp_path_factory.mktemp("written")
     (folder / "model.py").write_text(FACTORY)
     argv = ["--module", "model.py:make", "--set", "layers=3", "-o", "macs.lock"]
-    done = subprocess.run(
-        [sys.executable, "-m", "headcount", "lock", *argv], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return (folder / "macs.lock").read_bytes(), done.stdout
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as said:
+        patch.setattr(ask, "_run", warm_process)
+        patch.chdir(folder)
+        assert main(argv) == 0
+    return (folder / "macs.lock").read_bytes(), said.getvalue()
 
 
 @pytest.fixture

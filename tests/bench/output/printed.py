@@ -8,8 +8,11 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 
+import pytest
+
 from headcount.bench import measure, records, taken
 from headcount.bench.counters import registry
+from headcount.bench.latency import peaks
 from headcount.bench.macs.published import Regenerated
 from headcount.bench.render import realised
 from headcount.formulas.published import tables
@@ -82,7 +85,10 @@ def sections(command):
     if name == "latency" and rest[0] == "gates":
         folder, rest = import_module("headcount.bench.latency.gates"), rest[1:]
     parser: argparse.ArgumentParser = folder.parser()
-    with _known() if "--table" in rest and "--counter" not in rest else nullcontext():
+    known = _known() if "--table" in rest and "--counter" not in rest else nullcontext()
+    with known, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(peaks.SIDE, "cpu", 64)
+        patch.setitem(peaks.COPIED, "cpu", 4096)
         work = folder.plan(parser.parse_args(rest))
         printed = [realised(section) for section in work.sections]
         return printed, work.result(printed)
