@@ -14,7 +14,7 @@ from headcount.models.configs.layers import LAYERS
 from headcount.models.configs.presets import PRESETS
 
 STAGES = (
-    Stage(("some", "all"), (7, 5), ("forward", "both")),
+    Stage(("some", "all"), (7,), ("forward", "both")),
     Stage(("some",), (16,), ("decode",)),
     Stage(("heads",), (7,)),
     Stage(("some",), (7,), blocks=3),
@@ -43,7 +43,7 @@ def test_the_whole_campaign_within_its_time(small, tmp_path, capsys):
     found, problems = records.read(tmp_path / "latency.jsonl")
     assert problems == []
     cells = dict.fromkeys(r["cell"] for r in found if r["kind"] == "latency")
-    assert list(cells) == [cell.key for cell in campaign_cells(tokens=14)] and len(cells) == 2 * 4 + 1 + 1 + 1
+    assert list(cells) == [cell.key for cell in campaign_cells(tokens=14)] and len(cells) == 2 * 2 + 1 + 1 + 1
     assert {r["status"] for r in found if r["kind"] == "latency"} == {"timed"}
     timed = [r for r in found if r["kind"] == "latency"]
     again = [r for r in timed if r["again"]]
@@ -69,9 +69,9 @@ def test_expected_seconds_are_said_before_anything_begins(small, tmp_path, capsy
     monkeypatch.setattr("headcount.bench.latency.campaign._sections", lambda *_: iter(()))
     assert run(tmp_path) == 0
     err = capsys.readouterr().err
-    assert err.count(" s expected  layer ") == 11 and re.search(r"s expected for 11 cells, 5[78]\d s left", err)
+    assert err.count(" s expected  layer ") == 7 and re.search(r"s expected for 7 cells, 5[78]\d s left", err)
     # what was never begun is missing too
-    assert err.count(": not begun") == 11
+    assert err.count(": not begun") == 7
 
 
 def test_what_was_not_reached_is_named_and_comes_next_time(small, tmp_path, capsys, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_campaign_without_time_measures_nothing(small, tmp_path, capsys):
     found, _ = records.read(tmp_path / "latency.jsonl") if (tmp_path / "latency.jsonl").exists() else ([], [])
     assert [r for r in found if r["kind"] == "latency"] == []
     out, err = capsys.readouterr()
-    assert "No time was left for 8 of 8 cells." in out and "11 cells are missing" in err
+    assert "No time was left for 8 of 8 cells." in out and "7 cells are missing" in err
 
 
 def test_a_campaign_wants_a_place_for_what_it_finds(capsys):
