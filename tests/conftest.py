@@ -10,8 +10,6 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
-import torch
-from jaxtyping import config
 
 from headcount.bench.isolated import ask
 from headcount.bench.isolated.heap import keep_freed
@@ -22,9 +20,16 @@ MODELS = Path(__file__).parent / "models"
 # what is printed to nobody's terminal has no width, whoever runs the tests
 os.environ.pop("COLUMNS", None)
 
-# Tests run many small products: a second thread mostly waits, and on a busy machine very long.
-torch.set_num_threads(1)
-keep_freed()
+
+def pytest_configure(config):
+    """Tests run many small products: a second thread mostly waits, and on a busy machine very long."""
+    if config.getoption("numprocesses", None):
+        # the process that hands tests out runs none
+        return
+    import torch
+
+    torch.set_num_threads(1)
+    keep_freed()
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -35,6 +40,8 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_runtest_setup(item):
     """Shapes of models' tensors are checked where models are tested: elsewhere that would be most of the time."""
+    from jaxtyping import config
+
     config.update("jaxtyping_disable", MODELS not in item.path.parents)
 
 
