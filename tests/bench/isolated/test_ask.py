@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import Ended, _end, ask, settings
+from headcount.bench.isolated.ask import Ended, _end, _run, ask, settings
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -189,3 +189,23 @@ def test_settings_are_integers_by_name():
 def test_a_task_that_nobody_knows_is_an_error_of_ours(factory):
     with pytest.raises(KeyError, match="guess"):
         ask("guess", f"{factory}:leaves")
+
+
+START = "headcount.bench.isolated.ask._START"
+
+
+def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives_more(monkeypatch, tmp_path):
+    monkeypatch.setattr(START, "import time; time.sleep(5)")
+    with (tmp_path / "out").open("w") as out, pytest.raises(UsageError) as raised:
+        _run({"spec": "model.py:make"}, out.fileno(), 0.25)
+    said = "model.py:make still ran after 0.25 s and was ended; HEADCOUNT_WITHIN=SECONDS gives it more"
+    assert str(raised.value) == said and raised.value.__suppress_context__
+
+
+def test_the_process_has_a_group_of_its_own_and_nothing_beside_it_on_its_path(monkeypatch, tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit(5)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(START, "import json, os, sys; print(os.getpgid(0) - os.getpid(), *sys.argv[1:]); sys.exit(7)")
+    with Path("out").open("w") as out:
+        assert _run({"spec": "model.py:make"}, out.fileno(), 60) == 7
+    assert Path("out").read_text() == '0 {"spec": "model.py:make"}\n'
