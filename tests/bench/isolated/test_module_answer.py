@@ -3,6 +3,8 @@
 import sys
 
 import pytest
+import torch
+from torch import nn
 
 from headcount.bench.isolated import module_answer
 from headcount.bench.isolated.user_code import UserCodeError
@@ -99,3 +101,18 @@ def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, mo
     monkeypatch.setattr(module_answer, "read", lambda *_, **__: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         answer("linear")
+
+
+def test_on_meta_buffers_are_too_and_what_was_shared_or_frozen_still_is():
+    module = nn.Module()
+    module.one = module.other = nn.Parameter(torch.ones(3, 5))
+    module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
+    module.register_buffer("table", torch.ones(11))
+    module.again = module.table
+    found = module_answer._on_meta(module)
+    assert found.one is found.other and found.again is found.table
+    shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
+    assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes
+    assert {getattr(found, name).device.type for name in shapes} == {"meta"}
+    assert [getattr(found, name).requires_grad for name in shapes] == [True, False, False]
+    assert module.one.device.type == module.table.device.type == "cpu"
