@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import torch
 
 from headcount.bench import env
 from headcount.bench.errors import EnvironmentMissing
@@ -54,3 +55,50 @@ def test_commit_and_changes_are_the_checkouts_and_files_that_git_does_not_know_a
     assert env.dirty() is True
     monkeypatch.setattr(env.headcount, "CHECKOUT", None)
     assert (env.commit(), env.dirty()) == (None, None)
+
+
+@pytest.fixture
+def second_gpu(monkeypatch):
+    """A machine whose current GPU is the second; what is known of it, to be changed."""
+    known = SimpleNamespace(name="a GPU", total_memory=7, multi_processor_count=5, major=9, minor=1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", {1: known}.get)
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91_900)
+    return known
+
+
+class Nvml:
+    """pynvml, which says its driver once it is begun; an exception is raised."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self, driver):
+        self.driver, self.begun = driver, False
+
+    def nvmlInit(self):
+        self.begun = True
+
+    def nvmlSystemGetDriverVersion(self):
+        assert self.begun
+        if isinstance(self.driver, Exception):
+            raise self.driver
+        return self.driver
+
+
+def test_a_gpu_is_named_by_these(second_gpu, monkeypatch):
+    found = {
+        "name": "a GPU", "uuid": None, "memory_bytes": 7, "multiprocessors": 5, "l2_bytes": None, "capability": "9.1",
+        "cuda": "13.2", "cudnn": 91_900, "driver": None,
+    }  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert env.gpu() == found
+    second_gpu.uuid, second_gpu.L2_cache_size = "GPU-11", 3
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml("580.1"))
+    assert env.gpu() == {**found, "uuid": "GPU-11", "l2_bytes": 3, "driver": "580.1"}
+
+
+@pytest.mark.parametrize(("said", "driver"), [(b"580.1", "580.1"), (RuntimeError("not loaded"), None)])
+def test_a_driver_is_a_text_or_not_known(said, driver, second_gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(said))
+    assert env.gpu()["driver"] == driver

@@ -34,6 +34,8 @@ def sampled(telemetry, blocks):
 def test_quantities_have_a_range_and_reasons_are_put_together():
     found = sampled(readings(power_mw=[5, 7, 6], throttle_reasons=[0, 4, 8]), 3)
     assert found["power_mw"] == {"min": 5, "max": 7} and found["throttle_reasons"] == 12 and found["samples"] == 3
+    # which block it was is no quantity
+    assert found.keys() == {"samples", "failed", "power_mw", "throttle_reasons", "slow_blocks"}
 
 
 def test_a_field_that_dies_is_named_and_the_others_go_on():
