@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.bench.hardware import HARDWARE, by_device
+from headcount.bench.hardware import HARDWARE, _rates, by_device
 from headcount.bench.latency import estimate
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.cells import ELEMENT_BYTES, Cell
 from headcount.bench.latency.kernels import launches
 from headcount.bench.latency.table import Columns
 from headcount.models.configs.layers import layer
@@ -35,6 +35,11 @@ def test_every_figure_has_a_source():
     for name, hardware in HARDWARE.items():
         assert "data sheet" in hardware.source and by_device(f"NVIDIA {hardware.device} SXM5") is hardware, name
     assert by_device("AMD EPYC, 2 cores") is None
+
+
+def test_every_type_has_the_rate_of_its_width_two_operations_a_mac():
+    assert _rates(8, 4, 2) == {"bfloat16": 4e12, "float16": 4e12, "float32": 2e12, "float64": 1e12}
+    assert {hardware.macs_per_s.keys() == ELEMENT_BYTES.keys() for hardware in HARDWARE.values()} == {True}
 
 
 def printed(capsys, *argv):
