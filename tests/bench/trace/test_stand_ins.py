@@ -44,3 +44,22 @@ def test_a_mask_that_is_learned_keeps_the_scores():
 
     names = [[call.name for call in operations(device, learned) if not call.backward] for device in ("cpu", "meta")]
     assert FLASH not in names[0] and names[0] == names[1]
+
+
+def test_what_is_given_by_its_place_is_as_good_as_by_its_name():
+    def found(*options):
+        attend = module(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, None, *options))
+        tensors = [torch.ones(2, 3, length, 8, device="meta") for length in (5, 7, 7)]
+        return [call for call in record(attend, tensors, backward=True).operations() if call.name == FLASH]
+
+    assert [call.argument(4, "is_causal") for call in found(0.0, True)] == [True]
+    assert found(0.5) == []
+
+
+def test_grouped_heads_take_the_kernel_that_they_take_on_a_cpu():
+    def names(device):
+        tensors = [torch.ones(2, heads, 5, 8, device=device) for heads in (6, 3, 3)]
+        attend = module(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True))
+        return [call.name for call in record(attend, tensors, backward=True).operations()]
+
+    assert names("meta") == names("cpu") and FLASH in names("cpu")
