@@ -147,6 +147,16 @@ def test_three_real_products_are_the_reason():
             assert "three real" in cell.explanation.causes[0].name
 
 
+def test_a_convolution_that_no_call_is_around_counts_too():
+    x, w = (tensor.real for tensor in complex_tensors("cpu"))
+
+    def unseen(x, w):
+        with torch._C.DisableTorchFunction():
+            return F.conv1d(x, w)
+
+    assert count_macs(module(unseen), x, w).macs == 2 * 7 * 3 * 3 * 5
+
+
 # FlexAttention: its functions of one score run once for each.
 
 PLACES, OTHER = torch.ones(T, 5), torch.ones(11, 5)

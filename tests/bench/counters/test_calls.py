@@ -8,7 +8,7 @@ from torch import nn
 from headcount.bench.counters import ptflops_pytorch
 from headcount.bench.counters.base import failed_record
 from headcount.bench.counters.bills import PRODUCT
-from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED
+from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.readings import as_record, read
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
@@ -85,6 +85,13 @@ class Mine(nn.Linear):
     """A linear layer that is not exactly one."""
 
 
+def by_hand():
+    """A layer whose own forward calls what is patched too."""
+    layer = nn.Linear(7, 11, bias=False)
+    layer.forward = lambda x: torch.matmul(x, layer.weight.mT)
+    return layer
+
+
 class Twice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):
@@ -114,6 +121,8 @@ SAID = [
     ("ptflops-pytorch", lambda x, w: F.linear(x, w), [X, (11, 7)], MISSED, -LINEAR, "linear is not patched"),
     ("ptflops-pytorch", lambda x: nn.Linear(7, 11)(x), [X], MISSED, -LINEAR, "linear is not patched"),
     ("ptflops-pytorch", Mine(7, 11), [X], MISSED, -LINEAR, "Mine is not exactly nn.Linear: no hook"),
+    ("ptflops-pytorch", by_hand(), [X], TWICE, LINEAR, "patched torch.matmul in Linear"),
+    ("ptflops-pytorch", nn.Sequential(by_hand()), [X], TWICE, LINEAR, "patched torch.matmul in Linear"),
     ("fvcore", lambda x, w: F.conv1d(x, w, padding="same"), [X, (11, 5, 3)], DIFFERS, -3 * 7 * 11 * 5 * 3,
      "aten::conv1d: a window given as a word"),
     ("fvcore", lambda x, y: torch.baddbmm(x, x, y), [(3, 7, 7), (3, 7, 7)], MISSED, -3 * 7 * 7 * 7,
