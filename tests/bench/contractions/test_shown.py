@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.contractions.count import RightCount
+from headcount.bench.contractions.count import UNKNOWN, AuditLine, RightCount
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, D, H = 3, 7, 11, 13
@@ -89,3 +89,23 @@ def test_html_escapes_names():
 def test_what_holds_no_product_has_no_shares():
     lines = str(RightCount(Ledger(()), (), {})).splitlines()
     assert lines[0] == "0 MACs = 0 FLOPs, dispatched contractions" and lines[-1].split() == ["(model)", "0", "–"]
+
+
+HEAD_ALONE = RightCount(Ledger((Entry("head", "linear", {"m": 7}),)), (), {})
+
+
+def test_a_module_that_is_alone_in_the_model_has_its_line_below_the_models():
+    assert [line.rsplit(maxsplit=3)[0] for line in str(HEAD_ALONE).splitlines()[3:]] == ["(model)", "  head  linear"]
+    page = HEAD_ALONE._repr_html_()
+    assert 'padding-left:0.5em">(model)<' in page and 'padding-left:1.5em">head  linear<' in page
+
+
+def test_a_note_goes_on_in_the_next_line_further_in():
+    """The first line is full: 25 characters, and 5 for each of 11 tensors."""
+    unknown = AuditLine("lib.an_op", UNKNOWN, "", 1, ((7, 11),) * 11)
+    lines = str(RightCount(Ledger(()), (unknown,), {})).splitlines()
+    assert lines[1:4] == ["Not counted: lib.an_op on" + 11 * " 7x11", "  (in the model).", ""]
+
+
+def test_a_model_without_products_is_a_module_of_none():
+    assert RightCount(Ledger(()), (), {}).by_module() == {"": 0}
