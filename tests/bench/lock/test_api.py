@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import headcount as hc
+from headcount.bench.contractions.count import UncountedError
 from headcount.bench.errors import UsageError
 
 pytest_plugins = ["pytester"]
@@ -47,6 +48,25 @@ def test_a_lock_takes_what_count_macs_takes(tmp_path):
     assert hc.lock(Written(), x, y).macs == 0
     assert hc.lock(Written(), x, y).saved.elementwise_macs == 7 * 11
     assert hc.lock(Written(), x, y, elementwise="include").macs == 7 * 11
+
+
+class Spectrum(torch.nn.Module):
+    """An operation that nobody knows, and a product of 7 x 7 x 5 in training."""
+
+    def forward(self, x):
+        y = torch.fft.rfft(x).abs()
+        return y @ y.mT @ y if self.training else y
+
+
+def test_a_lock_takes_formulas_what_is_allowed_and_training_as_count_macs_does():
+    x = torch.zeros(7, 9)
+    with pytest.raises(UncountedError):
+        hc.lock(Spectrum(), x)
+    known = hc.lock(Spectrum(), x, formulas={"_fft_r2c": lambda event: 3})
+    assert (known.macs, known.saved.uncounted) == (3, ())
+    allowed = hc.lock(Spectrum(), x, allow_uncounted=True, training=True)
+    assert (allowed.macs, allowed.saved.uncounted) == (2 * 7 * 7 * 5, ("_fft_r2c on 7x9 (in the model)",))
+    assert allowed.saved.versions["headcount"] == hc.__version__
 
 
 TEST = """

@@ -8,7 +8,7 @@ import pytest
 from headcount.bench.errors import UsageError
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Parameter, Saved
-from headcount.formulas.ledger import Entry
+from headcount.formulas.ledger import Entry, Ledger
 
 LOCK = Saved(
     "model.py:make",
@@ -117,6 +117,7 @@ BROKEN = {
         '{"schema_version": 1, "tables": [{"name": "moa-table1"}]}',
         "holds moa-table1: not the count",
     ),
+    "no tables": ('{"schema_version": 1, "tables": []}', "holds no table: not the count of a module"),
     "tables that are none": ('{"schema_version": 1, "tables": 7}', "is broken: "),
     "a later schema": ('{"schema_version": 99}', "has schema_version 99; this software reads 1"),
 }
@@ -143,3 +144,29 @@ def test_what_cannot_be_read_is_said_in_a_line(tmp_path):
     for name, reason in wanted.items():
         with pytest.raises(UsageError, match=f"^cannot read {tmp_path / name}: {reason}$"):
             file.read(tmp_path / name)
+
+
+LINEAR = Entry("up", "linear", {"m": 7, "i": 11, "j": 13})
+WRITTEN = Entry("", "elementwise_contraction", {"m": 7, "i": 3}, times=2)
+
+
+def printed(*terms, macs, elementwise=()):
+    """What ``headcount macs --module`` prints as JSON of these terms, and of an operation in each state."""
+    states = {"addmm": "counted", "relu": "no contraction", "_fft_r2c": "unknown"}
+    audit = [{"operation": name, "state": state, "text": f"{name} on 7x13"} for name, state in states.items()]
+    main = {"name": "module", "spec": "m.py:make", "dispatched": 1001, "params": 0, "parameters": [], "audit": audit}
+    main |= {"macs": macs, "rows": Ledger(terms).as_records()}
+    return {"schema_version": 1, "tables": [main, {"name": "module-elementwise", "rows": list(elementwise)}]}
+
+
+def test_of_printed_tables_those_operations_are_uncounted_that_nobody_knows():
+    found = file.of_data(printed(LINEAR, macs=7 * 11 * 13), "count.json")
+    assert (found.name, found.terms, found.uncounted) == ("m.py:make", (LINEAR,), ("_fft_r2c on 7x13",))
+
+
+def test_of_printed_tables_what_is_written_elementwise_is_in_the_count_where_the_headline_has_it():
+    line = {"path": "", "kind": WRITTEN.kind, "dims": {"m": 7, "i": 3}, "times": 2}
+    apart = file.of_data(printed(LINEAR, macs=1001, elementwise=[line, line | {"kind": "square_sum"}]), "count.json")
+    within = file.of_data(printed(LINEAR, WRITTEN, macs=1001 + 2 * 7 * 3, elementwise=[line]), "count.json")
+    assert apart.terms == within.terms == (LINEAR, WRITTEN)
+    assert (apart.macs, apart.included) == (1001, False) and (within.macs, within.included) == (1043, True)
