@@ -79,6 +79,18 @@ def test_it_is_judged_and_printed_like_the_others(folder):
     assert failure.endswith("the verdict is 'unexplained', typed as 'reproduced'")
 
 
+def test_its_records_hold_what_is_printed_beside_what_is_found(folder):
+    again = Regenerated(tables.load("made-up", folder))
+    ((base,), (misprinted,)) = (again.row(row, again.measured(row, [], None)).records for row in again.cases)
+    said = ("row", "macs_printed", "params_printed", "macs_under_rule", "verdict", "because", "expected_verdict")
+    assert [base[name] for name in said] == [
+        "base", "606M", {"params": "60.5M"}, 606_085_120, "reproduced", None, "reproduced"
+    ]  # fmt: skip
+    assert [misprinted[name] for name in said[:5]] == ["base, misprinted", "600M", {}, 606_085_120, "unexplained"]
+    assert misprinted["because"].startswith("606,085,120 prints 606M, not 600M")
+    assert misprinted["expected_verdict"] == "reproduced"
+
+
 def test_a_quantity_or_a_word_that_nobody_knows_is_an_error(folder):
     for wrong, error in (('quantity = "mass"', KeyError), ('quantity = "macs"\nflavour = 1', TypeError)):
         (folder / "made_up.toml").write_text(TOML.replace('quantity = "macs"', wrong, 1))
