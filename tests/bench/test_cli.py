@@ -1,6 +1,7 @@
 """serve(): the one way from a command's arguments to printed tables, an exit code and a last line."""
 
 import argparse
+import io
 from fractions import Fraction
 from pathlib import Path
 
@@ -80,6 +81,13 @@ def test_what_ends_a_command_is_one_line(plan, argv, code, said, capsys, tmp_pat
     out = tmp_path / "out.csv"
     assert command(plan, *argv, "--out", str(out)) == code
     assert capsys.readouterr() == ("", f"{said}\n") and list(tmp_path.iterdir()) == []
+
+
+def test_what_ends_a_command_is_said_at_once_however_stderr_is_kept(monkeypatch):
+    read = io.BytesIO()
+    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(read))
+    assert cli.run("a command", lambda: wrong_plan(None)) == 2
+    assert read.getvalue() == b"a command: error: no such thing\n"
 
 
 def test_a_folder_has_a_file_for_each_table_under_a_name_that_is_one(capsys, tmp_path):

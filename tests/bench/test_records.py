@@ -9,6 +9,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.bench.errors import UsageError
+from headcount.models.configs.layers import layer
 
 
 def test_records_come_back_in_order_with_their_schema_version(tmp_path):
@@ -138,3 +139,16 @@ def test_folders_of_a_record_are_made(tmp_path):
     for number in range(2):
         records.append(path, {"i": number})
     assert [json.loads(line)["i"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+def test_times_are_read_past_lines_that_are_no_records_which_are_named(tmp_path, capsys):
+    one, several = (tmp_path / "a-device" / f"{name}.jsonl" for name in ("one", "several"))
+    for path, lines in ((one, "[]\n"), (several, "[]\n[]\n")):
+        records.append(path, {"i": 0})
+        path.write_text(path.read_text() + lines)
+    assert records.layer_times([tmp_path], "A device", layer("moa-8K8E128D"), 10, ("K",)) == {}
+    assert capsys.readouterr() == (
+        "",
+        f"{one}:2: not a record of schema version 1\n"
+        f"{several}:2: not a record of schema version 1, and 1 more lines that are none\n",
+    )
