@@ -214,26 +214,25 @@ def right_parts(trace: Trace) -> list[tuple[str, Product]]:
 
 
 def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event, list[Product] | None]]:
-    """Each operation with its products. A complex convolution runs as three real ones: like a complex matrix product
-    it counts one product of complex numbers, and two of the three none."""
-    complex_ones: set[tuple[str, int]] = set()
+    """Each operation with its products. A complex convolution runs as three real ones of one shape: like a complex
+    matrix product it counts one product of complex numbers, and the other two none."""
+    real_ones: dict[tuple, int] = {}
     for event in trace.operations():
         parts = _products(event, formulas)
         if event.name in ("convolution", "convolution_backward"):
             call = _complex_call(trace, event)
-            if call is not None and (event.name, call) in complex_ones:
-                parts = []
-            elif call is not None:
-                complex_ones.add((event.name, call))
+            if call is not None:
+                key = (event.name, call, _shapes(event))
+                before = real_ones[key] = real_ones.get(key, -1) + 1
+                parts = [] if before % 3 else parts
         yield event, parts
 
 
 def _complex_call(trace: Trace, event: Event) -> int | None:
     """The call of a complex convolution that ``event`` is a part of, or of whose gradient it is."""
-    if event.backward:
-        call = None if event.forward is None else trace.events[event.forward]
-    else:
-        call = next((outer for outer in trace.around(event) if outer.what == FUNCTION), None)
+    call = next((outer for outer in trace.around(event) if outer.what == FUNCTION), None)
+    if call is None and event.forward is not None:
+        call = trace.events[event.forward]
     made = tensors_in(call.out) if call else ()
     return call.index if any(fact.dtype.startswith("complex") for fact in made) else None
 

@@ -29,8 +29,9 @@ class Kinds:
             self.found[index] = list(zip(kinds, parts, strict=True))
 
     def _forward(self, event: Event, parts: list[Product]) -> list[str]:
-        again = "_recompute" if event.backward else ""
-        return [(part.kind or self._of_operands(event, part)) + again for part in parts]
+        kinds = [part.kind or self._of_operands(event, part) for part in parts]
+        # a gradient that is computed again, or differentiated in its turn, is what it was
+        return [f"{kind}_recompute" if event.backward and kind not in BACKWARD_KINDS else kind for kind in kinds]
 
     def _of_operands(self, event: Event, product: Product) -> str:
         weights = [self.weight(fact) for fact in product.operands]

@@ -102,3 +102,32 @@ def test_a_convolution_with_groups_goes_back_through_as_many_products():
         ledger = right_count(record(layer, (torch.ones(2, 6, 11),), backward=True)).ledger
         macs = ledger.group(lambda entry: entry.kind)
         assert macs["conv"] == macs["conv_dx"] == macs["conv_dw"]
+
+
+class Penalty(nn.Module):
+    """The square of a gradient, as a loss of its own."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        (slope,) = torch.autograd.grad(self.layer(x).square().sum(), x.requires_grad_(), create_graph=True)
+        return slope.square().sum()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("layer", "shape", "macs"),
+    [
+        (lambda **on: nn.Linear(5, 7, bias=False, **on), (3, 5), 3 * 5 * 7),
+        (lambda **on: nn.Conv1d(5, 7, 3, padding=1, bias=False, **on), (2, 5, 11), 2 * 11 * 5 * 3 * 7),
+        (lambda **on: nn.Conv2d(4, 6, 3, groups=2, bias=False, **on), (2, 4, 7, 7), 2 * 5 * 5 * 2 * 9 * 6),
+        (lambda **on: nn.ConvTranspose1d(5, 7, 3, bias=False, **on), (2, 5, 11), 2 * 11 * 5 * 3 * 7),
+    ],
+    ids=["linear", "conv", "groups", "transposed"],
+)
+def test_a_gradient_that_is_differentiated_costs_six_forward_passes(layer, shape, macs, device):
+    """The pass and its gradient, two gradients of each."""
+    trace = record(Penalty(layer(device=device)), (torch.zeros(shape, device=device),), backward=True)
+    assert right_count(trace).macs == 6 * macs

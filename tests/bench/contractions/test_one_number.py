@@ -136,6 +136,29 @@ def test_a_complex_convolution_counts_as_a_complex_product_does(device):
     assert count_macs(module(F.conv1d), x, w, backward=True).macs == 3 * macs
 
 
+class Convolving(torch.autograd.Function):
+    """A gradient that is made of complex convolutions, all within one call."""
+
+    @staticmethod
+    def forward(ctx, x, *weights):
+        ctx.save_for_backward(x, *weights)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, *weights = ctx.saved_tensors
+        return grad * sum(F.conv1d(x, w).abs().sum() for w in weights), *(None for _ in weights)
+
+
+@pytest.mark.parametrize("widths", [(3, 5), (3, 3)], ids=["of two sizes", "of one size"])
+def test_complex_convolutions_of_one_gradient_count_once_each(widths):
+    x = torch.ones(2, 3, 9, dtype=torch.complex64)
+    weights = [torch.ones(5, 3, width, dtype=torch.complex64) for width in widths]
+    frozen = module(lambda x: Convolving.apply(x, *weights).abs())
+    macs = sum(2 * (9 - width + 1) * 3 * width * 5 for width in widths)
+    assert count_macs(frozen, x, backward=True).macs == macs
+
+
 def test_three_real_products_are_the_reason():
     found = read(module(F.conv1d), complex_tensors("cpu"), label="complex")
     macs = 2 * 7 * 3 * 3 * 5
