@@ -46,6 +46,9 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[
     """Whether a CPU would take its fused kernel: asked of torch, about tensors of these shapes without their memory."""
     if any(tensor.stride(-1) != 1 for tensor in (q, k, v)):
         return False
+    if mask is not None and mask.dtype not in (torch.bool, torch.float32, q.dtype):
+        # what no attention takes, and the question which kernel does not look at
+        return False
     options = {name: given[name] for name in ("dropout_p", "is_causal", "scale", "enable_gqa") if name in given}
     with _disable_current_modes():
         tensors = [tensor if tensor is None else _on_cpu(tensor) for tensor in (q, k, v, mask)]

@@ -63,3 +63,10 @@ def test_grouped_heads_take_the_kernel_that_they_take_on_a_cpu():
         return [call.name for call in record(attend, tensors, backward=True).operations()]
 
     assert names("meta") == names("cpu") and FLASH in names("cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_mask_that_torch_refuses_is_refused(device):
+    for dtype in (torch.int32, torch.float64):
+        with pytest.raises(RuntimeError, match="attn_mask dtype"):
+            operations(device, lambda d, dtype=dtype: torch.zeros(5, 7, dtype=dtype, device=d))
