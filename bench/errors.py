@@ -161,7 +161,7 @@ def _of_user(error: OSError) -> bool:
 def _package(error: ModuleNotFoundError) -> str:
     """The package of somebody else's that is missing; empty where it is a module of ours."""
     name = (error.name or "").partition(".")[0]
-    return "" if name in ("", "headcount") or name in sys.stdlib_module_names else name
+    return "" if name == "headcount" or name in sys.stdlib_module_names else name
 
 
 def needs(package: str) -> None:

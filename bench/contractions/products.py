@@ -6,7 +6,7 @@ from math import prod
 from headcount.bench.contractions.declared import declared
 from headcount.bench.contractions.product import Product
 from headcount.bench.contractions.ragged import as_stored
-from headcount.bench.contractions.windows import convolution, convolution_backward, time_first, time_first_backward
+from headcount.bench.contractions.windows import convolution, convolution_backward, time_first
 from headcount.bench.trace.events import Event, TensorFact
 
 
@@ -206,7 +206,6 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "convolution_overrideable": convolution,
     "convolution_backward": convolution_backward,
     "conv_tbc": time_first,
-    "conv_tbc_backward": time_first_backward,
     "addr": _outer,
     "addr_": _outer,
     "affine_grid_generator": _grid,

@@ -33,15 +33,5 @@ def convolution_backward(event: Event) -> list[Product]:
 def time_first(event: Event) -> list[Product]:
     """conv_tbc: (T, B, c) through windows (k, c, o) gives (T', B, o)."""
     x, weight = event.args[:2]
-    return [_of_windows(event.out, x, weight, "conv")]
-
-
-def time_first_backward(event: Event) -> list[Product]:
-    """Both gradients of conv_tbc."""
-    gradient, x, weight = event.args[:3]
-    return [_of_windows(gradient, x, weight, "conv_dx"), _of_windows(gradient, x, weight, "conv_dw")]
-
-
-def _of_windows(out: TensorFact, x: TensorFact, weight: TensorFact, kind: str) -> Product:
-    dims = {"b": out.shape[1], "m": out.shape[0], "i": prod(weight.shape[:2]), "j": weight.shape[2]}
-    return Product(dims, (x, weight), kind)
+    length, batch, _ = event.out.shape
+    return [Product({"b": batch, "m": length, "i": prod(weight.shape[:2]), "j": weight.shape[2]}, (x, weight), "conv")]

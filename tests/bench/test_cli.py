@@ -2,8 +2,10 @@
 
 import argparse
 import io
+import sys
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -138,3 +140,15 @@ def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(c
 def test_a_full_disk_is_one_line(capsys):
     code = command(lambda args: Work([Section(TABLE, [Row({"n": 1})])]), "--out", "/dev/full")
     assert (code, capsys.readouterr().err.splitlines()[-1]) == (2, "a command: error: No space left on device")
+
+
+@pytest.mark.parametrize("package, code", [("json", 7), ("a_package_that_nobody_has", 3)])
+def test_a_program_ends_with_what_its_command_gives_or_with_a_line_where_it_cannot_begin(
+    package, code, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "a_command", SimpleNamespace(main=lambda: 7))
+    with pytest.raises(SystemExit) as ended:
+        cli.start("python -m bench.some", "a_command", package)
+    assert ended.value.code == code
+    said = f"python -m bench.some: error: this needs {package}, which is not installed"
+    assert capsys.readouterr().err.startswith(said if code == 3 else "")

@@ -31,6 +31,16 @@ def test_any_other_error_is_one_of_ours(error):
     assert said_of(error) is None
 
 
+@pytest.mark.parametrize("name", [None, "headcount.bench.gone", "json.gone"])
+def test_a_module_of_ours_or_of_pythons_that_is_missing_is_an_error_of_ours(name):
+    assert said_of(ModuleNotFoundError("gone", name=name)) is None
+
+
+def test_a_package_that_is_missing_is_named_with_what_brings_it():
+    said, code = said_of(ModuleNotFoundError("gone", name="transformers.models"))
+    assert code == 3 and said.startswith("this needs transformers, which is not installed: pip install 'headcount[hf]'")
+
+
 def test_exit_codes():
     assert (UsageError.exit_code, EnvironmentMissing.exit_code) == (2, 3)
 

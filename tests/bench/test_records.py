@@ -152,3 +152,8 @@ def test_times_are_read_past_lines_that_are_no_records_which_are_named(tmp_path,
         f"{one}:2: not a record of schema version 1\n"
         f"{several}:2: not a record of schema version 1, and 1 more lines that are none\n",
     )
+
+
+@pytest.mark.parametrize("samples, middle", [([7.0], 7), ([5.0, 1.0, 3.0], 3), ([9.0, 1.0, 4.0, 2.0], 3)])
+def test_a_time_is_the_middle_one_or_the_mean_of_the_two_there(samples, middle):
+    assert records._median(samples) == middle

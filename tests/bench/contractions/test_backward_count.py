@@ -9,6 +9,7 @@ from headcount.bench.spellings.catalog import SPELLINGS, spelling
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import FORWARD_KINDS, MAC_KINDS
+from tests.bench.contractions.written import module
 
 # FlexAttention has no backward on the CPU and refuses meta; a mask loop needs values.
 IMPOSSIBLE = {
@@ -131,3 +132,11 @@ def test_a_gradient_that_is_differentiated_costs_six_forward_passes(layer, shape
     """The pass and its gradient, two gradients of each."""
     trace = record(Penalty(layer(device=device)), (torch.zeros(shape, device=device),), backward=True)
     assert right_count(trace).macs == 6 * macs
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_windows_with_time_first_go_back_through_two_products(device):
+    x, w = torch.ones(9, 2, 3, device=device), torch.ones(3, 3, 5, device=device)
+    counted = right_count(record(module(lambda x, w: torch.conv_tbc(x, w, w[0, 0])), (x, w), backward=True))
+    one = 2 * 7 * 3 * 3 * 5
+    assert (counted.by_kind()["conv"], counted.macs) == (one, 3 * one)

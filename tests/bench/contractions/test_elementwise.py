@@ -199,6 +199,13 @@ def test_a_product_beside_something_else_is_named_apart():
     assert sizes(torch.addcmul, (7, 5), (7, 5), (7, 5)) == {SCALED: 7 * 5}
 
 
+def test_what_a_product_is_added_to_may_vary_where_the_product_does_not():
+    def weighed(start, a, b, weights):
+        return (torch.addcmul(start, a, b) * weights).sum(-1)
+
+    assert sizes(weighed, (7, 11), (11,), (11,), (7, 1)) == {CONTRACTION: 7 * 11}
+
+
 def test_experts_in_a_loop_are_summed():
     found = sizes(experts_in_a_loop, (7, 5), (7, 3), (3, 5, 5))
     assert found == {"dispatched": 3 * 7 * 5 * 5, CONTRACTION: 3 * 7 * 5}

@@ -20,6 +20,8 @@ def keywords(): return nn.Linear(5, 7), {"input": X}
 def one_module(): return nn.Linear(5, 7)
 def no_module(): return "net", ()
 def no_inputs(): return nn.Linear(5, 7), X
+def three(): return [nn.Linear(5, 7), X, 3]
+def rows(): return nn.Linear(5, 7)(torch.ones(3, 5, 1)), X
 def gpu(): raise RuntimeError("Found no NVIDIA driver on your system.")
 def package(): import a_package_that_nobody_has
 class Hostile(Exception):
@@ -89,6 +91,7 @@ WANTED = "must return (module, inputs), inputs a tuple or a dict of keywords"
     ("function", "reason"),
     [
         ("one_module", f"one_module {WANTED}; it returned a Linear"),
+        ("three", f"three {WANTED}; it returned a list of 3: Linear, Tensor, int"),
         ("no_module", f"no_module {WANTED}; its module is a str"),
         ("no_inputs", f"no_inputs {WANTED}; its inputs are a Tensor"),
         ("gpu", "gpu needs a GPU: RuntimeError: Found no NVIDIA driver on your system."),
@@ -117,3 +120,13 @@ def test_what_is_at_fault_is_one_line(factory, function, reason):
 def test_a_wrong_name_says_what_is_expected(factory, spec, reason):
     with pytest.raises(UserCodeError, match=f"^{reason}$"):
         load(spec, factory)
+
+
+def test_a_traceback_is_of_their_lines_and_of_the_one_that_raised(factory):
+    """Between the two are torch's calls of modules."""
+    with pytest.raises(UserCodeError) as raised:
+        made(factory, "rows")
+    frames = [line.strip() for line in raised.value.trace.splitlines() if line.lstrip().startswith("File")]
+    assert len(frames) == 2
+    assert "their_factory.py" in frames[0] and frames[0].endswith("in rows")
+    assert "linear.py" in frames[1] and frames[1].endswith("in forward")
