@@ -29,6 +29,9 @@ def lazy_broken(): return nn.LazyLinear(7), {"inputs": torch.ones(3, 5)}
 def of_values(): return By(lambda m, x: x[x > 0] @ x[x > 0]), (torch.arange(-3.0, 8.0),)
 def of_numbers(): return By(lambda m, n: torch.ones(n, 5) @ torch.ones(5, 7), lock=threading.Lock()), (3,)
 def by_device(): return By(lambda m, a, b: a @ b if a.is_meta else a @ b @ b.mT), (torch.ones(3, 5), torch.ones(5, 7))
+def by_device_by_keyword():
+    module, tensors = by_device()
+    return module, dict(zip("ab", tensors))
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 """
 
@@ -92,7 +95,8 @@ def test_a_cheap_model_runs_once_more_where_it_is(answer, monkeypatch, cheap, ma
     """One product of 3 x 5 x 7 on meta, two elsewhere."""
     monkeypatch.setattr(module_answer, "CHEAP_MACS", cheap)
     why = "it counts 105 there and 210 on cpu" if device == "cpu" else None
-    assert place(answer("by_device")) == (macs, device, why)
+    for function in ("by_device", "by_device_by_keyword"):
+        assert place(answer(function)) == (macs, device, why)
 
 
 def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, monkeypatch):
