@@ -102,3 +102,9 @@ def test_a_gpu_is_named_by_these(second_gpu, monkeypatch):
 def test_a_driver_is_a_text_or_not_known(said, driver, second_gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(said))
     assert env.gpu()["driver"] == driver
+
+
+def test_the_command_is_the_one_that_was_given_or_that_python_runs(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/tool.py", "one", "two"])
+    assert env.environment("cpu")["command"] == ["tool.py", "one", "two"]
+    assert env.environment("cpu", ["bench.some", "three"])["command"] == ["bench.some", "three"]

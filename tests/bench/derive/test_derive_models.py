@@ -82,6 +82,16 @@ def test_whole_models_are_the_closed_form(name):
     assert table["equals_closed_form"] is True
 
 
+def test_layers_that_may_differ_are_a_letter_where_they_do_not():
+    sizes = ("--set", "num_layers=1", "latent_size=4")
+    rows, table = derived("N", "--preset", "dit-s2", "--part", "model", *sizes, "--base", "N=1")
+    d, tokens = 384, 4 * 4 // 4
+    layer = tokens * (4 * d * d + 2 * d * tokens + plain(d, 4 * d)) + 6 * d * d
+    ends = tokens * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d
+    assert rows["total"] == symbol("N") * layer + ends
+    assert table["equals_closed_form"] is True
+
+
 def test_the_feed_forward_block_of_a_llama_is_gated():
     rows, table = derived("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
     assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
