@@ -85,6 +85,19 @@ def test_a_record_with_a_field_missing_or_of_another_type_is_named_and_the_other
     assert all(field in problem or "is no number of JSON" in problem for problem in problems)
 
 
+@pytest.mark.parametrize(
+    "field, value, said",
+    [
+        ("name", 7, "name is 7, no text"),
+        ("environment", [], "environment is [], no object"),
+        ("smoke", 1, "smoke is 1, no true or false"),
+    ],
+)
+def test_what_a_field_should_be_is_said(field, value, said, tmp_path):
+    (tmp_path / "r.jsonl").write_text(json.dumps(shipped() | {field: value}))
+    assert records.read(tmp_path / "r.jsonl") == ([], [f"{tmp_path / 'r.jsonl'}:1: {said}"])
+
+
 def test_lines_that_no_parser_survives_are_no_records(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_bytes(b"[" * 20000 + b"\n" + b"9" * 5001 + b"\n\xed\xa0\x80\n" + b'{"kind": [], "schema_version": 1}\n')
