@@ -4,7 +4,7 @@ import pytest
 
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.table import Columns
-from headcount.bench.table import Section
+from headcount.bench.table import Row, Section, Table
 from tests.bench.output.typed import described, typed
 
 WHAT = """
@@ -101,8 +101,21 @@ def test_a_row_is_the_median_and_what_follows_from_it():
     assert [values[name] for name in ("wall_ms", "p10_ms", "p90_ms")] == pytest.approx([4, 2.4, 5.6])
     # 8 GMACs in 4 ms are 2,000 GMAC/s, half of the peak; 4 ms are twice the floor
     assert [values[name] for name in ("rate", "peak_share", "floors")] == pytest.approx([2000, 50, 2])
+    assert values["timed_by"] == "wall"
     assert values["tokens_per_s"] == 250_250 and values["error"] == "7e-04" and values["memory"] == 5
     assert values["tax"]["value"] == 0.5 and values["to_mha"] is values["gpu_ms"] is values["estimate_ms"] is None
+
+
+def test_the_result_is_how_many_rows_were_timed_and_what_they_are_beside_dense_ones():
+    verdicts = [("faster", None), ("slower", "faster"), ("faster", None)]
+    found = [record(to_mha_verdict=mha, to_dense_verdict=dense) for mha, dense in verdicts]
+    found += [record(), record(wall_ms=None, to_mha_verdict="faster")]
+    rows, of = [Row(Columns("cpu").values(one)) for one in found], Columns("cpu").result
+    others = Section(Table("others", "of something else", []), rows)
+    assert of([Section(table("cpu"), rows), others]) == (
+        "4 of 5 rows timed; against MHA: 2 faster, 1 slower; against the same layer with every head: 1 faster."
+    )
+    assert of([Section(table("cpu"), rows[3:])]) == "1 of 2 rows timed."
 
 
 def test_what_was_not_measured_is_unknown():

@@ -231,7 +231,10 @@ WRONG = {
     "two places": (["--json", "a", "--out-dir", "b"], "not allowed with argument"),
     "dtype": (["--dtype", "int8"], "invalid choice: 'int8'"),
     "hardware that is not here": (["--device", "h200"], "--device h200 is named hardware, which only --estimate takes"),
-    "estimate of a CPU": (["--estimate", "--device", "cpu"], "--estimate is of named hardware; choose --device h200"),
+    "estimate of a CPU": (
+        ["--estimate", "--device", "cpu"],
+        "named hardware; choose --device h200, h100, a100, not cpu\n",
+    ),
 }
 
 
@@ -279,6 +282,13 @@ def test_cuda_without_a_device_exits_3(argv, capsys, monkeypatch):
 
 def test_list_names_everything(capsys):
     assert main(["--list"]) == 0
-    out = capsys.readouterr().out
-    for name in ("norms", "mlm-transformer", "dense-all", "zipf", "decode", "bfloat16", "h200: NVIDIA H200"):
-        assert name in out
+    lines = [tuple(line.split(maxsplit=1)) for line in capsys.readouterr().out.splitlines()]
+    kinds = ["layers", "models", "arms", "routings", "passes", "dtypes", "hardware"]
+    assert list(dict.fromkeys(kind for kind, _ in lines)) == kinds
+    assert ("arms", "mha: reference, fused, auto") in lines
+    found = {kind: names.split(", ") for kind, names in lines}
+    assert "norms" in found["layers"] and "mlm-transformer" in found["models"]
+    assert found["routings"] == ["balanced", "paper", "zipf", "one-expert"]
+    assert found["passes"] == ["forward", "backward", "both", "decode"]
+    assert sorted(found["dtypes"]) == ["bfloat16", "float16", "float32", "float64"]
+    assert found["hardware"] == ["h200: NVIDIA H200 SXM", "h100: NVIDIA H100 SXM", "a100: NVIDIA A100 80GB SXM"]

@@ -1,6 +1,9 @@
 """A cell is done where one run has stored all of its arms, whatever runs were broken off before and after."""
 
+from math import isnan, prod
+
 import pytest
+import torch
 
 from headcount.bench import records
 from headcount.bench.latency import gates
@@ -62,3 +65,12 @@ def test_an_arm_that_broke_the_device_has_a_row_among_the_gates():
         "layer": "moa-8K8E128D", "arm": "loop", "dtype": "bfloat16", "pass": "both", "T": "129", "routing": "balanced",
         "status": "failed: AcceleratorError",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("device, times", [("cuda", 1), ("cpu", 0)])
+def test_memory_of_a_gpu_is_filled_with_what_is_no_number(device, times, monkeypatch):
+    filled = []
+    monkeypatch.setattr(torch, "full", lambda size, value, device: filled.append((4 * prod(size), value, device)))
+    gates._poison(device)
+    assert [(size, where) for size, _, where in filled] == [(256 * 2**20, "cuda")] * times
+    assert all(isnan(value) for _, value, _ in filled)
