@@ -94,6 +94,7 @@ def rows(out):
 def test_a_cost_that_is_as_locked_is_a_line(locked, capsys):
     before = (locked / "macs.lock").read_bytes()
     assert json.loads(before)["macs"] == MACS and json.loads(before)["settings"] == {"layers": 3}
+    assert json.loads(before)["versions"]["headcount"] == headcount.__version__
     assert main(["--check", "macs.lock", "--out", "said.txt"]) == 0
     assert capsys.readouterr() == (f"macs.lock: as locked, {MACS:,} MACs and {PARAMS:,} parameters\n", "")
     assert (locked / "said.txt").read_text() == f"macs.lock: as locked, {MACS:,} MACs and {PARAMS:,} parameters\n"

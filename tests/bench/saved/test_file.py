@@ -86,6 +86,7 @@ def parameter(**fields):
 
 
 FIELDS = [name for name in json.loads(TEXT) if name != "lock_version"]
+LINES = ("uncounted", "inputs")
 CONFLICT = TEXT.replace('  "macs": 4207,', '<<<<<<< HEAD\n  "macs": 4207,\n=======\n  "macs": 1,\n>>>>>>> theirs')
 BROKEN = {
     "empty": ("", "is not JSON: "),
@@ -110,6 +111,21 @@ BROKEN = {
     "a shape of text": (parameter(shape="13x11"), "is broken: shape is '13x11', no list"),
     "params of another shape": (parameter(params=144), "is broken: layers.2.weight has 143 elements, not 144"),
     "formulas": (edited(options={**LOCK.asked.options(), "formulas": {"a": 7}}), "is broken: formulas is 7, no str"),
+    **{
+        f"{name} of another type": (edited(**{name: 7}), f"is broken: {name} is 7, no {kind}")
+        for name, kind in {
+            **dict.fromkeys(("name", "module"), "str"),
+            "included": "bool",
+            **dict.fromkeys(("contractions", "parameters", "uncounted", "inputs"), "list"),
+        }.items()
+    },
+    **{f"{name} of numbers": (edited(**{name: [7]}), f"is broken: {name} is 7, no str") for name in LINES},
+    **{
+        f"option {name}": (edited(options={**LOCK.asked.options(), name: 7}), f"is broken: {name} is 7, no {kind}")
+        for name, kind in {"device": "str", "allow_uncounted": "bool", "elementwise": "str"}.items()
+    },
+    "a setting of text": (edited(settings={"n": "7"}), "is broken: n is '7', no whole number"),
+    "a version of a number": (edited(versions={"torch": 2}), "is broken: versions is 2, no str"),
     "terminal codes": (term(kind="\x1b[2J\nx"), "is broken: '\\x1b[2J\\nx' is no kind of contraction"),
     **{f"no {name}": (without(name), f"is broken: it has no '{name}'") for name in FIELDS},
     "null": (edited(**dict.fromkeys(FIELDS)), "is broken: "),
