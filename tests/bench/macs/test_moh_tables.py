@@ -9,12 +9,14 @@ import pytest
 from headcount.bench import measure
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.macs.__main__ import main
+from headcount.bench.macs.published import Regenerated
 from headcount.formulas import conventions
 from headcount.formulas.moh import activated_percent
 from headcount.formulas.published.rounding import Printing
 from headcount.formulas.published.tables import load
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
+from tests.bench.output.reading import left_out
 
 NAMES = ("moh-llm", "moh-llama3", "moh-dit", "dense-anchors", "moh-table6", "moh-table-h")
 
@@ -43,6 +45,28 @@ def test_the_share_of_shared_heads_prints_truncated_and_not_rounded(capsys):
     assert (printing.text(Fraction(row["shared"])), printing.rounding) == ("40.5%", "truncate")
     assert Printing("%", "half-up", 1).text(Fraction(row["shared"])) == "40.6%"
     assert load("moh-table6").column("shared").total(Case.of("transnext-small")) == 0
+
+
+OF_BOTH_FORMS = [
+    "MACs dense baseline", "params printed", "MACs MoH as released", "activated by work %", "params exact with frozen",
+    "ideal / baseline", "MACs MoH ideal",
+]  # fmt: skip
+LEFT_OUT = {
+    "moh-llm": ["params exact trainable", *OF_BOTH_FORMS],
+    "moh-table6": [
+        "params exact trainable", "shared of activated %", "shared printed",
+        *(head for head in OF_BOTH_FORMS if head != "params printed"),
+    ],
+    "jetmoe": ["params active", "params printed", "params exact"],
+    "moa-table2": ["params active", "params printed", "params exact", "MACs under the rule"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_terminal_that_narrows_leaves_out_what_says_least_of_the_printed_figure_first(name):
+    again = Regenerated(load(name))
+    rows = [again.row(row, again.measured(row, [], None)) for row in again.cases]
+    assert left_out(again.section([], rows)) == LEFT_OUT[name]
 
 
 def test_every_counter_reads_a_row_as_its_rules_predict(capsys):
@@ -81,6 +105,8 @@ def test_a_routed_row_stands_beside_its_baseline_and_its_ideal(capsys):
     assert row["baseline_causal_half_macs"] == dense - layers * 2 * pairs * d
     assert row["ideal_causal_half_macs"] == row["ideal_macs"] - layers * 2 * pairs * (d - idle)
     assert row["activated"] == row["activated_work"] == "75"
+    # queries and outputs of the heads that are off
+    assert row["ideal_active_params"] == row["active_params"] - layers * 2 * d * idle
 
 
 def test_the_baseline_of_moh_llama3_has_its_vocabulary(capsys):

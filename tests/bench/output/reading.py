@@ -4,7 +4,7 @@ import io
 import re
 
 from headcount.bench.output.base import Style
-from headcount.bench.output.text import Text
+from headcount.bench.output.text import GAP, Text
 from headcount.bench.render import realised
 from headcount.bench.table import DASH
 
@@ -26,6 +26,26 @@ def columns(section):
 
 def kept(section, width):
     """The heads, each in one line, of what is not left out of a terminal of ``width`` columns."""
-    section, out = realised(section), Text(io.StringIO(), Style(width=width, unit="raw"))
+    return _heads(_laid(realised(section), width).columns)
+
+
+def left_out(section):
+    """The heads, in the order in which a terminal that narrows leaves them out."""
+    section, width, found = realised(section), 10**6, []
+    while True:
+        layout = _laid(section, width)
+        found += [head for head in _heads(layout.left_out) if head not in found]
+        taken = int(sum(layout.widths)) + len(GAP) * (len(layout.widths) - 1)
+        if taken > width:
+            return found
+        width = taken - 1
+
+
+def _laid(section, width):
+    out = Text(io.StringIO(), Style(width=width, unit="raw"))
     out.print(section, section.rows)
-    return [" ".join(column.head_lines) for column in out.layout.columns]
+    return out.layout
+
+
+def _heads(columns):
+    return [" ".join(column.head_lines) for column in columns]
