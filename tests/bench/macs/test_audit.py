@@ -115,6 +115,33 @@ def test_an_operation_that_nobody_knows_makes_the_audit_fail(capsys, monkeypatch
     assert "moa-matmul on meta: failed: UncountedError: operations that may hold" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_what_could_not_be_recorded_has_no_number_and_fails_where_the_layer_itself_runs(runs, monkeypatch):
+    def refused(*_):
+        raise ValueError("a\nb")
+
+    (spelling,) = (s for s in SPELLINGS if s.name == "mha-matmul")
+    monkeypatch.setattr(audit, "SPELLINGS", [spelling])
+    monkeypatch.setattr(audit, "_read", refused)
+    monkeypatch.setattr(audit, "_runs", lambda *_: runs)
+    matrix, causes = audit.sections(["fvcore", "torch"], "meta")
+    matrix = replace(matrix, rows=list(matrix.rows))
+    assert columns(matrix) == {
+        "spelling": ["mha-matmul"], "written with": [spelling.written], "device": ["meta"],
+        "MACs exact": [f"{PROJECTIONS + ATTENTION:,}"], "right": ["failed"], "fvcore": ["failed"], "torch": ["failed"],
+    }  # fmt: skip
+    (row,), said = matrix.rows, "failed: ValueError: a"
+    assert (row.notes, row.failures) == ([said], [f"mha-matmul on meta: {said}"] if runs else [])
+    place = {"spelling": "mha-matmul", "device": "meta", "exact": PROJECTIONS + ATTENTION, "failed": said}
+    assert row.records == [{**place, "counter": name} for name in ("right", "fvcore", "torch")]
+    assert list(causes.rows) == []
+
+
+def test_the_column_of_spellings_is_as_wide_as_the_longest():
+    first = audit._matrix_table([]).columns[0]
+    assert first.width == max(len(spelling.name) for spelling in SPELLINGS)
+
+
 def test_rules_that_are_not_for_the_installed_version_are_a_row_of_their_own(capsys, monkeypatch):
     monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name == "mha-matmul"])
     monkeypatch.setattr(ptflops_aten, "VERIFIED", {"ptflops": "0.0.7"})

@@ -1,11 +1,13 @@
 """What headcount macs --module says of a module in its tables and in its last line."""
 
 import json
+from math import prod
 
 import pytest
 
 from headcount.bench.macs.__main__ import main
-from headcount.bench.macs.module import _counters_section
+from headcount.bench.macs.module import _counters_section, _elementwise_section, _ledger_section
+from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.reading import columns
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -71,6 +73,49 @@ def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_
     said, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
     assert [row.notes for row in section.rows] == [[said, unverified], [said]]
     assert [row.failures for row in section.rows] == [[f"{said} ({unverified})"], [said]]
+
+
+def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
+    written = "elementwise_contraction"
+
+    def line(path, kind=written, times=1, call="mul, summed by sum", **dims):
+        dims = dims or {"m": 7, "i": 11}
+        return dict(path=path, call=call, kind=kind, dims=dims, times=times, size=times * prod(dims.values()))
+
+    square = line("", kind="square_sum", times=2, call="pow, summed by mean", m=5)
+    found = [line("layers.0.gate"), square, line("layers.1.gate", times=3), line("head")]
+    found += [line("layers.2.gate", m=13), line("layers.3.gate", kind="gate"), line("layers.4.gate", call="dot")]
+    section = _elementwise_section({"elementwise": found})
+    assert columns(section) == {
+        "module": ["layers.*.gate", "(model)", "head", *["layers.*.gate"] * 3],
+        "call": ["mul, summed by sum", "pow, summed by mean", *["mul, summed by sum"] * 3, "dot"],
+        "kind": [written, "square_sum", written, written, "gate", written],
+        "sizes": ["4 x m=7 i=11", "2 x m=5", "m=7 i=11", "m=13", "m=7 i=11", "m=7 i=11"],
+        "multiplications": ["308", "10", "77", "13", "77", "77"],
+    }
+    first, second, *_ = (row.records for row in section.rows)
+    assert first == [line("layers.*.gate", times=4)] and second == [square]
+
+
+def test_parameters_that_no_product_has_are_rows_of_their_own_in_their_module():
+    ledger = Ledger((Entry("layers.0.up", "linear", {"m": 7, "i": 11, "j": 13}),)).as_records()
+    sizes = {"layers.0.up": 143, "": 5, "layers.1.norm": 13, "layers.0.norm": 17}
+    params = [{"path": path, "params": number} for path, number in sizes.items()]
+    answer = {"ledger": ledger, "params": params, "device": "cpu", "why_not_meta": "it is odd.", "headline": "exact"}
+    answer |= {"audit": [], "macs": 1_001, "dispatched": 1_001, "with_elementwise": 1_001, "trainable_params": 173}
+    section = _ledger_section("m.py:make", answer, None)
+    assert columns(section) == {
+        "module": ["layers.*.up", "(model)", "layers.*.norm", "total"],
+        "kind": ["linear", "", "", ""],
+        "sizes": ["m=7 i=11 j=13", "", "", ""],
+        "MACs": ["1,001", "–", "–", "1,001"],
+        "share %": ["100.00", "–", "–", "100.00"],
+        "params": ["143", "5", "30", "178"],
+    }
+    assert section.table.notes_above[:2] == [
+        "Counted on cpu, one forward pass over the whole batch.", "Not on meta: it is odd."
+    ]  # fmt: skip
+    assert section.below == ["173 of 178 parameters are trainable."]
 
 
 def test_json_says_how_many_parameters_there_are_and_how_many_are_trained(tmp_path, capfd):
