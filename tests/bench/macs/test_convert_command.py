@@ -6,6 +6,7 @@ import pytest
 
 from headcount.bench.case import Case
 from headcount.bench.macs.__main__ import main
+from headcount.bench.macs.convert import sections
 
 
 def run(capsys, *argv):
@@ -77,6 +78,15 @@ def test_a_model_without_one_sequence_of_tokens_has_no_stages(capsys, name, said
     found = tables(capsys, "--preset", name, "--convert", "s=3", "r=2")
     assert set(found) == {"conversion"}
     assert said in run(capsys, "--preset", name, "--convert", "s=3", "r=2")[1]
+
+
+@pytest.mark.parametrize("heads, said", [({"routed": 2}, "less"), ({"routed": 3}, "no less")])
+def test_of_a_length_that_is_the_models_own_it_says_which_form_computes_less_there(heads, said):
+    """dit-s2 has 6 heads; where all are on, routing by norm leaves the two forms equal."""
+    form, *_ = sections(Case.of("dit-s2"), {"shared": 3, **heads})
+    assert form.below == [
+        f"Break-even: none in its length, which is the model's own; here ideal computes {said} than dense."
+    ]
 
 
 @pytest.mark.parametrize(

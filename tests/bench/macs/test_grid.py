@@ -5,6 +5,7 @@ import json
 import pytest
 
 from headcount.bench.macs.__main__ import main
+from headcount.bench.macs.grid import parse, section
 
 CLOSED = ["--counter", "closed-form"]
 
@@ -103,3 +104,15 @@ def test_what_an_equation_leaves_out_has_a_column_where_it_is_something(capsys):
         _, out, _ = run(capsys, "--grid", f"{sizes} T=13", *CLOSED, "--wide")
         headings[sizes] = "+ router" in out
     assert headings == {"h=2 d_m=30": False, "K=3 E=5 D=7 d_m=11": True}
+
+
+@pytest.mark.parametrize(
+    "sizes, said",
+    [
+        ("h=2 d_m=30 T=13", "S = T; B = 1."),
+        ("h=2 d_h=5 T=13 S=17", "d_m = 512; B = 1."),
+        ("h=2 d_m=30 T=13 S=17 B=3", "Every size is given."),
+    ],
+)
+def test_a_grid_says_the_sizes_that_were_not_given(sizes, said):
+    assert section(parse(sizes), [], None).table.notes_above[0] == said

@@ -219,11 +219,12 @@ def test_wrong_usage_is_one_line_that_names_the_choices_and_exit_code_2(case, ca
     assert err.startswith("python -m bench.macs: error: ")
 
 
-def test_cuda_without_a_device_exits_3(capsys, monkeypatch):
+@pytest.mark.parametrize("argv", [[], ["--compare", "transformer-base", "moa-8K8E128D"]])
+def test_cuda_without_a_device_exits_3(argv, capsys, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code, out, err = run(capsys, "--device", "cuda")
+    code, out, err = run(capsys, *argv, "--device", "cuda")
     assert (code, out) == (3, "")
     assert err == "python -m bench.macs: error: no CUDA device on this machine; --device takes cpu or meta here\n"
 
