@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench.routing import conversion, tables
+from headcount.bench.routing.__main__ import _result
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.routing.task import Outcome
 from headcount.bench.variants.variant import variant
@@ -76,6 +77,12 @@ def test_a_row_of_an_expert_is_its_share_its_work_and_its_tokens():
         "1 of 3 experts specialise: they take a class of tokens at least 1.5 times as often as independence would give "
         "(B: 2)."
     ]
+
+
+def test_of_classes_that_an_expert_takes_equally_often_it_is_for_the_last_by_name():
+    found = LayerRouting(PATH, variant("moa").routed, 2, 1)
+    found.add([1, 11, 2, 12], [[0], [0], [1], [1]], Fraction(1009))
+    assert columns(tables.expert_section([found], 1, 1, class_of=class_of))["class of highest PMI"] == ["B", "B"]
 
 
 def test_a_head_has_the_work_of_both_forms_and_a_shared_one_no_share():
@@ -177,6 +184,13 @@ def test_a_conversion_is_told_stage_by_stage_and_in_a_sentence():
         "MACs ideal": ["1,234,567", "1,234,567", "987,654", "987,654", "1,234,567"],
     }
     assert section.rows[2].records == [vars(STAGES[2])]
+    (note,) = section.table.notes_above
+    assert note == (
+        "llm-s with 10 heads in each of 2 layers, on a made-up task with 4 classes of tokens, seed 1, on held-out "
+        "sequences. Converted as arXiv 2410.11842 converts LLaMA3-8B: 2 heads shared, 2 of the others by the lengths "
+        "of their queries; no parameter is added, and with every head on it is the same function. MACs of one "
+        "sequence, without unselected heads."
+    )
     assert section.below == [
         "Conversion takes the task loss from 0.125 to 1.750; 1100 steps take it to 0.062, and that of the dense model, "
         "trained on as long, to 0.031."
@@ -233,3 +247,12 @@ SECTIONS = {
 @pytest.mark.parametrize("name, width", NARROW)
 def test_a_narrow_terminal_keeps_what_a_row_is_and_its_shares(name, width):
     assert kept(SECTIONS[name](), width) == NARROW[name, width]
+
+
+def test_the_last_line_says_between_which_shares_all_rows_are():
+    one, other = outcome(), of_many("moa")
+    layers = tables.layer_section([layer("moa"), other])
+    # 8, 10 and 4 of 22 choices, and 1 of 23 for each
+    assert _result([layers]) == "2 layers: shares from 4.35 % to 45.45 %."
+    assert _result([tables.runs_section("moa", [one])]) == "1 runs: shares from 18.18 % to 45.45 %."
+    assert _result([converted(), layers]) == "5 runs."
