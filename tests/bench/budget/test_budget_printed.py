@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from headcount.bench.budget.__main__ import main, parser, plan
+from headcount.bench.budget.__main__ import _bounds, _surroundings, main, parser, plan
+from headcount.bench.budget.bounds import Bound
+from headcount.bench.case import Case
 from headcount.bench.env import drawing
 from headcount.bench.variants.variant import having
 from tests.bench.output.reading import columns, kept
@@ -77,6 +79,22 @@ SAID = {
 def test_notes_say_around_what_and_for_what_is_searched(case):
     argv, said = SAID[case]
     assert said in " ".join(planned(*argv)[0].table.notes_above)
+
+
+def test_budgets_of_ones_own_stand_beside_what_is_within_a_share_of_the_model_to_match():
+    words = ["--like", "transformer-big", "--attention", "moa"]
+    own = ["--macs", "1G:9G", "--kv-bytes", "7M", "--match", "params", "--tolerance", "0.1"]
+    args = parser().parse_args([*words, *own])
+    _, around, like = _surroundings(args)
+    params = Case.of("transformer-big").ledger.params
+    assert _bounds(args, around, like) == {
+        "macs": Bound(10**9, 9 * 10**9),
+        "kv_bytes": Bound(0, 7 * 10**6),
+        "params": Bound(-(-9 * params // 10), 11 * params // 10),
+    }
+    # two hundredths, and MACs, where neither is given
+    args, macs = parser().parse_args(words), like.costs["macs"]
+    assert _bounds(args, around, like) == {"macs": Bound(-(-49 * macs // 50), 51 * macs // 50)}
 
 
 @pytest.fixture
