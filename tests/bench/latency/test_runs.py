@@ -1,12 +1,15 @@
 """What is timed: a call of each pass, on a layer and on a whole model, against plain autograd."""
 
+from itertools import product
+from math import prod
+
 import pytest
 import torch
 from torch import nn
 
 from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.runs import make_run
+from headcount.bench.latency.runs import _other, make_run
 from headcount.bench.latency.shared import Shared
 from headcount.models.configs.make import make_config
 
@@ -67,3 +70,23 @@ def test_decoding_is_one_token_behind_those_that_are_stored():
     cache.length = 6
     with torch.no_grad():
         assert torch.equal(run.module(run.inputs[0], cache=cache), first)
+
+
+@pytest.mark.parametrize("shape, sign", [((3, 7, 5), 1), ((1, 7, 5), 1), ((2, 1, 5), 1), ((7,), 1), ((1, 1, 5), -1)])
+def test_other_numbers_are_those_of_other_tokens_and_of_one_token_alone_its_own_below_0(shape, sign):
+    x = torch.arange(1.0, 1 + prod(shape)).view(shape)
+    found = _other(x)
+    for place in product(*map(range, shape[:2])):
+        opposite = tuple(size - 1 - at for size, at in zip(shape, place, strict=False))
+        assert torch.equal(found[place], sign * x[opposite])
+
+
+@pytest.mark.parametrize("which", ["forward", "backward", "decode"])
+def test_what_a_call_reads_is_other_numbers_for_a_while(which):
+    run = run_of("layer", which, LAYER)
+    (read,) = run.feeds(0)
+    before = read.detach().clone()
+    with pytest.raises(KeyError), run.altered(0):
+        assert torch.equal(read, before.flip(0, 1)) and not torch.equal(read, before)
+        raise KeyError
+    assert torch.equal(read, before)
