@@ -64,6 +64,25 @@ def test_the_first_calls_do_not_say_how_many_fill_a_block():
     assert arm.calls == 20 and arm.wall_s == pytest.approx([0.001] * 2)
 
 
+@pytest.mark.parametrize(
+    "took, warm_up_s, calls",
+    [
+        # twice at least; of two the longer
+        ((1 / 128, 1 / 512), 0.0, 3),
+        ((1 / 2, 1 / 128), 1 / 4, 1),
+        # until the time is up, to the instant; then the one in the middle of the last three
+        ((1 / 8, 1 / 256, 1 / 128, 1 / 1024), 1 / 8 + 1 / 256 + 1 / 128 + 1 / 1024, 5),
+        ((1 / 2, 1 / 128, 1 / 512, 1 / 64), 1 / 2 + 1 / 64 + 1 / 512, 3),
+    ],
+)
+def test_an_arm_warms_up_until_it_is_time_and_its_last_calls_say_how_many_fill_a_block(took, warm_up_s, calls):
+    fake = Clock()
+    arm = fake.arm("a", lambda n: took[n - 1])
+    timing._prepare(arm, "cpu", fake, warm_up_s)
+    # 20 ms in a block
+    assert (len(fake.log), arm.calls) == (len(took), calls)
+
+
 def test_progress_is_told_of_every_block():
     fake, seen = Clock(), []
     interleave([fake.arm("a", 1.0)], blocks=3, device="cpu", clock=fake, on_block=seen.append)
