@@ -28,6 +28,14 @@ def test_one_expert_gets_every_token_and_the_others_take_turns():
     assert counts.tolist() == [N] + [N * (K - 1) // (E - 1)] * (E - 1)
 
 
+def test_turns_are_taken_slot_after_slot_and_token_after_token():
+    assert workload.selection("balanced", 5, 7, 3).flatten().tolist() == [*range(7), *range(7), 0]
+    one = workload.selection("one-expert", 5, 6, 3)
+    assert one[:, 0].tolist() == [0] * 5
+    assert one[:, 1:].flatten().tolist() == [*range(1, 6)] * 2
+    assert workload.selection("one-expert", 3, 1, 1).tolist() == [[0]] * 3
+
+
 def test_zipf_and_paper_favour_the_first_experts():
     for routing, least in (("zipf", 2.0), ("paper", 1.5)):
         counts = torch.bincount(workload.selection(routing, 2000, E, K).flatten(), minlength=E)
