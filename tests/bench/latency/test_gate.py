@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headcount.bench.latency import clock, gate
-from headcount.bench.latency.bounds import Checked, allowed, relative_error
+from headcount.bench.latency.bounds import Checked, allowed, relative_error, relative_errors
 from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.choices import Given, watch
 from headcount.bench.latency.gate import Gate, replay_error
@@ -203,6 +203,14 @@ def test_a_gradient_that_must_be_zero_is_measured_by_the_others(layers):
     assert relative_error(torch.full((1,), 3e-3), torch.full((1,), 2e-3), beside=2.0) == pytest.approx(0.5)
     for run in runs("some", which="both", seq_len=1).values():
         assert Gate(run).check().wrong is None
+
+
+def test_results_without_the_one_that_belongs_to_each_have_no_error():
+    ones = torch.ones(7)
+    assert relative_errors([2 * ones, ones], [ones, 2 * ones]) == pytest.approx([1, 0.5])
+    for found, expected in ((1, 2), (2, 1)):
+        with pytest.raises(ValueError, match="argument 2 is"):
+            relative_errors([ones] * found, [ones] * expected)
 
 
 def test_ties_are_no_clear_choice():
