@@ -79,6 +79,8 @@ def test_an_interrupted_run_resumes_by_cell(tmp_path, monkeypatch):
     assert calls == ["forward", "both", "both", "both", "both"]
     assert [(r["pass"], r["arm"]) for r in rows_of(path)] == [("forward", "dense"), ("both", "dense")]
     assert all(r["environment"]["packages"]["torch"] for r in rows_of(path))
+    # torch takes its own kernel for plain attention on a CPU
+    assert [(r["implementation_used"], r["backends"]) for r in rows_of(path)] == [("fused", ["flash_attention"])] * 2
 
 
 def test_a_cell_that_ends_the_process_is_given_up_after_two_times(tmp_path, monkeypatch):
