@@ -139,5 +139,8 @@ def loss(out: Tensor, last: Tensor) -> Tensor:
 
 
 def _other(x: Tensor) -> Tensor:
+    """Numbers of the same range: those of other tokens; of one token alone its own negated, or the id before it."""
     dims = [dim for dim in (0, 1) if dim < x.dim() and x.shape[dim] > 1]
-    return x.flip(dims) if dims else -x
+    if dims:
+        return x.flip(dims)
+    return -x if x.is_floating_point() else x - (x > 0).to(x.dtype)

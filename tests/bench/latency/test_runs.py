@@ -81,6 +81,12 @@ def test_other_numbers_are_those_of_other_tokens_and_of_one_token_alone_its_own_
         assert torch.equal(found[place], sign * x[opposite])
 
 
+@pytest.mark.parametrize("token, other", [(6, 5), (1, 0), (0, 0)])
+def test_the_other_number_of_one_id_alone_is_an_id_too(token, other):
+    ids = torch.tensor([[token]])
+    assert torch.equal(_other(ids), torch.tensor([[other]]))
+
+
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])
 def test_what_a_call_reads_is_other_numbers_for_a_while(which):
     run = run_of("layer", which, LAYER)
