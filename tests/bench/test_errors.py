@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headcount.bench.errors import EnvironmentMissing, Stopped, UsageError, asked_to_end, said_of
+from headcount.bench.errors import EnvironmentMissing, Stopped, UsageError, asked_to_end, read_file, said_of
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,11 @@ def test_a_module_of_ours_or_of_pythons_that_is_missing_is_an_error_of_ours(name
 def test_a_package_that_is_missing_is_named_with_what_brings_it():
     said, code = said_of(ModuleNotFoundError("gone", name="transformers.models"))
     assert code == 3 and said.startswith("this needs transformers, which is not installed: pip install 'headcount[hf]'")
+
+
+def test_a_name_that_no_file_has_is_said():
+    with pytest.raises(UsageError, match="^cannot read a\0b: embedded null byte$"):
+        read_file("a\0b")
 
 
 def test_exit_codes():

@@ -119,3 +119,11 @@ def test_a_preset_is_told_the_calls_and_their_places(capsys):
     aten, torch = ({r["counter"]: r for r in row}[name] for name in ("ptflops-aten", "torch"))
     assert aten["explained"] and torch["explained"] and torch["causes"] == []
     assert [cause["macs"] for cause in aten["causes"]] == [sum(aten["additions"].values())]
+
+
+def test_a_counters_record_says_what_it_read_or_why_it_did_not():
+    keys = {"preset", "counter", "device", "macs", "predicted_macs", "additions", "not_counted"}
+    keys |= {"counted_there_because", "tool", "version", "uncounted"}
+    case = Case("mlm-transformer", preset("mlm-transformer"), {"batch_size": 1, "seq_len": 5})
+    _, record = measure.as_records("mlm-transformer", measure.measure(case, ["torch"], device="meta"))
+    assert keys <= record.keys() and record["not_counted"] is None and record["tool"] == "torch"
