@@ -86,6 +86,11 @@ def asked_to_end() -> Iterator[None]:
     try:
         with _raised_again():
             yield
+    except RuntimeError as error:
+        # Python before 3.12 makes this of whatever comes while a class names its attributes
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)

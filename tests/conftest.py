@@ -49,8 +49,9 @@ def pytest_collection_finish():
     """What every test would pay for what is imported by now is done once."""
     _keep()
     # pytest would add its handlers to each of the loggers of torch that pass nothing on, six times a test
-    for logger in logging.root.manager.loggerDict.values():
-        if isinstance(logger, logging.Logger):
+    for name, logger in logging.root.manager.loggerDict.items():
+        # torch's trace of a compilation would be printed by torch's own handler
+        if isinstance(logger, logging.Logger) and name != "torch.__trace":
             logger.propagate = True
 
 

@@ -91,3 +91,16 @@ def test_an_alarm_of_somebody_elses_ends_it_too(usual):
     with pytest.raises(Stopped) as found, asked_to_end():
         os.kill(os.getpid(), signal.SIGALRM)
     assert found.value.number == signal.SIGALRM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_class_names_its_attributes_is_that_signal(number, usual):
+    """Python before 3.12 makes an error of ours of it."""
+
+    class Field:
+        def __set_name__(self, owner, name):
+            signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt) as ended, asked_to_end():
+        type("Made", (), {"field": Field()})
+    assert isinstance(ended.value, Stopped) == (number == signal.SIGTERM)

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import UncountedError
+from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
 
 
 class Attention(nn.Module):
@@ -56,3 +58,10 @@ def test_unknown_operations_fail_unless_allowed():
 def test_an_expectation_that_cannot_be_evaluated_says_why():
     with pytest.raises(ValueError, match="^'T\\*d' needs a size for d; it has T$"):
         assert_macs(Attention(5), X, expected="T*d", T=7)
+
+
+def test_parts_of_a_run_with_symbols_name_what_nobody_knows():
+    trace = record(module(lambda x: torch.fft.rfft(x).real), (torch.zeros(7, 11),))
+    with pytest.raises(UncountedError, match=r"_fft_r2c on 7x11 \(in the model\)") as found:
+        right_parts(trace)
+    assert [line.calls for line in found.value.uncounted] == [1]
