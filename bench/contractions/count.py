@@ -214,15 +214,16 @@ def right_parts(trace: Trace) -> list[tuple[str, Product]]:
 
 
 def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event, list[Product] | None]]:
-    """Each operation with its products. A complex convolution runs as three real ones of one shape: like a complex
+    """Each operation with its products. A complex convolution runs as three real ones of one size: like a complex
     matrix product it counts one product of complex numbers, and the other two none."""
     real_ones: dict[tuple, int] = {}
     for event in trace.operations():
         parts = _products(event, formulas)
-        if event.name in ("convolution", "convolution_backward"):
+        if parts and event.name in ("convolution", "convolution_backward"):
             call = _complex_call(trace, event)
             if call is not None:
-                key = (event.name, call, _shapes(event))
+                # not by shapes: one of the three has no bias
+                key = (event.name, call, *(tuple(part.dims.items()) for part in parts))
                 before = real_ones[key] = real_ones.get(key, -1) + 1
                 parts = [] if before % 3 else parts
         yield event, parts

@@ -12,6 +12,11 @@ WHOLE, PART, GATHERED = "whole", "part", "gathered"
 _PASSES = FREE | ELEMENTWISE | {"native_dropout"}
 
 
+def forward_kind(kind: str) -> str:
+    """The kind of the forward product that one of ``kind`` repeats or is a gradient of."""
+    return kind.rpartition("_")[0] if kind in BACKWARD_KINDS else kind
+
+
 class Kinds:
     """The kinds of a trace's products: {event index: [(kind, product)]} in :attr:`found`."""
 
@@ -145,7 +150,7 @@ class Kinds:
         """Whether a product is part of a gradient, not of a forward pass that runs again in backward."""
         if event.forward is None:
             return False
-        around = {outer.what for outer in self._trace.around(event)}
+        around = {outer.what for outer in self._trace.around(event) if outer.backward}
         source = self._trace.events[event.forward]
         # A Function's backward calls torch's functions; a checkpoint calls the block's modules once more.
         again = MODULE in around or source.name == "CheckpointFunction"
@@ -159,7 +164,7 @@ class Kinds:
         """The forward product with the same size that shares an operand: the gradient is the other operand's."""
         used = {fact.storage for fact in product.operands}
         candidates = [
-            (kind.removesuffix("_recompute"), candidate)
+            (forward_kind(kind), candidate)
             for index in self._inside(event.forward)
             for kind, candidate in self.found.get(index, ())
             if candidate.macs == product.macs
@@ -169,10 +174,10 @@ class Kinds:
             if shared:
                 weight_first = bool(candidate.operands and self.weight(candidate.operands[0]))
                 return f"{kind}_{'dx' if (shared[0] == 1) != weight_first else 'dw'}"
-        # A Function's own backward may have gathered the weights anew.
+        # A Function's own backward may have gathered the weights anew; the gradient of a gradient is of other operands.
         takes_weight = any(self.weight(fact) for fact in product.operands)
         for kind, _ in candidates:
-            if kind in ("linear", "expert_linear"):
+            if kind in ("linear", "expert_linear", "conv"):
                 return f"{kind}_{'dx' if takes_weight else 'dw'}"
         return "contraction_dx"
 

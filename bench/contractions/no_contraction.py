@@ -97,7 +97,6 @@ _QUESTIONS_AND_FUSED_GATES = """
     _convert_weight_to_int4pack_for_cpu quantize_per_channel quantize_per_tensor segment_reduce torchvision.nms values
     prim.device record_stream sym_constrain_range sym_constrain_range_for_size
 """
-
 KNOWN = frozenset(
     " ".join(
         (
@@ -132,8 +131,21 @@ _FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "spec
 """How the names of many operations begin that hold none: messages, layouts, lists one by one, functions of a number."""
 
 
+_PRIMS = {
+    "broadcast_in_dim": "expand", "collapse": "reshape", "collapse_view": "view", "conj": "_conj",
+    "convert_element_type": "_to_copy", "copy_to": "copy", "device_put": "_to_copy", "erf_inv": "erfinv",
+    "erfcx": "special_erfcx", "expand_dims": "unsqueeze", "iota": "arange", "ndtri": "special_ndtri", "rev": "flip",
+    "shift_left": "bitwise_left_shift", "shift_right_arithmetic": "bitwise_right_shift", "split_dim": "view",
+    "view_of": "alias", "zeta": "special_zeta",
+}  # fmt: skip
+"""What torch writes some of its operations in -> the operation of aten's that does the same, where its name differs."""
+
+
 def base(name: str) -> str:
-    """An operation's name without the marks of its in-place and view-copy forms."""
+    """An operation's name without the marks of its in-place and view-copy forms; aten's for one of the prims."""
+    if name.startswith("prims."):
+        own = name.removeprefix("prims.")
+        return _PRIMS.get(own, own)
     stem = name[:-1] if name.endswith("_") and not name.endswith("__") else name
     return stem.removesuffix("_copy") if stem.endswith("_copy") and stem != "_to_copy" else stem
 

@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import Function, _SingleLevelFunction
 
 from headcount.bench.trace.events import AUTOGRAD
-from headcount.bench.trace.modes import Recorder, mark_nodes
+from headcount.bench.trace.modes import Recorder
 from headcount.bench.trace.names import replacing
 
 _APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
@@ -40,6 +40,4 @@ def _apply(cls, *args, **kwargs):
         return original(*args, **kwargs)
     recorder = _recorders[-1]
     event = recorder.begin(AUTOGRAD, cls.__name__, args, kwargs)
-    out = recorder.call(event, original, args, kwargs)
-    mark_nodes(out, event.index)
-    return out
+    return recorder.call(event, original, args, kwargs)

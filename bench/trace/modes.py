@@ -14,7 +14,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.bench.trace.events import FUNCTION, OPERATION, Event
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
 from headcount.bench.trace.names import ORIGINAL, Guards
 from headcount.bench.trace.stand_ins import each_score, each_tensor, fused_on_meta
 
@@ -56,9 +56,7 @@ class Called(TorchFunctionMode):
         if name in ("__get__", "__set__", "__delete__"):
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
-        out = self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
-        mark_nodes(out, event.index)
-        return out
+        return self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
 
     def _through(self, function, args, kwargs):
         """Run the body of a Python function under this mode, unless that would come back here for ever."""
@@ -153,14 +151,30 @@ def _is_composite(operation) -> bool:
     return key in operation.py_kernels or operation.has_kernel_for_dispatch_key(key)
 
 
-def mark_nodes(out: Any, index: int) -> None:
-    """Write ``index`` on every autograd node that led to ``out`` and has no mark yet."""
-    nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
-    while nodes:
-        node = nodes.pop()
-        if _DIFFERENTIATES not in node.metadata:
-            node.metadata[_DIFFERENTIATES] = index
-            nodes += [following for following, _ in node.next_functions if following is not None]
+class Nodes:
+    """Which event each node of autograd's graph differentiates: it is written on the node."""
+
+    def __init__(self) -> None:
+        self._born: dict[int, int] = {}
+
+    def begins(self, event: Event, outer: Event | None) -> None:
+        """Take note that the node made last, if one was, is a part of a gradient: where that is differentiated in its
+        turn, no call returns the node. Nodes are numbered as they are made."""
+        # what a function of Python's runs is marked when it returns
+        called = outer and outer.what == FUNCTION
+        if event.what == OPERATION and event.forward is not None and not called:
+            self._born.setdefault(torch._C._autograd._get_sequence_nr() - 1, event.forward)
+
+    def returns(self, event: Event, out: Any) -> None:
+        """Write the index of a call on every node that led to ``out`` and has no mark yet, but for gradients'."""
+        if event.what not in (FUNCTION, AUTOGRAD):
+            return
+        nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
+        while nodes:
+            node = nodes.pop()
+            if _DIFFERENTIATES not in node.metadata:
+                node.metadata[_DIFFERENTIATES] = self._born.get(node._sequence_nr(), event.index)
+                nodes += [following for following, _ in node.next_functions if following is not None]
 
 
 def differentiated() -> tuple[bool, int | None]:

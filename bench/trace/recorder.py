@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from headcount.bench.trace.functions import watching_functions
-from headcount.bench.trace.modes import Called, Dispatched, differentiated, tensors_of
+from headcount.bench.trace.modes import Called, Dispatched, Nodes, differentiated, tensors_of
 from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watch
 
 _BORDERS = (
@@ -53,6 +53,7 @@ class Recorder:
         self._sources: dict[int, int] = {}
         # A weak reference keeps a storage's address from being used again, not its memory.
         self._storages: dict[int, tuple[int, Any]] = {}
+        self._nodes = Nodes()
         self._anonymous = 0
         self._times = 1
         self._numbers = {module: number for number, module in enumerate(model.modules())}
@@ -111,7 +112,9 @@ class Recorder:
         outer = self._open[-1] if self._open else None
         backward, forward = differentiated()
         if path is None:
-            source = outer or (None if forward is None else self.trace.events[forward])
+            # a gradient stands at what it differentiates, also where a forward pass asks for it
+            within = forward is None or outer and outer.backward
+            source = outer if within else self.trace.events[forward]
             path = source.path if source else ""
         event = Event(
             index=len(self.trace.events),
@@ -126,6 +129,7 @@ class Recorder:
             times=self._times,
             transformed=torch._C._functorch.peek_interpreter_stack() is not None,
         )
+        self._nodes.begins(event, outer)
         self.trace.events.append(event)
         self._open.append(event)
         return event
@@ -142,6 +146,7 @@ class Recorder:
                 pass
         if event.what != OPERATION:
             event.out = self.describe(out)
+        self._nodes.returns(event, out)
         return out
 
     @contextmanager

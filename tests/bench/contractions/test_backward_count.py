@@ -1,5 +1,7 @@
 """Forward and backward of every spelling, product by product, against a projection of the forward's closed form."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -112,9 +114,10 @@ class Penalty(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, x):
-        (slope,) = torch.autograd.grad(self.layer(x).square().sum(), x.requires_grad_(), create_graph=True)
-        return slope.square().sum()
+    def forward(self, *inputs):
+        varied = [x.requires_grad_() for x in inputs if x.dtype not in (torch.int64, torch.bool)]
+        slopes = torch.autograd.grad(self.layer(*inputs).abs().square().sum(), varied, create_graph=True)
+        return sum(slope.abs().square().sum() for slope in slopes)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -132,6 +135,64 @@ def test_a_gradient_that_is_differentiated_costs_six_forward_passes(layer, shape
     """The pass and its gradient, two gradients of each."""
     trace = record(Penalty(layer(device=device)), (torch.zeros(shape, device=device),), backward=True)
     assert right_count(trace).macs == 6 * macs
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize(
+    ("kind", "layer", "shape"),
+    [("linear", partial(nn.Linear, 5, 7), (3, 5)), ("conv", partial(nn.Conv1d, 5, 7, 1), (3, 5, 1))],
+    ids=["linear", "conv"],
+)
+def test_a_gradient_of_a_gradient_stands_at_the_layer_and_is_of_its_kind(kind, layer, shape, dtype, device):
+    """The pass, three products with the weight in gradients and two whose result is a weight's."""
+    model = Penalty(nn.Sequential(layer(device=device, dtype=dtype), nn.Tanh()))
+    x, macs = torch.ones(shape, device=device, dtype=dtype), 3 * 5 * 7
+    assert right_count(record(model, (x,), backward=True)).ledger.group(lambda entry: (entry.path, entry.kind)) == {
+        ("layer.0", kind): macs,
+        ("layer.0", f"{kind}_dx"): 3 * macs,
+        ("layer.0", f"{kind}_dw"): 2 * macs,
+    }
+
+
+class Multiply(torch.autograd.Function):
+    """A product with its two gradients, whichever is asked for."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad @ w.mT, x.mT @ grad
+
+
+def test_the_gradient_of_a_custom_gradient_is_of_its_kind():
+    """The first backward pass has the weight's gradient too, which nobody asked for."""
+    weight = nn.Parameter(torch.ones(5, 7))
+    layer = module(lambda x: Multiply.apply(x, weight))
+    layer.weight = weight
+    model = Penalty(layer)
+    counted = right_count(record(model, (torch.ones(3, 5),), backward=True))
+    assert counted.by_kind() == {"linear": 105, "linear_dx": 3 * 105, "linear_dw": 3 * 105}
+
+
+TWICE = ["mha-matmul", "mha-einsum", "mha-torch-weights", "mha-conv", "moa-bmm", "moa-grouped", "moa-dense"]
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_gradient_penalty_costs_six_of_each_weight_and_nine_of_scores_and_values(name):
+    """Both operands of a score come from the input: two gradients of it, two of each of these, and two more."""
+    layer, inputs = spelling(name).build("cpu")
+    forward = right_count(record(layer, tuple(inputs.values()))).by_kind()
+    counted = right_count(record(Penalty(layer), tuple(inputs.values()), backward=True))
+    times = {kind: 9 if kind in ("scores", "values") else 6 for kind in forward}
+    assert counted.macs == sum(times[kind] * macs for kind, macs in forward.items())
+    for kind in forward.keys() - {"scores", "values"}:
+        assert counted.by_kind()[f"{kind}_dx"] == 3 * forward[kind]
+        assert counted.by_kind()[f"{kind}_dw"] == 2 * forward[kind]
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -134,6 +134,9 @@ def test_a_complex_convolution_counts_as_a_complex_product_does(device):
         == macs
     )
     assert count_macs(module(F.conv1d), x, w, backward=True).macs == 3 * macs
+    # of the three real ones it runs as, one has no bias
+    with_bias = module(lambda x, w: F.conv1d(x, w, w[:, 0, 0]))
+    assert count_macs(with_bias, x, w, backward=True).macs == 3 * macs
 
 
 class Convolving(torch.autograd.Function):
