@@ -4,7 +4,7 @@ mutmut finds what it changes by the name that it is imported by, so it runs in a
 laid out as a wheel is: headcount/ with the rooms in it, and the tests beside it. It exits 0 with survivors; this
 command exits 1 for each survivor that is not listed in tests/equivalent_mutants.toml, with the reason why it is no
 other program, and for each listed one that no longer survives. A mutant is known there by its function and the line it
-has instead, so that the list outlives renumbering.
+has instead, so that the list outlives renumbering. What is the same to Python itself needs no reason.
 
 A run can be ended and begun again: what was judged is not judged again, as long as neither the room nor its tests
 have changed. ``--part 2/5`` runs one of five parts, file by file; when the last one is through, the figures of the
@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -151,7 +152,7 @@ def judged(stage: Stage, patterns: Sequence[str], seconds: float) -> tuple[dict[
         asked = {function for function in listed if function.startswith(stage.modules)}
     failures = judge(
         statuses,
-        lambda name: mutated_line(_mutmut(stage.folder, "show", name)),
+        lambda name: _mutmut(stage.folder, "show", name),
         {function: lines for function, lines in listed.items() if function in asked},
         # a listed line that was not drawn says nothing
         stale=not drawn,
@@ -239,14 +240,25 @@ def function_of(mutant: str) -> str:
 
 def mutated_line(diff: str) -> str:
     """What a mutant has instead, on one line, from the diff that mutmut shows."""
-    added = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    return " ".join(added)
+    return _side(diff, "+")
 
 
-def judge(statuses: Mapping[str, str], line_of: Callable[[str], str], listed: Listed, stale: bool = True) -> list[str]:
+def _side(diff: str, sign: str) -> str:
+    lines = (line for line in diff.splitlines() if line.startswith(sign) and not line.startswith(3 * sign))
+    return " ".join(line[1:].strip() for line in lines)
+
+
+def alike(diff: str) -> bool:
+    """Whether it makes no difference to Python, wherever it stands: a zip that is not strict need not say so."""
+    before, after = (re.sub(r", (strict=(False|None))?(?=\))", "", _side(diff, sign)) for sign in "-+")
+    return before == after
+
+
+def judge(statuses: Mapping[str, str], diff_of: Callable[[str], str], listed: Listed, stale: bool = True) -> list[str]:
     """What is wrong: mutants that no test noticed and no reason excuses, and with ``stale`` reasons without such a
     mutant."""
-    alive = {name: line_of(name) for name, status in statuses.items() if status not in NOTICED}
+    diffs = {name: diff_of(name) for name, status in statuses.items() if status not in NOTICED}
+    alive = {name: mutated_line(diff) for name, diff in diffs.items() if not alike(diff)}
     reasons = {(function, line) for function, lines in listed.items() for line in lines}
     known = {(function_of(name), line) for name, line in alive.items()}
     failures = [

@@ -32,8 +32,8 @@ DIFF = """# headcount.formulas.a.x_f__mutmut_2: survived
 """
 
 
-def line_of(name):
-    return f"line of {name}"
+def diff_of(name):
+    return f"--- a\n+++ b\n-line\n+line of {name}\n"
 
 
 def test_results_are_read_line_by_line():
@@ -65,14 +65,22 @@ def test_what_no_test_notices_needs_a_reason_and_a_reason_needs_a_survivor():
         "headcount.formulas.a._g": {"line of headcount.formulas.a.x__g__mutmut_1": "…"},
         "headcount.formulas.a.C.m": {"line of headcount.formulas.a.xǁCǁm__mutmut_1": "…"},
     }
-    assert mutate.judge(statuses, line_of, reasons) == []
+    assert mutate.judge(statuses, diff_of, reasons) == []
     reasons["headcount.formulas.a.f"] = {"line of headcount.formulas.a.x_f__mutmut_1": "…"}
     first, second = (f"headcount.formulas.a.x_f__mutmut_{number}" for number in (1, 2))
-    assert mutate.judge(statuses, line_of, reasons) == [
+    assert mutate.judge(statuses, diff_of, reasons) == [
         f"{second}: survived: line of {second}",
         f"headcount.formulas.a.f: listed as equivalent, and does not survive: line of {first}",
     ]
-    assert len(mutate.judge(statuses, line_of, {})) == 3
+    assert len(mutate.judge(statuses, diff_of, {})) == 3
+
+
+@pytest.mark.parametrize("after", ["a, b, ", "a, b, strict=None", "a, b, strict=True", "a, ", "b, strict=False"])
+def test_a_zip_that_need_not_be_strict_may_say_so_or_not(after):
+    diff = f"--- a\n+++ b\n-    zip(a, b, strict=False)\n+    zip({after})\n"
+    assert mutate.alike(diff) == (after in ("a, b, ", "a, b, strict=None"))
+    failures = mutate.judge({"headcount.bench.a.x_f__mutmut_1": "survived"}, lambda name: diff, {})
+    assert bool(failures) != mutate.alike(diff)
 
 
 def answering(monkeypatch, tmp_path, results, listed=""):
