@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 from pathlib import Path
 
 # Triton asks when it is imported, and torch may import it; without a GPU there is no other way to run a kernel.
@@ -26,6 +27,9 @@ def pytest_configure(config):
     if config.getoption("numprocesses", None):
         # the process that hands tests out runs none
         return
+    # what a script runs in the background ignores Ctrl-C, and so would the commands that tests send one
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     import torch
 
     torch.set_num_threads(1)
