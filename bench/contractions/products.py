@@ -162,6 +162,20 @@ def _embedding_bag(event: Event) -> list[Product]:
     return [Product({"i": index.numel, "j": table.shape[1]}, (weights, table), "contraction")] if weights else []
 
 
+def _embedding_bag_backward(event: Event) -> list[Product]:
+    """Gradients of sums go to the rows that were summed; where these have weights, each times its own."""
+    gradient, index = event.args[:2]
+    weights = event.argument(10, "per_sample_weights")
+    sizes = {"i": index.numel, "j": gradient.shape[1]}
+    return [Product(sizes, (gradient, weights), "contraction_dw")] if weights else []
+
+
+def _embedding_bag_weights_backward(event: Event) -> list[Product]:
+    """The gradient of a row's weight: the row times the gradient of the sum that it is in."""
+    gradient, table, index = event.args[:3]
+    return [Product({"i": index.numel, "j": table.shape[1]}, (gradient, table), "contraction_dx")]
+
+
 def _outer(event: Event) -> list[Product]:
     a, b = event.args[1:3]
     return [Product({"m": a.numel, "j": b.numel}, (a, b))]
@@ -182,6 +196,8 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "_sparse_mm": _matrices(0, 1),
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
+    "_embedding_bag_backward": _embedding_bag_backward,
+    "_embedding_bag_per_sample_weights_backward": _embedding_bag_weights_backward,
     "matmul": _of_nested,
     "baddbmm": _matrices(1, 2),
     "addbmm": _matrices(1, 2),

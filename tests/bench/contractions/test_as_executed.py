@@ -99,6 +99,9 @@ def test_rows_of_a_table_summed_with_weights():
     assert count_macs(module(lambda t: bag(index, t)), table).macs == 0
     weighted = module(lambda t, w: bag(index, t, mode="sum", per_sample_weights=w))
     assert count_macs(weighted, table, torch.ones(3, 2)).macs == 3 * 2 * 11
+    assert count_macs(module(lambda t: bag(index, t)), table, backward=True).macs == 0
+    both = count_macs(weighted, table, torch.ones(3, 2), backward=True)
+    assert both.by_kind() == dict.fromkeys(["contraction", "contraction_dx", "contraction_dw"], 3 * 2 * 11)
 
 
 def explained(model, args, macs):
