@@ -3,7 +3,7 @@
 A line is made of a command's own options: the parser says which there are and what they take, and at least one value
 is of HOSTILE. A line holds where it ends within its time with a documented exit code, says at most two lines on
 stderr with nothing in them that a terminal obeys, prints nothing where it fails, leaves no file, and no traceback.
-Each line runs in a fork of a process that has imported everything already, in an empty folder, with bounded memory.
+Lines run in forks of a process that has imported everything already, each in an empty folder, with bounded memory.
 Where processes are not forked there is nothing to run. The figures of a family are stored for the report where it ran
 as many lines as unless told otherwise.
 """
@@ -11,37 +11,29 @@ as many lines as unless told otherwise.
 import argparse
 import contextlib
 import importlib
+import itertools
 import json
-import math
-import os
 import random
-import resource
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.env import commit, machine
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated import ask
-from headcount.bench.table import shown
 from tests import warm
-from tests.fuzz_files import ROUTED, checkpoint, contents, furnish
+from tests.fuzz_files import ROUTED, checkpoint
+from tests.fuzz_outcome import CODES, HANG, TRACEBACK, outcomes
 from tests.fuzz_values import HOSTILE, SANE
 
 PROG = "python -m tests.fuzz"
 ROOT = headcount.CHECKOUT
-SECONDS, PATIENCE, MEMORY = 5.0, 20, 6 * 2**30
-"""Of a processor, and how many times that of the clock: a busy machine makes no line hang. Bytes of addresses."""
-CODES = (0, 1, 2, 3)
-"""Fine, something disagrees, wrong usage, something is missing."""
-LINES = 2000
-TRACEBACK, HANG = "a traceback", "still ran after"
+LINES, TOGETHER = 2000, 12
+"""Of a family, and in one fork."""
 RECORD = ROOT / "reports" / "records" / "fuzz.json"
 
 
@@ -167,10 +159,13 @@ def fuzz(family: str, count: int, seed: int) -> Iterator[int | Broken]:
     module = importlib.import_module(f"headcount.{of.module}")
     command = module.main if hasattr(module, "main") else importlib.import_module(of.uses[0]).main
     beside = {"model.pt": checkpoint()} if "model.pt" in of.before else {}
+    made = lines(module.parser(), random.Random(f"{family} {seed}"), count, of)
     with answering() if of.asks else contextlib.nullcontext():
-        for argv in lines(module.parser(), random.Random(f"{family} {seed}"), count, of):
-            code, why = outcome(lambda argv=argv: command(argv), beside)
-            yield Broken(family, argv, why) if why else code
+        while some := list(itertools.islice(made, TOGETHER)):
+            for argv, (code, why) in zip(
+                some, outcomes([partial(command, argv) for argv in some], beside), strict=True
+            ):
+                yield Broken(family, argv, why) if why else code
 
 
 @contextlib.contextmanager
@@ -210,76 +205,6 @@ def _words(action: argparse.Action, rng: random.Random, wrong: bool) -> list[str
     if wrong:
         words[rng.randrange(number)] = rng.choice(HOSTILE)
     return words
-
-
-def outcome(command: Callable[[], int], beside: Mapping[str, bytes] | None = None) -> tuple[int, str]:
-    """The exit code of ``command`` in a fork of this process, and what is wrong with how it ended; empty where it
-    held. Files ``beside`` it are in its folder."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, streams = Path(name, "work"), [Path(name, stream) for stream in ("out", "err")]
-        furnish(folder)
-        for file, data in (beside or {}).items():
-            (folder / file).write_bytes(data)
-        before = contents(folder)
-        pid = os.fork()
-        if not pid:
-            _child(command, folder, *streams)
-        status = _waited(pid)
-        out, err = (path.read_text("utf-8", "replace") if path.exists() else "" for path in streams)
-        left = contents(folder)
-    if status is None:
-        return -1, f"{HANG} {SECONDS:.0f} s"
-    code = os.waitstatus_to_exitcode(status)
-    if hasattr(signal, "SIGXCPU") and code == -signal.SIGXCPU:
-        return code, f"{HANG} {SECONDS:.0f} s"
-    said = err.strip().splitlines()
-    problems = {
-        f"exit code {code}": code not in CODES,
-        f"{TRACEBACK}: {said[-1] if said else ''}": "Traceback" in err,
-        f"{len(said)} lines on stderr: {said[0] if said else ''}": code != 0 and len(said) > 2,
-        "stderr holds what a terminal obeys": shown(err) != err,
-        "printed though it failed": code > 1 and bool(out),
-        f"left {', '.join(sorted(left - before))}": code > 1 and left != before,
-    }
-    return code, "; ".join(text for text, so in problems.items() if so)
-
-
-def _child(command: Callable[[], int], folder: Path, out: Path, err: Path) -> None:
-    code = 70
-    try:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(SECONDS), math.ceil(SECONDS) + 1))
-        os.chdir(folder)
-        for descriptor, path in ((1, out), (2, err)):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        code = command()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            # a stream that cannot be flushed must not keep the fork alive
-            with contextlib.suppress(Exception):
-                stream.flush()
-        os._exit(code)
-
-
-def _waited(pid: int) -> int | None:
-    """The status of a child that ends in time; None for one that does not, which is ended."""
-    until = time.monotonic() + PATIENCE * SECONDS
-    while time.monotonic() < until:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return status
-        time.sleep(0.002)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-    return None
 
 
 if __name__ == "__main__":

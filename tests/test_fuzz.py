@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import fuzz
+from tests import fuzz, fuzz_outcome
+from tests.fuzz_outcome import outcome, outcomes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
 
 
 def held(command):
-    return fuzz.outcome(command)
+    return outcome(command)
 
 
 def said(text, code, stream="stderr"):
@@ -56,14 +57,22 @@ def test_a_line_that_does_not_says_why(command, why):
     assert why in held(command)[1]
 
 
+def test_lines_that_run_together_end_as_they_do_alone():
+    """One that takes their process with it is found out, and the others have their own."""
+    some = [said("x: error: y", 2), raising, writing, said("a table", 0, "stdout")]
+    assert outcomes(some) == [held(command) for command in some]
+    some.insert(1, lambda: os.kill(os.getpid(), 9))
+    assert [code for code, _ in outcomes(some)] == [2, -9, 70, 2, 0]
+
+
 def test_a_line_that_does_not_end_is_ended(monkeypatch):
-    monkeypatch.setattr(fuzz, "SECONDS", 0.3)
-    monkeypatch.setattr(fuzz, "PATIENCE", 1)
+    monkeypatch.setattr(fuzz_outcome, "SECONDS", 0.3)
+    monkeypatch.setattr(fuzz_outcome, "PATIENCE", 1)
     assert held(lambda: time.sleep(60)) == (-1, "still ran after 0 s")
 
 
 def test_a_line_that_works_without_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(fuzz, "SECONDS", 1.0)
+    monkeypatch.setattr(fuzz_outcome, "SECONDS", 1.0)
 
     def works():
         while True:

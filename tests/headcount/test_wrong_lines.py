@@ -6,14 +6,15 @@ What could read or compute without an end runs in a fork, with 5 s of a processo
 
 import os
 import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from headcount.bench.table import shown
-from tests import fuzz
-from tests.fuzz_files import ROUTED, checkpoint, furnish
+from tests.fuzz_files import ROUTED, checkpoint, contents, furnish
+from tests.fuzz_outcome import outcomes
 
 BIG = "1" + 30 * "0"
 NUMBERS = (
@@ -170,14 +171,14 @@ def folder(tmp_path, monkeypatch):
 
 def wrong(place, values, capsys, folder):
     """What is not as it must be of each value in a place."""
-    before, found = fuzz.contents(folder), []
+    before, found = contents(folder), []
     main, words = command(place)
     for value in values:
         began = time.process_time()
         code = main([word.replace("{}", value) for word in words])
         out, err = capsys.readouterr()
         held = code == 2 and not out and len(err.strip().splitlines()) <= 2 and err == shown(err)
-        if not held or "Traceback" in err or fuzz.contents(folder) != before or time.process_time() - began > 5:
+        if not held or "Traceback" in err or contents(folder) != before or time.process_time() - began > 5:
             found.append((value[:40], code, out[:80], err[:200]))
     return found
 
@@ -202,35 +203,35 @@ def files():
     return {"model.pt": checkpoint(), "empty": b""}
 
 
-def ended(line, files, value=""):
-    """How a line ends in a fork: its exit code, and what is not as it must be."""
+def ended(line, files, values=("",)):
+    """The values with which a line, in a fork, does not end as it must: with its exit code, and what is wrong."""
     main, words = command(line)
-    argv = [word.replace("{}", value) for word in words]
 
-    def forked():
+    def forked(value):
         os.mkfifo("pipe")
-        code = main(argv)
+        code = main([word.replace("{}", value) for word in words])
         Path("pipe").unlink()
         return code
 
-    return fuzz.outcome(forked, files)
+    found = outcomes([partial(forked, value) for value in values], files)
+    return {value: ends for value, ends in zip(values, found, strict=True) if ends != (2, "")}
 
 
 @pytest.mark.parametrize("place", WHERE_FILES)
 def test_what_is_no_file_of_the_kind_is_not_read(place, files, warm):
-    assert [(value, found) for value in FILES if (found := ended(place, files, value)) != (2, "")] == []
+    assert ended(place, files, FILES) == {}
 
 
 @pytest.mark.parametrize("place", WHERE_MODULES)
 def test_what_is_no_file_of_code_is_not_run(place, files, warm):
-    assert [(value, found) for value in MODULES if (found := ended(place, files, value)) != (2, "")] == []
+    assert ended(place, files, MODULES) == {}
 
 
 @pytest.mark.parametrize("place", WHERE_OUT)
 def test_where_nothing_can_be_written_nothing_is_left(place, files, warm):
-    assert [(value, found) for value in OUTS if (found := ended(place, files, value)) != (2, "")] == []
+    assert ended(place, files, OUTS) == {}
 
 
 @pytest.mark.parametrize("case", ENDLESS)
 def test_what_has_no_end_is_refused_before_it_begins(case, files):
-    assert ended(ENDLESS[case], files) == (2, "")
+    assert ended(ENDLESS[case], files) == {}
