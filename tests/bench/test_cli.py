@@ -2,6 +2,9 @@
 
 import argparse
 import io
+import locale
+import os
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from headcount.bench import cli
+from headcount.bench.__main__ import main as no_command
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import Value
@@ -152,3 +156,29 @@ def test_a_program_ends_with_what_its_command_gives_or_with_a_line_where_it_cann
     assert ended.value.code == code
     said = f"python -m bench.some: error: this needs {package}, which is not installed"
     assert capsys.readouterr().err.startswith(said if code == 3 else "")
+
+
+def test_without_a_command_each_is_named(capsys):
+    assert no_command() == 2
+    said = capsys.readouterr().err
+    folders = Path(cli.__file__).parent.glob("*/__main__.py")
+    assert said.startswith("python -m bench: error: choose a command: python -m bench.") and said.count("\n") == 1
+    assert sorted(re.findall(r"-m bench\.(\w+)", said)) == sorted(path.parent.name for path in folders)
+
+
+def test_a_stream_that_python_found_closed_is_opened_for_any_character(monkeypatch, capfd):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    kept, own = os.dup(0), locale.setlocale(locale.LC_CTYPE)
+    os.close(0)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    try:
+        assert cli.run("prog", lambda: print("…") or print("×", file=sys.stderr, flush=True) or 0) == 0
+        assert sys.stdin.read() == ""
+        # no other file gets the number
+        assert os.path.samestat(os.fstat(0), os.stat(os.devnull))
+    finally:
+        locale.setlocale(locale.LC_CTYPE, own)
+        os.dup2(kept, 0)
+        os.close(kept)
+    assert capfd.readouterr() == ("…\n", "×\n")

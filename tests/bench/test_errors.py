@@ -39,6 +39,8 @@ def test_a_module_of_ours_or_of_pythons_that_is_missing_is_an_error_of_ours(name
 def test_a_package_that_is_missing_is_named_with_what_brings_it():
     said, code = said_of(ModuleNotFoundError("gone", name="transformers.models"))
     assert code == 3 and said.startswith("this needs transformers, which is not installed: pip install 'headcount[hf]'")
+    said, _ = said_of(ModuleNotFoundError("gone", name="pandas"))
+    assert said.startswith("this needs pandas, which is not installed: pip install 'headcount';")
 
 
 def test_a_name_that_no_file_has_is_said():
