@@ -118,6 +118,7 @@ COUNTED = [
     ("taps-rolled", rolled, [(11, 7), (11, 3)], 11 * 7 * 3),
     ("stacked", lambda x, w: torch.stack([x[i] * w[i] for i in range(3)]).sum(0), [(3, 7), (3, 7)], 3 * 7),
     ("two-terms", lambda a, b, c, d: a * b + c * d, [(7, 5)] * 4, 2 * 7 * 5),
+    ("two-terms-in-one-call", lambda a, b, c, d: torch.addcmul(a * b, c, d), [(7, 5)] * 4, 2 * 7 * 5),
     ("lerp", torch.lerp, [(7, 5), (7, 5), (7, 5)], 7 * 5),
     ("cumulative-attention", cumulative_attention, [(2, 7, 3), (2, 7, 3), (2, 7, 5)], 2 * 2 * 7 * 3 * 5),
     # dt a, which the exponential takes; dt b, and that times u; the state's decay; what it gives.

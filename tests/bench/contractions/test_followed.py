@@ -105,3 +105,44 @@ def test_a_part_that_is_written_leaves_the_products_of_the_others():
     shapes = [(3, 5)] * 4
     assert sizes(lambda *of: written(*of).sum(0), *shapes) == {CONTRACTION: 2 * 15}
     assert sizes(lambda *of: written(*of) + of[0], *shapes) == {SCALED: 2 * 15}
+
+
+def test_what_is_added_in_the_call_that_multiplies_is_summed_by_it():
+    def found(function, number):
+        trace = record(module(function), [torch.ones(7, 5) for _ in range(number)])
+        return [(part.call, part.dims) for part in right_count(trace).elementwise]
+
+    by = "summed by addcmul"
+    assert found(lambda a, b, c, d: torch.addcmul(a * b, c, d).sum(0), 4) == [
+        (f"mul, {by}", {"m": 5, "i": 7}),
+        (f"addcmul, {by}", {"m": 5, "i": 7}),
+    ]
+    # what it has added is a sum of products again, and the next one is added to that
+    more = found(lambda a, b, c, d, e, f: torch.addcmul(a * b, c, d) + e * f, 6)
+    assert more == [(f"mul, {by}", {"m": 35}), (f"addcmul, {by}", {"m": 35}), ("mul, summed by add", {"m": 35})]
+
+
+def test_outer_products_that_one_call_adds_are_summed_where_their_sum_is():
+    def gathered(x, a, b, c, d):
+        return torch.zeros(5, 3).index_add(0, PLACES, torch.addcmul(x + a * b, c, d))
+
+    trace = record(module(gathered), [torch.ones(size) for size in ((5, 3), (5, 1), (1, 3), (5, 1), (1, 3))])
+    calls = [part.call for part in right_count(trace).elementwise]
+    assert calls == ["mul, summed by index_add", "addcmul, summed by index_add"]
+
+
+def test_what_is_written_in_parts_varies_along_every_index():
+    def state(x):
+        out = torch.zeros(7, 5)
+        out[1:] = x
+        return out
+
+    def rows(x, y):
+        out = torch.zeros(7, 5)
+        for n in range(7):
+            out[n] = x[n] * y[n]
+        return out
+
+    assert sizes(lambda x, w: (state(x) * w).sum(), (6, 5), (7, 5)) == {CONTRACTION: 7 * 5}
+    # only the last of two products in a row is summed
+    assert sizes(lambda x, y, w: (rows(x, y) * w).sum(), (7, 5), (7, 5), (7, 5)) == {CONTRACTION: 7 * 5}
