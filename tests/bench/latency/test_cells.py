@@ -6,7 +6,7 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import clock
-from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
+from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms, skips
 from headcount.bench.latency.cells import ELEMENT_BYTES, Cell, cells_of_layers, cells_of_models
 from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.shared import DTYPES
@@ -38,6 +38,13 @@ def test_moh_layers_use_the_share_of_heads_in_their_name(shape, width, share, ac
     assert set(arms) == {("dense", "fused"), ("subject", "ragged"), ("mha", "fused")}
     config = arms["subject", "ragged"].config
     assert (config.num_active_heads, config.num_heads, config.d_model) == (active, 32, width)
+
+
+def test_an_arm_skips_heads_in_a_layer_that_has_it_and_does_so():
+    found = [skips("moh-32x64-50", arm) for arm in ("ragged", "fused", "reference", "auto")]
+    assert found == [True, False, False, False]
+    # experts that are not used are left out by MoA's own form, and dense layers use every head
+    assert not skips("moa-8K8E128D", "grouped") and not skips("mha-base", "ragged")
 
 
 def test_what_decodes_are_the_arms_that_take_masks(monkeypatch):

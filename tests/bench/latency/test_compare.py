@@ -85,6 +85,7 @@ def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_pa
         records.append(tmp_path / name, *rows)
     work = plan(parser().parse_args([str(tmp_path / "a"), str(tmp_path / "b")]))
     (section,) = work.sections
+    assert section.table.name == "compare"
     assert columns(section) == {
         "cell": ["layer moa T7"] * 3,
         "layer and arm": ["x grouped", "y grouped", "z grouped"],
@@ -99,6 +100,15 @@ def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_pa
     assert kept(section, 10) == ["cell", "layer and arm", "B / A", "B is"]
     assert [column.key for column in section.table.columns if column.code] == ["cell", "arm"]
     assert section.rows[0].records[0]["ratio"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_rows_that_were_not_timed_and_records_of_another_kind_are_no_rows(tmp_path):
+    others = [record("failed", wall_ms=None, status="failed"), {"kind": "routing", "environment": {}, "wall_ms": [7.0]}]
+    records.append(tmp_path / "a", *others, record("x"))
+    records.append(tmp_path / "b", record("x"), *others)
+    (section,) = plan(parser().parse_args([str(tmp_path / "a"), str(tmp_path / "b")])).sections
+    assert [row.values["arm"] for row in section.rows] == ["x grouped"]
+    assert section.below == ["only in A: 0 rows; only in B: 0 rows."]
 
 
 def test_a_file_without_times_says_so_and_what_is_wrong_with_it(tmp_path, capsys):

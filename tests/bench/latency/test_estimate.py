@@ -13,6 +13,7 @@ from headcount.bench.latency.arms import ArmSpec
 from headcount.bench.latency.cells import ELEMENT_BYTES, Cell
 from headcount.bench.latency.kernels import launches
 from headcount.bench.latency.table import Columns
+from headcount.bench.render import realised
 from headcount.models.configs.layers import layer
 from tests.bench.output.reading import columns, kept
 
@@ -76,7 +77,7 @@ def test_a_measured_row_was_to_take_what_its_arm_did():
 
 def test_a_row_says_what_is_to_be_expected_and_by_what():
     cells = [Cell("layer", "mha-base", 128, 3, "bfloat16", which, "cuda", "balanced") for which in ("forward", "both")]
-    section = estimate.section(cells, HARDWARE["h200"])
+    section = realised(estimate.section(cells, HARDWARE["h200"]))
     assert section.table.name == "estimate"
     found = columns(section)
     assert {
@@ -94,6 +95,8 @@ def test_a_row_says_what_is_to_be_expected_and_by_what():
     }
     # five kernels of 1.5 us; those of a training step are not counted
     assert found["estimate at least us"][0] == "7.5" and found["kernels"] == ["5", "–"]
+    counted, unknown = (row.notes for row in section.rows)
+    assert counted == [] and unknown[0].startswith("kernels unknown: a pass that is not counted")
     assert kept(section, 10) == ["layer", "arm", "T", "estimate at least us", "by"]
 
 
@@ -107,6 +110,9 @@ def test_devices_differ(capsys):
 def test_it_says_that_it_is_an_estimate(capsys):
     assert main(["--estimate", "--layer", "mha-base", "--seq-len", "10", "--pass", "forward"]) == 0
     out = capsys.readouterr().out
+    said = " ".join(out.split())
+    assert " the type's rate, least bytes over 4.8 TB/s, and 1.5 us for each kernel, which is assumed. " in said
+    assert " By arithmetic from " in said and ": the longest of MACs over " in said and " runs them all. " in said
     assert "Estimate, not measured: NVIDIA H200 SXM" in out and "No figure of this table was measured." in out
     heads = [column.head for column in Columns("cuda").columns()]
     assert "estimate,\nno measure" in heads and "estimate" not in " ".join(c.key for c in Columns("cpu").columns())
