@@ -71,6 +71,8 @@ def test_every_cell_is_right_or_explained_and_only_those_that_cannot_run_have_no
         assert sum(cause["macs"] for cause in row["causes"]) == row["difference"] == row["macs"] - row["exact"]
         assert all(cause["place"] and cause["calls"] for cause in row["causes"])
         differing += bool(row["difference"])
+    longest = max(len(cause["place"]) for row in cells.values() for cause in row.get("causes") or ())
+    assert longest <= {column.key: column.width for column in audit._causes_table().columns}["place"]
     figure(f"audit: {len(cells)} cells, {differing} readings differ from the exact count, all explained")
 
 
@@ -171,8 +173,9 @@ def test_cells_with_the_same_causes_stand_together_under_one_name():
 
     groups = [[cell("fvcore", 6, one)], [cell("fvcore", 6, one), cell("torch", 11, other)], [cell("torch", 0, None)]]
     cells = [audit.Cells(SPELLINGS[i], "meta", SimpleNamespace(counters=found)) for i, found in enumerate(groups)]
-    names = [spelling.name for spelling in SPELLINGS]
-    assert columns(Section(audit._causes_table(), list(audit._causes(cells)))) == {
+    names, table = [spelling.name for spelling in SPELLINGS], audit._causes_table()
+    assert table.notes_above[0].startswith("Cells with the same causes stand together;")
+    assert columns(Section(table, list(audit._causes(cells)))) == {
         "counter": ["fvcore", "", "torch", ""],
         "reading less exact": ["+6", "–", "+11", "–"],
         "of which": ["+11", "-5", "+11", "–"],

@@ -1,5 +1,6 @@
 """python -m bench.macs --compare: which counters confirm a turning point, and on which device."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,14 @@ def test_turning_points_are_counted_by_torch_unless_others_are_asked_for_and_whe
     monkeypatch.setattr(cases, "counted", lambda case, *how: seen.append(how) or {})
     assert main([*BIG, *more]) == 0
     assert seen and all((list(counters), device) == asked for counters, device in seen)
+
+
+def test_a_turning_point_names_every_counter_that_confirms_it(monkeypatch, capsys):
+    monkeypatch.setattr(cases, "counted", lambda case, counters, _: dict.fromkeys(counters, case.ledger.macs))
+    assert main([*BIG, "--counter", "torch", "fvcore", "--format", "json"]) == 0
+    *_, turning = json.loads(capsys.readouterr().out)["tables"]
+    (row,) = (row for row in turning["rows"] if (row["account"], row["letter"]) == ("exact", "T"))
+    assert row["counted"] == "fvcore, torch"
 
 
 def test_a_side_is_counted_where_it_is_asked_for(monkeypatch):

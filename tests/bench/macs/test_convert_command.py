@@ -95,6 +95,7 @@ def test_of_a_length_that_is_the_models_own_it_says_which_form_computes_less_the
         (["--preset", "llama3-8b", "--convert", "s=16", "r=17"], "top_k must lie in 0..num_heads - num_shared_heads"),
         (["--preset", "llama3-8b", "--convert", "s=33", "r=0"], "num_shared_heads must lie in 0..num_heads = 0..32"),
         (["--preset", "llama3-8b", "--convert", "s=16"], "--convert needs r=N"),
+        (["--preset", "llama3-8b", "--convert", "router=linear"], "--convert needs s=N and r=N"),
         (["--preset", "llama3-8b", "--convert", "h=16"], "malformed 'h=16'; --convert takes s=N r=N and router=NAME"),
         (["--preset", "llama3-8b", "--convert", "s=x", "r=1"], "malformed 's=x'; a whole number, or one for each"),
         (["--preset", "llama3-8b", "--convert", "s=1,2", "r=1"], "shared takes one whole number or one for each of 32"),

@@ -48,6 +48,11 @@ def test_a_grid_where_lengths_differ_has_no_printed_equation(capsys):
         assert f"{row['macs']:,}" in cells
 
 
+def test_what_is_active_of_a_layer_that_skips_heads_is_without_their_weights():
+    (row,) = section(parse("h=7 s=2 r=3 d_h=5 d_m=11 T=13"), [], None).rows
+    assert row.values["params"] - row.values["active_params"] == (7 - 5) * 2 * 11 * 5
+
+
 def test_a_grid_of_mha_prints_equation_19(capsys):
     rows = json_of(capsys, "--grid", "h=2,3 d_m=30 T=13", *CLOSED)["tables"][0]["rows"]
     assert [row["printed_equation_macs"] for row in rows] == [13 * 13 * 30 + 4 * 13 * 900] * 2

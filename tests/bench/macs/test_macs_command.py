@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from headcount.bench import measure
+from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.counters import base, registry
 from headcount.bench.macs.__main__ import main
+from headcount.bench.render import FORMATS
 from headcount.formulas.published import tables
-from headcount.models.configs.presets import preset
+from headcount.models.configs.presets import PRESETS, preset
 
 ROOT = Path(__file__).parents[3]
 CLOSED = ["--counter", "closed-form"]
@@ -139,6 +141,10 @@ def test_list_names_everything(capsys):
     assert code == 0
     for name in (*tables.names(), *registry.NAMES, "moa-16K32E256D", "mlm-transformer", "closed-form"):
         assert name in out
+    listed = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert listed["tables"].split(", ") == list(tables.names()) and listed["formats"].split(", ") == list(FORMATS)
+    assert listed["presets"].split(", ") == list(PRESETS) and listed["columns"].split(", ") == list(ACCOUNTS)
+    assert listed["counters"].split(", ") == ["closed-form", *registry.CHOICES, "all"]
 
 
 def test_out_writes_the_file_and_leaves_stdout_empty(capsys, tmp_path):

@@ -71,6 +71,9 @@ def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
     weights = routers + keys + 2 * 11 * 35
     assert row["decode_bytes"] == 2 * (weights + 2 * 2 * 13 * 35 + 2 * 2 * 35)
     assert row["decode_bytes_ideal"] == 2 * (weights + 2 * 2 * 13 * 25 + 2 * 2 * 35)
+    _, out, _ = run(capsys, *argv, "--format", "csv")
+    named = [name for name in out.splitlines()[0].split(",") if re.match("kv_|decode_", name)]
+    assert named == ["kv_bytes", "decode_macs", "decode_macs_ideal", "decode_bytes", "decode_bytes_ideal"]
     argv = ["--preset", "moh-llm-s-75", "llm-s", "--seq-len", "7", "--columns", "decode_macs", "--format", "json"]
     _, out, _ = run(capsys, *argv)
     rows = json.loads(out)["tables"][-1]["rows"]
