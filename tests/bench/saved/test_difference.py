@@ -60,6 +60,12 @@ def test_of_several_products_of_one_module_the_likest_are_the_pair():
     old = saved(linear("attn", 7, 6, 18), linear("attn", 7, 6, 6), linear("attn", 7, 5, 3))
     new = saved(linear("attn", 7, 6, 6), linear("attn", 7, 5, 4))
     assert [row[1:3] for row in changes(old, new)] == [("changed", "m=7 i=5 j=3->4"), ("vanished", "m=7 i=6 j=18")]
+    # where as many sizes are the same, it is the one that runs as often
+    old, new = saved(linear("attn", 7, 6, 18, 3), linear("attn", 7, 6, 17)), saved(linear("attn", 7, 6, 19))
+    assert [row[1:3] for row in changes(old, new)] == [
+        ("changed", "m=7 i=6 j=17->19"),
+        ("vanished", "3 x m=7 i=6 j=18"),
+    ]
 
 
 def test_the_same_change_of_many_layers_is_one_line():
@@ -102,6 +108,14 @@ def test_contractions_written_elementwise_are_held_beside_the_count():
 
 def test_an_operation_that_nobody_knows_is_a_difference():
     assert not equal(ONE, saved(*ONE.terms, uncounted=("mylib.op on 7x3 (in mix)",)))
+
+
+def test_a_summary_says_how_many_lines_changed_appeared_and_vanished():
+    other = saved(linear("proj", 7, 11, 17), linear("gate", 7, 11, 3), linear("norm", 7, 11, 2))
+    found = difference.terms(ONE, other)
+    assert found.summary() == "1 changed, 2 appeared, 1 vanished"
+    layers = [saved(*(linear(f"layers.{n}.proj", 7, 11, width) for n in range(3))) for width in (13, 17)]
+    assert difference.terms(*layers).summary() == "3 changed"
 
 
 def test_how_they_were_counted_is_no_difference_in_cost():

@@ -133,6 +133,10 @@ BROKEN = {
         '{"schema_version": 1, "tables": [{"name": "moa-table1"}]}',
         "holds moa-table1: not the count",
     ),
+    "two tables of others": (
+        '{"schema_version": 1, "tables": [{"name": "grid"}, {"name": "grid-2"}]}',
+        "holds grid, grid-2: not the count",
+    ),
     "no tables": ('{"schema_version": 1, "tables": []}', "holds no table: not the count of a module"),
     "tables that are none": ('{"schema_version": 1, "tables": 7}', "is broken: "),
     "a later schema": ('{"schema_version": 99}', "has schema_version 99; this software reads 1"),
