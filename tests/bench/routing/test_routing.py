@@ -75,6 +75,12 @@ def test_the_experts_macs_are_what_the_count_has_in_them(files):
     assert sum(sum(layer.expert_macs) for layer in layers) + rest == mode.get_total_flops() // 2
 
 
+def test_a_program_takes_what_stands_behind_its_name(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["routing", "--top", "0"])
+    assert main() == 2
+    assert capsys.readouterr().err == "python -m bench.routing: error: --top must be at least 1, not 0\n"
+
+
 def test_a_saved_log_is_shown(files, capsys):
     tmp_path, _ = files
     (tmp_path / "log.jsonl").write_text('{"step": 7, "tokens_per_expert": {"x": [1, 3]}}\n')

@@ -1,6 +1,8 @@
 """python -m bench.routing --example: the tasks, what each auxiliary loss does, experts and heads that specialise."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from headcount.bench import records
 from headcount.bench.routing import example as routing_example
 from headcount.bench.routing import task as routing_task
+from headcount.bench.routing import training_log
 from headcount.bench.routing.__main__ import main
 from headcount.bench.routing.tables import SPECIALISED, class_section, expert_section
 
@@ -115,6 +118,17 @@ def test_the_example_runs_and_what_it_saves_can_be_looked_at_again(name, units, 
     assert [row["macs"] for row in again] == [row["macs"] for row in experts["rows"]]
 
 
+def test_what_is_saved_is_what_was_trained_and_looked_at(tmp_path):
+    log = [(1, {"layers.0.attn": [3, 5]}), (50, {"layers.0.attn": [4, 4]})]
+    outcome = SimpleNamespace(log=log, state={"weight": torch.arange(3.0)})
+    words = routing_example.save("moa", outcome, tmp_path / "d").split()
+    named = {key: Path(value) for key, value in zip(words, words[1:], strict=False) if value.startswith(str(tmp_path))}
+    assert training_log.read(named["--log"]) == log
+    assert torch.equal(torch.load(named["--checkpoint"], weights_only=True)["weight"], outcome.state["weight"])
+    lines = named["--tokens"].read_text().splitlines()
+    assert [[int(word) for word in line.split()] for line in lines] == routing_task.held_out().tolist()
+
+
 def test_every_pair_of_table_7_is_trained_and_each_loss_has_its_line():
     example = routing_example.EXAMPLES["moa"]
     labels = ["0.01 L_a", "0.01 L_z", "0.001 L_z", "0.01 L_a + 0.001 L_z", "0.01 L_a + 0.01 L_z"]
@@ -127,6 +141,7 @@ def test_every_pair_of_table_7_is_trained_and_each_loss_has_its_line():
         "With 0.01 L_a (beside 0.01 L_z",
         "With 0.01 L_z (beside 0.01 L_a",
     ]
+    assert routing_example.chosen("moa", outcomes).coefficients == {"L_a": 0.01, "L_z": 0.001}
 
 
 def test_moves_in_words():
