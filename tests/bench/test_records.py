@@ -131,14 +131,24 @@ def test_a_run_has_its_place_by_device_date_and_commit(tmp_path):
     assert records.place(tmp_path, "x", "d", None).name == "d-no-commit.jsonl"
 
 
-@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems have other folders for data")
-def test_an_installed_copy_stores_in_the_users_own_data_folder(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "platform, variable, otherwise",
+    [
+        ("linux", "XDG_DATA_HOME", ".local/share"),
+        ("win32", "LOCALAPPDATA", "AppData/Local"),
+        ("darwin", None, "Library/Application Support"),
+    ],
+)
+def test_an_installed_copy_stores_in_the_users_own_data_folder(platform, variable, otherwise, monkeypatch, tmp_path):
     monkeypatch.setattr(records.headcount, "CHECKOUT", None)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert records.writable() == tmp_path / "headcount" / "records"
-    monkeypatch.setenv("XDG_DATA_HOME", "")
+    monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    assert records.writable() == tmp_path / ".local" / "share" / "headcount" / "records"
+    for name in ("XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    if variable:
+        assert records.writable() == tmp_path / variable / "headcount" / "records"
+        monkeypatch.setenv(variable, "")
+    assert records.writable() == tmp_path / otherwise / "headcount" / "records"
 
 
 def test_a_record_is_one_line_of_json(tmp_path):

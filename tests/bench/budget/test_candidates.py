@@ -5,9 +5,11 @@ import itertools
 import pytest
 
 from headcount.bench.accounts import Assumptions
+from headcount.bench.budget import candidates as module
 from headcount.bench.budget.candidates import METRICS, candidates, costs
 from headcount.bench.budget.search import base_for
 from headcount.bench.case import Case
+from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import having, variant
 from headcount.models.configs.presets import PRESETS, preset
 
@@ -27,6 +29,19 @@ def test_costs_over_arrays_are_those_of_each_model_by_itself(name):
     for index, point in enumerate(points):
         case = Case.of(one.search.preset, {**one.search.defaults, **one.fields(point)}, {"batch_size": 3})
         assert {metric: int(found.costs[metric][index]) for metric in METRICS} == costs(case, given)
+
+
+@pytest.mark.parametrize("most, fits", [(2**63 - 1, True), (2**63, False)])
+def test_counts_of_63_bits_are_exact_and_larger_ones_refused(most, fits, monkeypatch):
+    monkeypatch.setattr(module, "costs", lambda *_: {"macs": most})
+    one = variant("moa")
+    around = Case.of(one.search.preset, {**one.search.defaults, **one.fields(one.search.example)})
+    ranges = {letter: (size,) for letter, size in one.search.example.items()}
+    if not fits:
+        with pytest.raises(UsageError, match="^the largest candidate's counts do not fit into 63 bits; give smaller"):
+            candidates(one, ranges, around, Assumptions())
+        return
+    assert candidates(one, ranges, around, Assumptions()).costs["macs"].tolist() == [most]
 
 
 AROUND = [

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import UncountedError, right_parts
+from headcount.bench.contractions.count import NO_CONTRACTION, UNKNOWN, AuditLine, UncountedError, right_parts
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
@@ -42,6 +42,12 @@ def test_a_wrong_form_fails_with_every_product():
         "              490  (model)  scores  1 x b=2 m=7 i=5 j=7",
         "              490  (model)  values  1 x b=2 m=7 i=7 j=5",
     ]
+
+
+def test_an_operation_is_named_with_its_shapes_how_often_and_where():
+    shapes = (7, 5), ()
+    assert AuditLine("mul", NO_CONTRACTION, "", 1, shapes).text() == "mul on 7x5 scalar (in the model)"
+    assert AuditLine("rand", UNKNOWN, "a.b", 3, ()).text() == "rand on no tensors (3 times, in a.b)"
 
 
 def test_unknown_operations_fail_unless_allowed():

@@ -11,6 +11,7 @@ from torch import nn
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import CounterError, macs_from_flops, whole
+from headcount.bench.counters.undisturbed import one_line
 from headcount.bench.errors import EnvironmentMissing
 
 B, T, IN, OUT = 3, 5, 7, 11
@@ -129,3 +130,8 @@ def test_the_registry_imports_no_torch():
     code = "import bench.counters.registry, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_an_error_is_its_type_and_its_first_line_without_addresses():
+    assert one_line("TypeError", " no rule for <f at 0x7f3a9> \nand more") == "TypeError: no rule for <f>"
+    assert one_line("KeyError", " \n") == "KeyError"

@@ -107,6 +107,25 @@ def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, mo
         answer("linear")
 
 
+def test_the_answer_has_every_operation_with_its_state(answer):
+    """A product of 3 x 5 and 5 x 7 with a bias, of a weight that is turned before."""
+    turned, product = answer("linear")["audit"]
+    where = {"path": "", "calls": 1}
+    assert turned == {
+        "operation": "t", "state": "no contraction", "shapes": ((7, 5),), "text": "t on 7x5 (in the model)", **where,
+    }  # fmt: skip
+    assert product == {
+        "operation": "addmm", "state": "counted", "shapes": ((7,), (3, 5), (5, 7)),
+        "text": "addmm on 7 3x5 5x7 (in the model)", **where,
+    }  # fmt: skip
+
+
+def test_inputs_are_named_by_where_they_stand():
+    x, ids = torch.ones(7, 11), torch.zeros(3, dtype=torch.long)
+    found = module_answer.inputs_of((x, [ids, 5], {"deep": (x,)}), {"scale": torch.tensor(2.0), "flag": True})
+    assert found == ["0: 7x11 float32", "1[0]: 3 int64", "2['deep'][0]: 7x11 float32", "scale: scalar float32"]
+
+
 def test_on_meta_buffers_are_too_and_what_was_shared_or_frozen_still_is():
     module = nn.Module()
     module.one = module.other = nn.Parameter(torch.ones(3, 5))

@@ -118,6 +118,7 @@ def test_out_dir_and_commit(tmp_path):
     (row,) = rows_of(tmp_path / "out" / "latency.jsonl")
     environ = json.loads((tmp_path / "out" / "env.json").read_text())
     assert row["environment"]["commit"] == environ["commit"] == "abc123" and environ["dirty"] is None
+    assert row["environment"] == environ and environ["device_type"] == "cpu"
 
 
 def test_no_cell_is_begun_that_would_not_finish(tmp_path, capsys, monkeypatch):
