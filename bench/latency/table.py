@@ -66,7 +66,7 @@ class Columns:
             Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
             Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
             Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
-            Column("peak_share", "of peak", "%", kind="fixed", digits=1, width=7, priority=4),
+            Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4),
             Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7, priority=3),
             *estimate,
             Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),

@@ -5,6 +5,7 @@ import pytest
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Row, Section, Table
+from tests.bench.output.reading import left_out
 from tests.bench.output.typed import described, typed
 
 WHAT = """
@@ -58,6 +59,13 @@ def table(device, hardware=None, blocks=20):
 def test_times_have_these_columns_and_a_terminal_keeps_the_medians(device, title, texts):
     columns = [column for text in texts for column in typed(text)]
     assert described(Section(table(device), iter(()))) == [(f"{title} on a device, 7 threads",), *columns]
+
+
+def test_what_a_narrow_terminal_leaves_out_first():
+    assert left_out(Section(table("cpu"), iter(()))) == [
+        "rel. error", "memory of a call MiB", "tokens/s", "achieved GMAC/s", "wall p90 ms", "wall p10 ms",
+        "of peak %", "routing", "B", "time / floor", "MACs", "verdict", "vs dense", "tax", "vs MHA", "pass",
+    ]  # fmt: skip
 
 
 def test_memory_is_in_mib():

@@ -48,6 +48,9 @@ def test_telemetry_that_is_dead_from_the_start_is_none():
     telemetry = readings(power_mw=[RuntimeError("not supported")])
     assert sampled(telemetry, 2) is None and telemetry.failed == {"power_mw": "not supported"}
     assert sampled(Telemetry("cpu"), 2) is None
+    # an error without words is named by its type
+    telemetry = readings(power_mw=[NotImplementedError()])
+    assert sampled(telemetry, 1) is None and telemetry.failed == {"power_mw": "NotImplementedError"}
 
 
 def test_slow_blocks_are_those_below_the_clock_of_the_run():

@@ -36,7 +36,11 @@ def clocked(cuda, monkeypatch):
 
 
 def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch):
-    asked = []
+    asked, made, given, randn = [], [], [], torch.randn
+
+    def on_the_device(*sizes, device, dtype):
+        made.append((sizes, device, dtype))
+        return randn(*sizes, device=device, dtype=dtype)
 
     @contextmanager
     def only(backend):
@@ -45,7 +49,8 @@ def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch
 
     monkeypatch.setattr(torch.nn.attention, "sdpa_kernel", only)
     monkeypatch.setattr(tuning, "CORES", ((3, 8, 5),))
-    monkeypatch.setattr(tuning, "backend_of", lambda args, options: "flash_attention")
+    monkeypatch.setattr(torch, "randn", on_the_device)
+    monkeypatch.setattr(tuning, "backend_of", lambda *call: given.append(call) or "flash_attention")
     rows = list(tuning._cores(10, torch.float32))
     # three calls before the one that is captured
     assert asked == [name for name in tuning.BACKENDS for _ in range(4)]
@@ -55,6 +60,9 @@ def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch
     assert [row["us"] for row in rows] == pytest.approx([0.6] * 3) and {row["status"] for row in rows} == {"timed"}
     # ten tokens are two sequences, whose heads' queries stand in one row before the one key
     assert {tuple(found.shape) for found in clocked} == {(2, 1, 15, 8)}
+    assert made == [((2, 1, 15, 8), "cuda", torch.float32), ((2, 1, 5, 8), "cuda", torch.float32)]
+    (((q, k, v), options),) = given
+    assert (q.shape, k.shape, options) == ((2, 1, 15, 8), (2, 1, 5, 8), {}) and k is v
 
 
 def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked, monkeypatch):
