@@ -158,7 +158,7 @@ def _check_replay(arm: Timed) -> None:
 def _finished(record: dict[str, Any], arm: Timed | None, cell: Cell, peaks: Peaks, blocks: int) -> dict[str, Any]:
     done, executed = record.pop("work"), record.pop("executed")
     floor = floor_s(done.macs, done.elements * cell.element_bytes, peaks)
-    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked", "blocks")}
+    shape = {k: v for k, v in asdict(cell).items() if k not in ("which", "asked")}
     found = {
         "kind": "latency",
         "cell": cell.key,

@@ -138,9 +138,8 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
     for _, case in buildable if counters else ():
         case.check_runs()
     rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
-    most = max(case.ledger.macs for _, case in buildable)
     return Section(
-        _layout(grid, counters, buildable[0][1], most),
+        _layout(grid, counters, [case for _, case in buildable]),
         # what needs no counting is known at once, and its columns are measured
         rows if counters else list(rows),
         below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
@@ -158,11 +157,13 @@ def omitted(ledger: Ledger) -> dict[str, int]:
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
 
-def _layout(grid: Grid, counters: Sequence[str], case: Case, most: int) -> Table:
+def _layout(grid: Grid, counters: Sequence[str], cases: Sequence[Case]) -> Table:
+    case = cases[0]
     printed, routed = grid.variant.printed, bool(grid.variant.config.routing_letters)
     exact = "= exact" if printed else "MACs\nas released" if case.ideal else "MACs\nexact"
     # a reading may be twice the count
-    width = max(13, len(f"{2 * most:,}"))
+    width = max(13, len(f"{max(max(2 * one.ledger.macs, _eq19(one) or 0) for one in cases):,}"))
+    params = max(11, len(f"{max(one.ledger.params for one in cases):,}"))
     columns = [
         *(
             Column(letter, letter, kind="int", width=max(4, len(f"{max(sizes):,}")), priority=0)
@@ -172,8 +173,12 @@ def _layout(grid: Grid, counters: Sequence[str], case: Case, most: int) -> Table
         Column("macs", exact, kind="int", width=width, of="MACs", priority=0),
         *(Column(name, name.replace("-", "\n"), kind="int", width=width, of="MACs", priority=3) for name in counters),
         *([Column("ideal_macs", "MACs\nideal", kind="int", width=width, of="MACs", priority=0)] if case.ideal else []),
-        Column("params", "params", kind="int", width=11, of="params", priority=4),
-        *([Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=5)] if routed else []),
+        Column("params", "params", kind="int", width=params, of="params", priority=4),
+        *(
+            [Column("active_params", "params\nactive", kind="int", width=params, of="params", priority=5)]
+            if routed
+            else []
+        ),
         Column("eq19_macs", "Eq. 19\nsame d_m", kind="int", width=width, of="MACs", priority=5),
         Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
         Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
@@ -206,15 +211,21 @@ def _about(variant: Variant, case: Case) -> str:
 def _equation_columns(printed: Printed | None, routed: bool, width: int) -> list[Column]:
     if printed is None:
         return (
-            [Column(f"{OMITTED}router", "of which\nrouters", kind="int", width=11, of="MACs", priority=3)]
+            [Column(f"{OMITTED}router", "of which\nrouters", kind="int", width=width, of="MACs", priority=3)]
             if routed
             else []
         )
     return [
         Column("printed_equation_macs", printed.name, kind="int", width=width, of="MACs", priority=2),
         Column(f"{OMITTED}values", "+ second\nT*S product", kind="int", width=width, of="MACs", priority=3),
-        *([Column(f"{OMITTED}router", "+ router", kind="int", width=11, of="MACs", priority=3)] if routed else []),
+        *([Column(f"{OMITTED}router", "+ router", kind="int", width=width, of="MACs", priority=3)] if routed else []),
     ]
+
+
+def _eq19(case: Case) -> int | None:
+    """Dense attention of the same model width, as Eq. 19 has it: of as many queries as keys."""
+    B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
+    return B * mha.macs_eq19(T=T, d_m=case.config.d_model) if T == S else None
 
 
 def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence[str], device: str | None) -> Row:
@@ -236,7 +247,7 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **dense.letters()).macs)
     widths = config.d_model, dense.num_heads * dense.head_dim
     same_width, same_inner = (mha.layer("", B=B, T=T, S=S, d_m=config.d_model, h=1, d_h=w, g=1).macs for w in widths)
-    eq19 = B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None
+    eq19 = _eq19(case)
     ratios = {"to_mha": Fraction(exact, same_width), "to_inner": Fraction(exact, same_inner)}
     ratios["ideal_to_dense"] = ideal_to_dense
     values = {

@@ -255,11 +255,12 @@ class Regenerated:
         table, printed, cases = self.table, self._printed, self.cases.values()
         # a reading may be twice the count
         width = max(13, len(f"{2 * max(case.ledger.macs for case in cases):,}"))
+        params = len(f"{max(case.ledger.params for case in cases):,}")
         inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
         how = "counted" if counters else "exact"
         sizes = [
-            Column("params", f"params\n{how}", kind="int", width=11, of="params", priority=2),
-            Column("active_params", "params\nactive", kind="int", width=11, of="params", priority=3),
+            Column("params", f"params\n{how}", kind="int", width=params, of="params", priority=2),
+            Column("active_params", "params\nactive", kind="int", width=params, of="params", priority=3),
         ]
         return Table(
             table.name,

@@ -42,6 +42,7 @@ def test_a_cell_gives_a_record_for_each_arm(which, layers):
     assert [found[f"subject {arm}"]["implementation_used"] for arm in arms] == arms
     for record in found.values():
         assert record["status"] == "timed" and record["timed_by"] == "wall"
+        assert record["pass"] == which and record["blocks"] == 3 and not {"which", "asked"} & record.keys()
         assert len(record["wall_ms"]) == 3 and record["gpu_ms"] is None and record["smoke"]
         assert record["error"] < 1e-12 <= record["bound"]
         # two sequences of seven tokens of 64 numbers, 8 bytes each

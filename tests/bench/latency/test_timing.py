@@ -70,6 +70,8 @@ def test_the_first_calls_do_not_say_how_many_fill_a_block():
         # twice at least; of two the longer
         ((1 / 128, 1 / 512), 0.0, 3),
         ((1 / 2, 1 / 128), 1 / 4, 1),
+        # the clock stood still
+        ((0.0, 0.0), 0.0, 1),
         # until the time is up, to the instant; then the one in the middle of the last three
         ((1 / 8, 1 / 256, 1 / 128, 1 / 1024), 1 / 8 + 1 / 256 + 1 / 128 + 1 / 1024, 5),
         ((1 / 2, 1 / 128, 1 / 512, 1 / 64), 1 / 2 + 1 / 64 + 1 / 512, 3),
