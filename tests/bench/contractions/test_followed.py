@@ -131,6 +131,15 @@ def test_outer_products_that_one_call_adds_are_summed_where_their_sum_is():
     assert calls == ["mul, summed by index_add", "addcmul, summed by index_add"]
 
 
+def test_what_is_joined_of_products_alone_is_a_sum_of_products():
+    def joined(a, b, c, d, e, f):
+        return torch.cat([a * b, c * d]) + e * f
+
+    shapes = [(7, 5)] * 4 + [(14, 5)] * 2
+    assert sizes(joined, *shapes) == {CONTRACTION: 2 * 14 * 5}
+    assert sizes(lambda a, b, c, d, e, f: torch.cat([a * b, c + d]) + e * f, *shapes) == {SCALED: (7 + 14) * 5}
+
+
 def test_what_is_written_in_parts_varies_along_every_index():
     def state(x):
         out = torch.zeros(7, 5)

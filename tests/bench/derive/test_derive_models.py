@@ -3,6 +3,7 @@
 import pytest
 import sympy
 
+from headcount.bench.derive.parts import part
 from headcount.formulas.symbols import symbol
 from tests.bench.derive.derived import derived
 
@@ -129,3 +130,13 @@ def test_the_feed_forward_block_of_a_jetmoe_is_of_experts():
     T, d_m, F, E_ff, K_ff = map(symbol, ("T", "d_m", "F", "E_ff", "K_ff"))
     assert sympy.expand(rows["total"] - T * d_m * (E_ff + 3 * K_ff * F)) == 0
     assert table["equals_closed_form"] is True and table["domain"] == ["K_ff <= E_ff"]
+
+
+def test_heads_of_keys_are_as_many_as_heads_unless_they_are_a_size_of_their_own():
+    # of ten tokens of 512 numbers, heads of 64
+    h, g = symbol("h"), symbol("g")
+    for names, shared in ((("h",), h), (("h", "g"), g)):
+        found = part("transformer-base", "attention", {}, names)
+        assert sympy.expand(found.closed["linear"] - 10 * 512 * 64 * (2 * h + 2 * shared)) == 0
+        layer, _, _ = found.build(**dict(zip(names, (6, 2), strict=False)))
+        assert layer.k_proj.out_features == 64 * (2 if shared == g else 6)

@@ -1,5 +1,7 @@
 """What headcount derive says of what it found: its tables, its notes, and what its JSON has."""
 
+from types import SimpleNamespace
+
 import pytest
 import sympy
 
@@ -98,6 +100,15 @@ def test_what_is_no_polynomial_is_a_table_of_what_breaks_it_and_fails(sections):
     assert row.failures == ["mine.py:net is no polynomial in T, d: linear at T=17 counts 1,536"]
     assert row.records[0]["witness"] == row.values["witness"] and row.records[0]["method"] == "counts on a grid"
     assert result(found) == "No polynomial: linear at T=17 counts 1,536."
+
+
+def test_a_kind_that_only_one_of_both_forms_has_is_a_difference():
+    T = sympy.Symbol("T")
+    found = SimpleNamespace(by_kind={"linear": 2 * T, "scores": T**2})
+    assert command._differences("it", found, {"linear": T + T, "values": 3 * T}) == [
+        "it: values is the closed form and -3*T",
+        "it: scores is the closed form and T**2",
+    ]
 
 
 def test_a_module_is_asked_for_with_its_sizes_where_they_start_and_how_they_step(sections):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import sympy
-from torch.utils._sympy.functions import FloorDiv, Mod
+from torch.utils._sympy.functions import FloorDiv, Max, Mod
 
 from headcount.bench.derive.guards import tell, text
 from headcount.bench.derive.interpolate import MOST_POINTS, Grid, NoPolynomial, interpolate, through
@@ -67,6 +67,9 @@ T, h, s, r, g = map(symbol, "T h s r g".split())
         ([sympy.Le(h, 2 * FloorDiv(h + 1, 2))], []),
         ([sympy.Le(h, 2 * FloorDiv(h, 2))], ["h <= 2*((h//2))"]),
         ([sympy.Eq(Mod(h, 2), 0), sympy.Le(h, 2 * FloorDiv(h, 2))], ["2 divides h"]),
+        ([sympy.Eq(Mod(h, 2), 0), sympy.Ge(FloorDiv(h, 2), 1)], ["2 divides h"]),
+        ([sympy.Eq(Max(T, h), T)], ["T >= h"]),
+        ([sympy.Eq(3 * Max(T, 5), 3 * T)], ["T >= 5"]),
         ([sympy.Ge(FloorDiv(h + 4, 3), 2)], ["((h + 4)//3) >= 2"]),
         ([sympy.Ge(FloorDiv(h + 5, 3), 2)], []),
         ([sympy.Le(Mod(h, 3), 2)], []),

@@ -1,9 +1,13 @@
 """One run with symbols for sizes, asked for directly."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
+from headcount.bench.derive.derivation import derive
+from headcount.bench.derive.interpolate import Grid
 from headcount.bench.derive.symbolic import NotSymbolic, run
 from headcount.formulas.symbols import symbol
 from tests.bench.contractions.written import module
@@ -23,6 +27,19 @@ def test_every_size_that_is_needed_as_a_number_is_named():
 def test_the_others_stay_symbols():
     found = run(lambda T, **numbers: widened(T, **numbers), {"T": 11}, {"D": 5, "E": 7})
     assert found.by_kind == {"contraction": 35 * symbol("T")}
+
+
+def test_what_takes_no_symbols_is_counted_on_a_grid_and_says_why_where_and_what_that_leaves_open():
+    def numbers(T, D):
+        if not isinstance(T, int):
+            raise TypeError("T is no number")
+        return nn.Linear(D, 7), (torch.ones(T, D),), {}
+
+    found = derive(numbers, Grid({"T": 11, "D": 5}, {"T": 1, "D": 2}))
+    assert found.by_kind == {"linear": 7 * symbol("T") * symbol("D")}
+    said = "an interpolation, because with symbols it raises TypeError: T is no number: exact through "
+    said += r"\d+ counted points \(T = 11 \+ 1n, D = 5 \+ 2n\), confirmed by counting at T=\d+ D=\d+; T=\d+ D=\d+; "
+    assert re.fullmatch(f"{said}sizes at which the module takes another path are not found in this way", found.method)
 
 
 def test_a_count_without_a_symbol_is_a_number():

@@ -95,6 +95,13 @@ def test_a_model_narrower_than_its_experts_cannot_be_steered():
         workload.route(torch.zeros(1, 2, 7), torch.zeros(2, 1, dtype=torch.int64), 11)
 
 
+def test_as_many_experts_as_features_can_be_told_apart_by_half_of_what_each_token_has_within_three():
+    x = torch.tensor([[[-7.0, -1.0, 2.0, 5.0, 11.0]]])
+    chosen = torch.tensor([[1, 2]])
+    assert workload.route(x, chosen, 3).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, 5, 11]
+    assert workload.route(x, chosen, 5).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, -4 + 1.5, -4 + 1.5]
+
+
 def test_a_layer_without_router_is_left_alone():
     layer = build(make_config(dict(attention="mha", d_model=14, num_heads=2)))
     before = {k: v.clone() for k, v in layer.state_dict().items()}
