@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from headcount.bench.contractions.count import right_count
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED
@@ -22,10 +23,15 @@ def filled(x, y, z, w):
     return torch.full((3, 5), 2.0) * y + x * z
 
 
+def dims_of(function, *shapes):
+    """The sizes of each product, kept and summed."""
+    trace = record(module(function), [torch.ones(shape) for shape in shapes])
+    return [part.dims for part in right_count(trace).elementwise]
+
+
 def test_one_index_after_another_is_summed_as_both_at_once():
     def dims(function):
-        trace = record(module(function), (torch.ones(3, 5, 7), torch.ones(5, 7)))
-        return [part.dims for part in right_count(trace).elementwise]
+        return dims_of(function, (3, 5, 7), (5, 7))
 
     at_once = dims(lambda x, w: (x * w).sum((1, 2)))
     assert at_once == dims(lambda x, w: (x * w).sum(2).sum(1)) == [{"m": 3, "i": 35}]
@@ -34,6 +40,36 @@ def test_one_index_after_another_is_summed_as_both_at_once():
 def test_an_index_is_seen_behind_a_sum_over_another_that_one_operand_has():
     assert sizes(lambda x, w: (x * w).sum(2), (3, 5, 7), (5, 1)) == {}
     assert sizes(lambda x, w: (x * w).sum(2).sum(1), (3, 5, 7), (5, 1)) == {CONTRACTION: 3 * 5 * 7}
+
+
+def test_a_pool_sums_over_places_alone():
+    sizes = (2, 3, 5, 7)
+    assert dims_of(lambda x, w: F.avg_pool2d(x * w, (1, 3)), sizes, sizes) == [{"m": 2 * 3, "i": 5 * 7}]
+
+
+def test_an_interpolation_is_summed_over_what_its_weight_has():
+    shapes = (7, 5), (7, 5), (7, 1)
+    assert dims_of(lambda a, b, w: torch.lerp(a, b, w).sum(0), *shapes) == [{"m": 5, "i": 7}]
+    assert dims_of(lambda a, b, w: torch.lerp(a, b, w).sum(1), *shapes) == [{"m": 35}]
+
+
+def test_products_of_one_pair_meet_after_a_sum_over_what_one_of_them_has():
+    def added(x, w, c):
+        return (c + (x[:, :5] * w).sum(1)) + (x[:, 1:] * w).sum(1)
+
+    assert sizes(added, (3, 6, 7), (3, 1, 7), (3, 7)) == {CONTRACTION: 2 * 3 * 5 * 7}
+
+
+def test_a_product_of_a_view_is_the_one_that_is_summed():
+    trace = record(module(lambda x, v, w: ((x * v).view(35) * w).sum()), [torch.ones(s) for s in ((7, 5), (7, 1), 35)])
+    assert [part.shapes for part in right_count(trace).elementwise] == [((35,), (35,))]
+
+
+def test_what_is_repeated_in_memory_is_so_in_a_view_of_it():
+    def gated(x, g):
+        return (x[..., None] * g[:, None].expand(2, 7, 5).contiguous().view(2, 7, 5, 1)).mean(1)
+
+    assert sizes(gated, (2, 7, 5), (2, 5)) == {}
 
 
 def test_a_product_of_what_is_repeated_is_repeated():

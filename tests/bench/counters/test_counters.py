@@ -257,6 +257,7 @@ def test_parts_of_a_reading():
     params = 2 * IN + 2 * IN * OUT + OUT
     assert [r.params for r in (pytorch, aten, fvcore, dispatch)] == [params, params, params, None]
     assert [r.tool for r in (pytorch, aten, fvcore, dispatch)] == ["ptflops", "ptflops", "fvcore", "torch"]
+    assert [r.backend for r in (pytorch, aten, fvcore, dispatch)] == ["pytorch", "aten", "jit", "dispatch"]
     assert pytorch.by_module is pytorch.by_operator is aten.by_module is dispatch.uncounted is None
     assert pytorch.uncounted == {"Call": 1}
     attention = 2 * B * T * T * OUT
