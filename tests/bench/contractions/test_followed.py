@@ -90,6 +90,11 @@ def test_an_index_of_size_one_is_none_of_those_that_a_view_runs_over():
         # of two inputs, each with a sign of its own
         (lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, [(5, 5)] * 5, 2 * 25),
         # of one input at two places, with what is made in two ways
+        (
+            lambda x, v, w, c: (c + x[:, :5] * (v * w)) + x[:, 1:] * v.square(),
+            [(5, 6), (5, 5), (5, 5), (5, 5)],
+            2 * 25,
+        ),
         (lambda x, w, c: (c + x[:, :5] * (-w)) + x[:, 1:] * w.triu(), [(5, 6), (5, 5), (5, 5)], 2 * 25),
         (
             lambda x, v, w, c: (c + x[:, :5] * v.index_select(1, PLACES)) + x[:, 1:] * w.gather(1, PLACES.expand(5, 5)),
@@ -116,6 +121,13 @@ def test_what_an_input_is_added_to_in_a_part_is_decided_by_it():
 def test_nested_tensors_that_are_joined_carry_no_index():
     nested = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)])
     assert sizes(lambda x, y: (torch.cat([nested, nested]), (x * y).sum())[1], (3, 5), (3, 5)) == {CONTRACTION: 15}
+
+
+@pytest.mark.parametrize("copied", [torch.clone, torch.neg, torch.Tensor.double], ids=["clone", "neg", "double"])
+def test_a_product_beside_constants_is_no_scaled_addition(copied):
+    assert sizes(lambda x, w: copied(torch.zeros(7, 5)) + x * w, (7, 5), (7, 5)) == {}
+    assert sizes(lambda x, w: copied(torch.ones(7, 5)) + x * w, (7, 5), (7, 5)) == {}
+    assert sizes(lambda x, w: copied(x) + x * w, (7, 5), (7, 5)) == {SCALED: 35}
 
 
 def test_the_sum_of_constants_is_one():
