@@ -51,6 +51,16 @@ def test_an_interpolation_is_summed_over_what_its_weight_has():
     shapes = (7, 5), (7, 5), (7, 1)
     assert dims_of(lambda a, b, w: torch.lerp(a, b, w).sum(0), *shapes) == [{"m": 5, "i": 7}]
     assert dims_of(lambda a, b, w: torch.lerp(a, b, w).sum(1), *shapes) == [{"m": 35}]
+    (part,) = right_count(record(module(torch.lerp), [torch.ones(shape) for shape in shapes])).elementwise
+    assert part.call == "lerp"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
+def test_numbers_that_are_not_whole_are_multiplied_and_added_up(dtype):
+    trace = record(module(lambda a, b, c, d: a * b + c * d), [torch.ones(7, 5, dtype=dtype) for _ in range(4)])
+    found = [part.size for part in right_count(trace).elementwise]
+    # whole numbers are places and positions
+    assert found == ([] if dtype == torch.int64 else [35, 35])
 
 
 def test_products_of_one_pair_meet_after_a_sum_over_what_one_of_them_has():
