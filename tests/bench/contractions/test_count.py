@@ -71,3 +71,15 @@ def test_parts_of_a_run_with_symbols_name_what_nobody_knows():
     with pytest.raises(UncountedError, match=r"_fft_r2c on 7x11 \(in the model\)") as found:
         right_parts(trace)
     assert [line.calls for line in found.value.uncounted] == [1]
+
+
+def test_an_operator_tells_its_own_products(monkeypatch):
+    with torch.library._scoped_library("shelf", "DEF") as library:
+        library.define("mix(Tensor a, Tensor b) -> Tensor")
+        library.impl("mix", lambda a, b: a.new_empty(a.shape[0]), "CompositeExplicitAutograd")
+        mixed = module(lambda a, b: torch.ops.shelf.mix(a, b))
+        monkeypatch.setattr(
+            torch.ops.shelf.mix, "contractions", lambda a, b: [("linear", {"m": a.shape[0], "i": b.shape[1]}, (1,))],
+            raising=False,
+        )  # fmt: skip
+        assert count_macs(mixed, torch.ones(7, 5), torch.ones(3, 11)).by_kind() == {"linear": 7 * 11}

@@ -58,6 +58,10 @@ def test_decimals_have_all_their_digits():
     assert [float(share) for share in shares if share is not None] == list(frame["share"].dropna())
 
 
+def test_json_without_a_result_has_no_word_of_it():
+    assert json.loads(printed("json", sections(COMMANDS[0])[0][0])).keys() == {"schema_version", "tables"}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_json_fits_the_published_schema(command):
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (headcount[test] brings it)")
