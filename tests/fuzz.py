@@ -25,6 +25,7 @@ from headcount.bench.cli import Parser, run
 from headcount.bench.env import commit, machine
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated import ask
+from headcount.bench.table import shown
 from tests import warm
 from tests.fuzz_files import ROUTED, checkpoint
 from tests.fuzz_outcome import CODES, HANG, TRACEBACK, outcomes
