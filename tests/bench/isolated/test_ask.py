@@ -151,7 +151,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(hanging, command):
 def test_a_command_that_is_killed_takes_their_code_with_it(hanging):
     process, started = hanging("bench.macs")
     process.kill()
-    process.communicate()
+    process.communicate(timeout=20)
     assert all(gone(number) for number in started)
 
 
