@@ -1,7 +1,6 @@
 """One thread, kernels in the interpreter, and the figures that tests measure: printed below the results."""
 
 import gc
-import logging
 import os
 import signal
 from pathlib import Path
@@ -17,6 +16,8 @@ from headcount.bench.isolated.heap import keep_freed
 from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
+SLOW_S = 0.005
+"""Setting up or tearing down that takes longer is told too, for --durations."""
 
 # what is printed to nobody's terminal has no width, whoever runs the tests
 os.environ.pop("COLUMNS", None)
@@ -52,11 +53,18 @@ def pytest_runtest_setup(item):
 def pytest_collection_finish():
     """What every test would pay for what is imported by now is done once."""
     _keep()
-    # pytest would add its handlers to each of the loggers of torch that pass nothing on, six times a test
-    for name, logger in logging.root.manager.loggerDict.items():
-        # torch's trace of a compilation would be printed by torch's own handler
-        if isinstance(logger, logging.Logger) and name != "torch.__trace":
-            logger.propagate = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Where tests are handed out, one report of each that passes goes back: six messages cost more than many a test."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    run = item.config.pluginmanager.get_plugin("runner").runtestprotocol
+    for report in run(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed or report.duration > SLOW_S:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.hookimpl(trylast=True)

@@ -43,9 +43,10 @@ def test_a_variant_has_one_name_in_every_room(variant):
     assert missing == []
 
 
-@pytest.mark.parametrize("path", [path for path in modules("bench", "reports") if not path.startswith(AT_HOME)])
-def test_nothing_branches_on_a_variants_name(path):
-    assert branches((ROOT / path).read_text("utf-8")) == []
+def test_nothing_branches_on_a_variants_name():
+    elsewhere = [path for path in modules("bench", "reports") if not path.startswith(AT_HOME)]
+    lines = {path: branches((ROOT / path).read_text("utf-8")) for path in elsewhere}
+    assert len(lines) > 100 and {path: found for path, found in lines.items() if found} == {}
 
 
 def branches(source):

@@ -120,25 +120,37 @@ def test_a_refused_name_changes_no_layer():
     assert {m.arm for m in model.modules() if isinstance(m, Selectable)} == {"grouped"}
 
 
-def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(caplog):
-    caplog.set_level(logging.INFO, logger="headcount")
+@pytest.fixture
+def logged():
+    """The messages of this package's loggers, from INFO on."""
+    messages, logger = [], logging.getLogger("headcount")
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield messages
+    logger.setLevel(before)
+    logger.removeHandler(handler)
+
+
+def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(logged):
     layer = build(SOME, arm="auto")
     twin = build(SOME, arm="auto", dtype=torch.float64)
     for _ in range(2):
         layer(torch.zeros(2, 3, 11))
         layer(torch.zeros(2, 5, 11))
         twin(torch.zeros(2, 3, 11, dtype=torch.float64))
-    assert [record.message for record in caplog.records] == [
+    assert logged == [
         "moa d_model=11 K=3 E=7 D=5 g=1, 2x3 tokens, torch.float32, cpu: auto runs grouped",
         "moa d_model=11 K=3 E=7 D=5 g=1, 2x5 tokens, torch.float32, cpu: auto runs grouped",
         "moa d_model=11 K=3 E=7 D=5 g=1, 2x3 tokens, torch.float64, cpu: auto runs grouped",
     ]
 
 
-def test_a_named_implementation_is_not_logged(caplog):
-    caplog.set_level(logging.INFO, logger="headcount")
+def test_a_named_implementation_is_not_logged(logged):
     build(SOME, arm="grouped")(torch.zeros(2, 3, 11))
-    assert not caplog.records
+    assert not logged
 
 
 @pytest.mark.parametrize(
@@ -152,7 +164,7 @@ def test_a_named_implementation_is_not_logged(caplog):
         ((8, 9), torch.bfloat16, False),
     ],
 )
-def test_grouped_says_once_where_cuda_has_no_fast_path(capability, dtype, fast, monkeypatch, caplog):
+def test_grouped_says_once_where_cuda_has_no_fast_path(capability, dtype, fast, monkeypatch, logged):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     for _ in range(2):
         assert grouped.has_fast_path(torch.device("cuda"), dtype) is fast
@@ -160,18 +172,16 @@ def test_grouped_says_once_where_cuda_has_no_fast_path(capability, dtype, fast, 
         f"grouped has no fast path for {dtype} on compute capability {capability[0]}.{capability[1]}: one product per "
         "expert, and the host waits for the sizes; bfloat16 from 9.0 on has one"
     )
-    assert [record.getMessage() for record in caplog.records] == ([] if fast else [said])
+    assert logged == ([] if fast else [said])
 
 
-def test_grouped_says_once_that_it_pads_and_copies_weights(caplog):
+def test_grouped_says_once_that_it_pads_and_copies_weights(logged):
     rows, offsets = torch.ones(6, 11), torch.tensor([4, 6], dtype=torch.int32)
     for _ in range(2):
         out = grouped.padded_grouped_mm(rows, torch.ones(2, 11, 5), offsets)
     torch.testing.assert_close(out, torch.full((6, 5), 11.0))
     grouped.padded_grouped_mm(torch.ones(6, 12), torch.ones(2, 12, 4), offsets)
-    assert [record.message for record in caplog.records] == [
-        "grouped pads 11x5 to multiples of 4, and copies the weights for it"
-    ]
+    assert logged == ["grouped pads 11x5 to multiples of 4, and copies the weights for it"]
 
 
 @pytest.mark.parametrize("cls", ATTENTIONS.values(), ids=ATTENTIONS)

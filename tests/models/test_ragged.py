@@ -193,7 +193,7 @@ def test_packed_heads_are_counted_on_meta_as_on_the_cpu(case, mask):
     assert counts == [count_macs(ideal, torch.zeros(B, T, 13, device="meta"), kwargs=mask).macs] * 2
 
 
-def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypatch, caplog):
+def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypatch):
     asked = []
     monkeypatch.setattr(
         ragged, "arm_function", lambda name: lambda *args, **how: asked.append((name, args, how)) or args[1]
