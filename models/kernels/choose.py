@@ -5,6 +5,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,7 @@ class Selectable(nn.Module, ABC):
         check(self, name)
         # found here, where nothing is traced: a graph holds no imports
         self._runs = {arm.name: arm_function(arm.target) for arm in self.config.arms if name in (arm.name, AUTO)}
+        self._needs = {arm.name: _needs(arm) for arm in self.config.arms}
         self._arm = name
 
     @abstractmethod
@@ -73,18 +75,16 @@ class Selectable(nn.Module, ABC):
                     f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
                     f"{query.device}: auto runs {name}",
                 )
-        arm = next(arm for arm in self.config.arms if arm.name == name)
-        if missing(arm, query.device):
+        if lack := self._needs[name].on(query.device):
             choices = ", ".join(runnable(self.config, query.device))
-            raise ConfigError(f"arm {name} needs {missing(arm, query.device)}; choose from {choices}")
+            raise ConfigError(f"arm {name} needs {lack}; choose from {choices}")
         self.arm_used = name
         return self._runs[name]
 
     def offers(self, name: str, query: Tensor) -> bool:
         """Whether ``auto`` may take arm ``name``: there is one, which runs on CUDA, and queries have 16 bits."""
-        found = [arm for arm in self.config.arms if arm.name == name]
         fits = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
-        return fits and any(not missing(arm, query.device) for arm in found)
+        return fits and name in self._needs and not self._needs[name].on(query.device)
 
 
 def names(layer: Selectable) -> list[str]:
@@ -104,21 +104,27 @@ def missing(arm: Arm, device: torch.device) -> str | None:
 
     Triton's interpreter, TRITON_INTERPRET=1, takes tensors on the CPU.
     """
-    if arm.package is None or device.type == "meta":
-        return None
-    if not _installed(arm.package):
-        return f"the package {arm.package} (pip install 'headcount[gpu]')"
-    return None if device.type == "cuda" or (device.type == "cpu" and _interpreted()) else "a CUDA device"
+    return _needs(arm).on(device)
 
 
-@torch.compiler.assume_constant_result
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+class _Needs(NamedTuple):
+    """``what`` an arm needs where a tensor's device is of none of these types; None where it runs on each."""
+
+    what: str
+    devices: tuple[str, ...] | None
+
+    def on(self, device: torch.device) -> str | None:
+        """What it needs on ``device``; None where it runs."""
+        return None if self.devices is None or device.type in self.devices else self.what
 
 
-@torch.compiler.assume_constant_result
-def _interpreted() -> bool:
-    return os.environ.get("TRITON_INTERPRET") == "1"
+def _needs(arm: Arm) -> _Needs:
+    if arm.package is None:
+        return _Needs("", None)
+    if importlib.util.find_spec(arm.package) is None:
+        return _Needs(f"the package {arm.package} (pip install 'headcount[gpu]')", ("meta",))
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return _Needs("a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda"))
 
 
 def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:

@@ -4,15 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+ALONE = ThreadPoolExecutor(1)
+"""A thread whose stack has none of pytest's calls."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """The test in a thread of its own, whose stack has none of pytest's calls."""
+    """The test in that thread."""
     test = pyfuncitem.obj
-
-    def alone(**given):
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(test, **given).result()
-
-    pyfuncitem.obj = alone
+    pyfuncitem.obj = lambda **given: ALONE.submit(test, **given).result()
     return (yield)

@@ -87,12 +87,13 @@ def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monk
 
 def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
     monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: object())
-    layers = [build(make_config(values), arm="auto") for values in LAYERS.values()]
+    layers = [build(make_config(values)) for values in LAYERS.values()]
     with FakeTensorMode():
         query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
     assert [layer.automatic(query) for layer in layers] == ["triton"] * 3
     assert [layer.automatic(query.float()) for layer in layers] == ["gathered", "dense-all", "fused"]
     monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
+    layers = [build(make_config(values)) for values in LAYERS.values()]
     assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
 
 
