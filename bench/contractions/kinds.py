@@ -171,6 +171,8 @@ class Kinds:
         ]
         for kind, candidate in candidates:
             shared = [position for position, fact in enumerate(candidate.operands) if fact.storage in used]
+            if len(shared) > 1 and len(shared) == len(used):
+                return f"{kind}_recompute"
             if shared:
                 weight_first = bool(candidate.operands and self.weight(candidate.operands[0]))
                 return f"{kind}_{'dx' if (shared[0] == 1) != weight_first else 'dw'}"

@@ -6,6 +6,7 @@ from math import prod
 from headcount.bench.contractions.declared import declared
 from headcount.bench.contractions.product import Product
 from headcount.bench.contractions.ragged import as_stored
+from headcount.bench.contractions.trilinear import trilinear
 from headcount.bench.contractions.windows import convolution, convolution_backward, time_first
 from headcount.bench.trace.events import Event, TensorFact
 
@@ -225,6 +226,7 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "addr": _outer,
     "addr_": _outer,
     "affine_grid_generator": _grid,
+    "_trilinear": trilinear,
     "_scaled_dot_product_flash_attention": _attention,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_efficient_attention": _attention,
