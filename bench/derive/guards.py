@@ -181,7 +181,10 @@ def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:
 
 
 def text(guard: sympy.Basic) -> str:
-    """A guard in words and signs."""
+    """A guard in words and signs, a size before the number that it is compared with."""
     if _divides(guard):
         return f"{guard.lhs.args[1]} divides {guard.lhs.args[0]}"
-    return f"{guard.lhs} {guard.rel_op} {guard.rhs}" if isinstance(guard, sympy.Rel) else str(guard)
+    if not isinstance(guard, sympy.Rel):
+        return str(guard)
+    guard = guard.reversed if guard.lhs.is_number else guard
+    return f"{guard.lhs} {guard.rel_op} {guard.rhs}"

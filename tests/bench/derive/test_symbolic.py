@@ -3,9 +3,12 @@
 import re
 
 import pytest
+import sympy
 import torch
 from torch import nn
+from torch.utils._sympy.functions import Mod
 
+from headcount.bench.derive import guards
 from headcount.bench.derive.derivation import derive
 from headcount.bench.derive.interpolate import Grid
 from headcount.bench.derive.symbolic import NotSymbolic, run
@@ -47,3 +50,9 @@ def test_a_count_without_a_symbol_is_a_number():
         return module(lambda x: torch.ones(3, 5) @ torch.ones(5, 7)), (torch.ones(T),), {}
 
     assert run(fixed, {"T": 11}).by_kind == {"contraction": 3 * 5 * 7}
+
+
+def test_a_size_stands_before_the_number_that_it_is_compared_with():
+    t, s = sympy.symbols("T S", positive=True, integer=True)
+    compared = [sympy.Ge(5, t), sympy.Lt(7, t), sympy.Ne(3, t), t < s, sympy.Eq(Mod(t, 3), 0)]
+    assert [guards.text(guard) for guard in compared] == ["T <= 5", "T > 7", "T != 3", "T < S", "3 divides T"]
