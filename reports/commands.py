@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from headcount.__main__ import COMMANDS
 from headcount.bench.table import Column
@@ -50,19 +51,47 @@ def _row(action: argparse.Action) -> dict[str, str]:
 
 def speed(facts: Facts) -> str:
     """How long the commands took where they were last timed."""
-    timed = facts.stored_json("commands.json")
-    if timed is None:
+    timed = _timed(facts)
+    if not timed:
         return "Not measured: `make benchmark` has not been run."
-    machine = timed["machine_info"]
-    lines = [f"Timed by `make benchmark` on {machine['cpu']}, {machine['cores']} cores, start-up included:", ""]
-    for found in timed["benchmarks"]:
-        info = found["extra_info"]
-        if "command" not in info:
-            continue
+    lines = [f"Timed by `make benchmark` on {timed[0]['machine']}, start-up included:", ""]
+    for info in timed:
         first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
+        used = f", {info['processor_s'] / 60:.1f} minutes of processor time" if "processor_s" in info else ""
         peak = info.get("said", "").partition("peak memory ")[2]
         lines.append(
-            f"- `{info['command']}`: {found['stats']['median']:.1f} s (median of {found['stats']['rounds']} runs)"
-            f"{first}" + (f", peak memory {peak}" if peak else "")
+            f"- `{info['command']}`: {_took(info)} ({_runs(info)}){first}{used}"
+            + (f", peak memory {peak}" if peak else "")
         )
     return "\n".join(lines)
+
+
+def in_a_line(facts: Facts) -> str:
+    """The same in one sentence."""
+    timed = _timed(facts)
+    each = ", ".join(f"`{info['command']}` {_took(info)}" for info in timed)
+    return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}." if timed else ""
+
+
+def _timed(facts: Facts) -> list[dict[str, Any]]:
+    """What is stored of each command: its words, seconds and number of runs, and the machine's name."""
+    stored = facts.stored_json("commands.json") or {"benchmarks": []}
+    return [
+        found["extra_info"]
+        | {
+            "machine": f"{stored['machine_info']['cpu']}, {stored['machine_info']['cores']} cores",
+            "median_s": found["stats"]["median"],
+            "rounds": found["stats"]["rounds"],
+        }
+        for found in stored["benchmarks"]
+        if "command" in found["extra_info"]
+    ]
+
+
+def _took(info: dict[str, Any]) -> str:
+    minutes, seconds = divmod(round(info["median_s"]), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{info['median_s']:.1f} s"
+
+
+def _runs(info: dict[str, Any]) -> str:
+    return f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"

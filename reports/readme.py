@@ -6,7 +6,7 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
-from headcount.reports import audit, shell
+from headcount.reports import audit, commands, shell
 from headcount.reports.facts import Facts
 from headcount.reports.plots import heat
 
@@ -40,9 +40,10 @@ def pain(facts: Facts) -> str:
 
 
 def ten_seconds(facts: Facts) -> str:
-    """A table in closed form, and its last line."""
+    """A table in closed form, its last line, and how long commands take."""
     lines = shell.printed(TEN_SECONDS)
-    return shell.block([f"$ {TEN_SECONDS}", *shell.table(lines), LEFT_OUT, *shell.ending(lines)])
+    shown = shell.block([f"$ {TEN_SECONDS}", *shell.table(lines), LEFT_OUT, *shell.ending(lines)])
+    return f"{shown}\n{commands.in_a_line(facts)}".rstrip()
 
 
 def jobs(facts: Facts) -> str:

@@ -1,5 +1,6 @@
 """How long the commands take, start-up included, as a user waits for them (pytest-benchmark)."""
 
+import os
 import subprocess
 import sys
 import time
@@ -40,3 +41,17 @@ def checked() -> None:
 def test_the_check_of_the_report(benchmark):
     benchmark.pedantic(checked, rounds=3, iterations=1, warmup_rounds=1)
     benchmark.extra_info.update(command="python -m reports --check")
+
+
+def tested() -> float:
+    """Lint and every test, with type checks: seconds of processor time."""
+    env = {name: value for name, value in os.environ.items() if name != "JAXTYPING_DISABLE"}
+    before = os.times()
+    subprocess.run(["make", "test"], check=True, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def test_the_suite(benchmark):
+    used = benchmark.pedantic(tested, rounds=1, iterations=1)
+    benchmark.extra_info.update(command="make test", processor_s=used)
