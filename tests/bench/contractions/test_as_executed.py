@@ -8,9 +8,10 @@ import torch.autograd.forward_ad as forward_ad
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.contractions.count import UncountedError
+from headcount.bench.contractions.count import UncountedError, right_count
 from headcount.bench.count import count_macs
 from headcount.bench.counters.readings import read
+from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
 pytestmark = [
@@ -206,6 +207,13 @@ def test_attention_within_sequences_of_several_lengths():
 
     sequences = torch.nested.nested_tensor([torch.ones(n, 3 * 5) for n in LENGTHS], layout=torch.jagged)
     assert count_macs(module(attend), sequences).macs == sum(2 * 3 * n * n * 5 for n in LENGTHS)
+
+
+def test_scores_and_values_of_sequences_of_several_lengths_are_known_by_where_they_come_from():
+    sequences = torch.nested.nested_tensor([torch.ones(n, K) for n in LENGTHS])
+    attend = module(lambda x: (x @ x.transpose(-2, -1)).softmax(-1) @ x)
+    kinds = right_count(record(attend, (sequences,))).ledger.group(lambda entry: entry.kind)
+    assert kinds == dict.fromkeys(("scores", "values"), sum(n * n * K for n in LENGTHS))
 
 
 def test_torchs_encoder_packs_what_is_not_padded():

@@ -131,6 +131,7 @@ COUNTED = [
     ("outer-by-mul", lambda a, b: a[:, None] * b, [(7,), (13,)], 7 * 13),
     ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
     ("einsum-rank-one", lambda a, b: torch.einsum("btd,bsd->bts", a, b), [(2, 7, 1), (2, 5, 1)], 2 * 7 * 5),
+    ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
     ("einsum-combine-of-one", lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 1, 11), (7, 1)], 7 * 11),
 ]  # fmt: skip
 
@@ -146,6 +147,8 @@ NOT_COUNTED = [
     ("einsum-hadamard", lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)]),
     ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
     ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
+    ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
+    ("nor-in-the-other-order", lambda a, b, c: (b * a.expand(7, 5) * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
     ("after-a-nonlinearity", lambda a, b: (a * b).relu().sum(), [(7, 5), (7, 5)]),
     ("a-number", lambda a: (a * 3).sum(), [(7, 5)]),
     ("a-fill", lambda a: (a * torch.full_like(a, 3)).sum(), [(7, 5)]),

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from headcount.bench.output import progress
+from headcount.bench.render import emit
+from headcount.bench.table import Column, Row, Section, Table
 
 
 class Terminal(io.StringIO):
@@ -63,6 +65,17 @@ def test_the_row_that_is_made_is_numbered(terminal):
             yield number
 
     assert list(progress.watched(made(), "moa-table3", "row")) == [1, 2]
+
+
+def test_a_row_is_said_to_be_of_its_table(terminal):
+    row = Row({"macs": 7})
+
+    def rows():
+        until("costs, row 1, 0 s", terminal)
+        yield row
+
+    section = Section(Table("costs", "what it costs", [Column("macs", "MACs")]), rows())
+    assert [kept.rows for kept in emit([section], "csv", io.StringIO())] == [[row]]
 
 
 TELLS = {"routing": ("routing", ()), "latency": ("latency", ()), "compare": ("latency", ("compare", "a", "b"))}
