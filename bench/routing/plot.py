@@ -28,8 +28,8 @@ def save(layers: Mapping[str, LayerRouting], path: str | Path) -> None:
     drawn, form = io.BytesIO(), Path(path).suffix[1:] or "png"
     try:
         # no time stamps or random ids: the same run writes the same bytes
-        pyplot.rcParams["svg.hashsalt"] = "headcount"
-        figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
+        with pyplot.rc_context({"svg.hashsalt": "headcount"}):
+            figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
         write(path, drawn.getvalue())
     except ValueError as error:
         raise UsageError(f"cannot write {path}: {error}") from None

@@ -22,9 +22,12 @@ def layer(name, *counts):
 @pytest.mark.parametrize("name, units", [("moa", "experts"), ("moh", "routed heads")])
 def test_shares_are_drawn_sorted_in_percent(name, units, monkeypatch, tmp_path):
     pyplot, figures = drawing(), []
+    own = dict(pyplot.rcParams)
     with monkeypatch.context() as kept:
         kept.setattr(pyplot, "close", figures.append)
         plot.save({"first": layer(name, 2, 5, 3), "second": layer(name, 1, 3)}, tmp_path / "shares.svg")
+    # the plots that a caller draws afterwards are as before
+    assert dict(pyplot.rcParams) == own
     (axes,) = figures[0].axes
     pyplot.close(figures[0])
     lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
