@@ -1,5 +1,7 @@
 """A count prints as a tree of modules whose shares and subtotals add up, in 80 columns, and as a data frame."""
 
+import re
+
 import torch
 from torch import nn
 
@@ -42,6 +44,7 @@ def counted():
 def test_it_prints_as_a_tree_of_subtotals_with_repeated_layers_as_one():
     lines = str(counted()).splitlines()
     assert lines[0] == f"{TOTAL:,} MACs = {2 * TOTAL:,} FLOPs, dispatched contractions"
+    assert lines[1] == "" and lines[2].split() == ["module", "MACs", "share"]
     found = [line.rsplit(maxsplit=3)[:2] for line in lines[3:]]
     assert found == [
         ["(model)", f"{TOTAL:,}"],
@@ -83,6 +86,7 @@ def test_a_data_frame_has_a_row_for_each_product():
 def test_html_escapes_names():
     ledger = Ledger((Entry("<b>&", "linear", {"m": 7}),))
     page = RightCount(ledger, (), {})._repr_html_()
+    assert re.findall("<th>(.*?)</th>", page) == ["module", "MACs", "share"]
     assert "&lt;b&gt;&amp;" in page and "<b>" not in page and "<td>7</td><td>100.00 %</td>" in page
 
 

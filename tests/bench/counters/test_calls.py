@@ -183,6 +183,27 @@ def test_a_bill_is_in_whole_numbers():
     assert {type(part) for part in bill.parts.values()} == {int}
 
 
+ADDITIONS = {
+    "addmm": ("added matrix", 5 * 11),
+    "elementwise": ("elementwise", ELEMENTS),
+    "activation": ("activation", ELEMENTS),
+    "softmax": ("softmax", ELEMENTS),
+    "pooling": ("pooling", ELEMENTS),
+    "to a size": ("interpolation", 3 * 5 * 11),
+    "by a scale": ("interpolation", 3 * ELEMENTS),
+    "by two scales": ("interpolation", 6 * ELEMENTS * 13),
+}
+"""What ptflops adds to the products, by the name under which it is told."""
+
+
+@pytest.mark.parametrize("form", ADDITIONS)
+def test_what_is_added_to_products_is_told_by_name(form):
+    function, shapes, _ = FORMS[form]
+    trace = record(module(function), [torch.ones(shape) for shape in shapes], names=ptflops_pytorch.NAMES)
+    (bill,) = ptflops_pytorch.bills(trace)
+    assert {part: amount for part, amount in bill.parts.items() if part != PRODUCT} == dict([ADDITIONS[form]])
+
+
 def test_what_torch_writes_in_python_on_meta_is_billed_again():
     cells = read(nn.Linear(7, 11, device="meta"), [torch.ones(X, device="meta")], label="meta").counters
     said = {cell.counter: [cause.text() for cause in cell.explanation.causes] for cell in cells}

@@ -270,6 +270,7 @@ def test_parts_of_a_reading():
     assert dispatch.by_module == {"": BLOCK_MACS, "q": LINEAR, "k": LINEAR}
     right = count("right", block(), x)
     assert (right.macs, right.params, right.uncounted) == (BLOCK_MACS, params, {})
+    assert (right.tool, right.backend, right.version) == ("headcount", "trace", version("torch"))
     assert right.by_module == {"q": LINEAR, "k": LINEAR, "": attention}
     assert right.by_operator == {"linear": 2 * LINEAR, "scores": attention // 2, "values": attention // 2}
 

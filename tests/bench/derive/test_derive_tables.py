@@ -91,6 +91,12 @@ def test_notes_say_how_it_was_found_and_where_it_holds(domain, layout, notes, se
     assert not found[1].table.notes_above and not found[2].table.notes_above
 
 
+@pytest.mark.parametrize(("equal", "said"), [(True, "; equal to"), (False, "; not")])
+def test_the_last_line_says_whether_it_is_the_closed_form(equal, said):
+    total = SimpleNamespace(rows=[SimpleNamespace(values={"text": TOTAL})], facts={"equals_closed_form": equal})
+    assert command._result([total]) == f"MACs: {TOTAL}{said} the closed form."
+
+
 def test_what_is_no_polynomial_is_a_table_of_what_breaks_it_and_fails(sections):
     found, result, _ = sections(by_kind={}, witness="linear at T=17 counts 1,536", method="counts on a grid")
     (section,) = found
