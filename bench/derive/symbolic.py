@@ -87,7 +87,7 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
         raise
     except Exception as error:
         raise NotSymbolic(f"with symbols it raises {type(error).__name__}: {_first_line(error)}") from error
-    pinned = {names[old].name: new for old, new in env.replacements.items() if old in names}
+    pinned = {names[old].name: new.xreplace(names) for old, new in env.replacements.items() if old in names}
     if pinned:
         reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
         raise NotSymbolic(reason, tuple(name for name in base if name in pinned))

@@ -27,6 +27,25 @@ def test_every_size_that_is_needed_as_a_number_is_named():
     assert caught.value.pinned == ("D", "E")
 
 
+@pytest.mark.parametrize(
+    "equal, said, pinned",
+    [
+        (lambda T, D: T * T == 121, "it needs T = 11", ("T",)),
+        (lambda T, D: T * D == 55, "it needs D*T = 55", ()),
+        (lambda T, D: T == D + 6, "it pins T = D + 6", ("T",)),
+    ],
+    ids=["one", "two", "by the other"],
+)
+def test_an_equation_between_sizes_is_said_and_the_one_that_it_leaves_no_choice_is_named(equal, said, pinned):
+    def build(T, D, E):
+        assert equal(T, D)
+        return nn.Linear(D, E), (torch.ones(T, D),), {}
+
+    with pytest.raises(NotSymbolic) as caught:
+        run(build, {"T": 11, "D": 5, "E": 7})
+    assert (str(caught.value), caught.value.pinned) == (said, pinned)
+
+
 def test_the_others_stay_symbols():
     found = run(lambda T, **numbers: widened(T, **numbers), {"T": 11}, {"D": 5, "E": 7})
     assert found.by_kind == {"contraction": 35 * symbol("T")}
