@@ -146,6 +146,7 @@ NOT_COUNTED = [
     ("hadamard", lambda a, b: a * b, [(7, 5), (7, 5)]),
     ("einsum-hadamard", lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)]),
     ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
+    ("the-same-by-name", lambda x, g: torch.ops.aten.mean(self=x * g[:, None], dim=[1]), [(2, 7, 5), (2, 5)]),
     ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
     ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
     ("nor-in-the-other-order", lambda a, b, c: (b * a.expand(7, 5) * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
@@ -232,6 +233,7 @@ def test_cosine_similarity_is_a_product_and_two_norms():
         (torch.mv, [(1, 13), (13,)], 13),
         (lambda b, a, x: torch.addmv(b, a, x), [(7,), (7, 1), (1,)], 7),
         (torch.dot, [(13,), (13,)], 13),
+        (torch.vdot, [(13,), (13,)], 13),
         (torch.outer, [(7,), (13,)], 7 * 13),
     ],
 )

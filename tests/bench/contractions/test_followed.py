@@ -211,5 +211,8 @@ def test_what_is_written_in_parts_varies_along_every_index():
         return out
 
     assert sizes(lambda x, w: (state(x) * w).sum(), (6, 5), (7, 5)) == {CONTRACTION: 7 * 5}
+    # a row has the second index alone: along the first, rows are summed as they are
+    assert dims_of(lambda x, y: rows(x, y).sum(0), (7, 5), (7, 5)) == [{"m": 5}] * 7
+    assert dims_of(lambda x, y: rows(x, y).sum(1), (7, 5), (7, 5)) == [{"m": 1, "i": 5}] * 7
     # only the last of two products in a row is summed
     assert sizes(lambda x, y, w: (rows(x, y) * w).sum(), (7, 5), (7, 5), (7, 5)) == {CONTRACTION: 7 * 5}
