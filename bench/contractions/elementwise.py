@@ -289,12 +289,12 @@ class _Follower(Memory):
 def _dims(event: Event, name: str, rank: int) -> set[int]:
     if name in _POOLS:
         return set(range(max(rank - _POOLS[name], 0), rank))
-    dims = None if name == "trace" else event.argument(1, "dim")
+    # what an operation may have by position never arrives by name
+    dims = event.args[1] if len(event.args) > 1 else None
     if dims is None or dims == () or isinstance(dims, str):
         return set(range(rank))
     return {dim % max(rank, 1) for dim in (dims if isinstance(dims, tuple) else (dims,))}
 
 
 def _accumulates(event: Event) -> bool:
-    # what an operation may have by position never arrives by name
     return len(event.args) > 3 and event.args[3]

@@ -51,7 +51,7 @@ class Axis:
     mark: Mark | None = None
 
     def meets(self, size: int, stride: int) -> bool:
-        """Whether an index of this size and stride runs over a part of this axis."""
+        """Whether an index of this size and stride runs over a part of this axis; of stride 0 it runs over none."""
         if self.size < 2 or size < 2:
             return False
         return stride < self.stride * self.size and self.stride < stride * size
@@ -75,7 +75,7 @@ class Layout:
             return self.axes
         out = []
         for size, stride in zip(fact.shape, fact.strides, strict=True):
-            met = [axis for axis in self.axes if stride and axis.meets(size, stride)]
+            met = [axis for axis in self.axes if axis.meets(size, stride)]
             varies = bool(stride) and (any(axis.varies for axis in met) or not met)
             out.append(Axis(size, stride, varies, together(*(axis.mark for axis in met))))
         return tuple(out)

@@ -221,7 +221,7 @@ class Memory:
         reached: set[int] = set()
         for size, stride, axis in zip(target.shape, target.strides or (), into, strict=False):
             for number, mine in enumerate(axes):
-                if stride and mine.meets(size, stride):
+                if mine.meets(size, stride):
                     reached.add(number)
                     axes[number] = Axis(mine.size, mine.stride, True, together(mine.mark, axis.mark))
         for number, mine in enumerate(axes):

@@ -117,31 +117,31 @@ def _attention_gradients(gradient, q, k, v) -> list[Product]:
 
 def _native_attention(event: Event) -> list[Product]:
     """nn.MultiheadAttention's fast path: packed in-projection, attention, out-projection."""
-    q, k, v, width, heads, packed, _, out = event.args[:8]
-    return _self_attention(q, k, v, width, heads, packed, out)
+    return _self_attention(*event.args[:5])
 
 
-def _self_attention(q, k, v, width, heads, packed, out) -> list[Product]:
+def _self_attention(q, k, v, width, heads) -> list[Product]:
+    """Without operands: beside a kind they tell gradients apart, and no gradient is taken on a fast path."""
     batch, queries, _ = q.shape
     keys, head = k.shape[1], width // heads
     rows = queries + k.shape[1] + v.shape[1]
     return [
-        Product({"b": batch, "m": rows, "i": width, "j": width}, (q, packed), "linear"),
+        Product({"b": batch, "m": rows, "i": width, "j": width}, (), "linear"),
         Product({"b": batch * heads, "m": queries, "i": head, "j": keys}, (), "scores"),
         Product({"b": batch * heads, "m": queries, "i": keys, "j": head}, (), "values"),
-        Product({"b": batch, "m": queries, "i": width, "j": width}, (out,), "linear"),
+        Product({"b": batch, "m": queries, "i": width, "j": width}, (), "linear"),
     ]
 
 
 def _native_encoder_layer(event: Event) -> list[Product]:
     """nn.TransformerEncoderLayer's fast path: self-attention and two linear layers."""
-    x, width, heads, packed, _, out = event.args[:6]
+    x, width, heads = event.args[:3]
     rows = prod(x.shape[:-1])
     fed = [
-        Product({"m": rows, "i": weight.shape[1], "j": weight.shape[0]}, (weight,), "linear")
+        Product({"m": rows, "i": weight.shape[1], "j": weight.shape[0]}, (), "linear")
         for weight in (event.args[14], event.args[16])
     ]
-    return _self_attention(x, x, x, width, heads, packed, out) + fed
+    return _self_attention(x, x, x, width, heads) + fed
 
 
 def _recurrent(event: Event) -> list[Product]:

@@ -155,9 +155,8 @@ def _count_lower_set(degrees: tuple[int, ...], total: int) -> int:
 
 def _newton(kind: str, known, exponents: list[tuple[int, ...]], grid: Grid) -> sympy.Expr:
     """The sum over exponents of the difference there times the product of binomials."""
-    letters = [symbol(name) for name in grid.base]
     values = {e: known[e].get(kind, 0) for e in exponents}
-    for axis in range(len(letters)):
+    for axis in range(len(grid.base)):
         # Differences along one axis after another; from the highest down, so that lower ones are still values.
         for order in range(1, 1 + max(e[axis] for e in exponents)):
             for e in sorted(exponents, key=lambda e: -e[axis]):
@@ -165,8 +164,8 @@ def _newton(kind: str, known, exponents: list[tuple[int, ...]], grid: Grid) -> s
                     below = (*e[:axis], e[axis] - 1, *e[axis + 1 :])
                     values[e] -= values[below]
     binomials = [
-        [_binomial((letter - grid.base[name]) / sympy.Integer(grid.step[name]), n) for n in range(MAX_DEGREE + 1)]
-        for letter, name in zip(letters, grid.base, strict=True)
+        [_binomial((symbol(name) - start) / sympy.Integer(grid.step[name]), n) for n in range(MAX_DEGREE + 1)]
+        for name, start in grid.base.items()
     ]
     terms = (
         difference * sympy.prod([binomials[axis][n] for axis, n in enumerate(e)])

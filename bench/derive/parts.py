@@ -16,6 +16,7 @@ from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.models.build import example_inputs
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.mixture import TakesMixture
 from headcount.models.configs.models import Layered
 from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
@@ -74,7 +75,7 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     if isinstance(config, Layered) and len(set(config.layers)) == 1:
         letters["num_layers"] = "N"
     whole = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
-    if getattr(config, "mixture", True) is None:
+    if isinstance(config, TakesMixture) and config.mixture is None:
         # a dense block has no number of experts
         whole = [name for name in whole if name not in config.mixture_letters.values()]
     if isinstance(config, Layered) and "num_layers" not in letters:
