@@ -4,6 +4,7 @@ Importable without torch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -54,7 +55,7 @@ def _heads(word: str, text: str) -> Heads:
 def sections(case: Case, how: Mapping[str, Any]) -> Iterator[Section]:
     """The forms of ``case`` converted as ``how`` says, and the stages of its training. ConfigError, before anything is
     made, for heads that there are not."""
-    released = Case(f"{case.name}, released", converted(case.config, **how), case.lengths)
+    released = replace(case, config=converted(case.config, **how))
     return iter((_forms(case, released), *_stages(case, released)))
 
 
