@@ -103,12 +103,18 @@ def test_equation_19_is_of_as_many_heads_of_keys_that_are_as_wide_as_the_model_t
     assert row["printed_equation_macs"] is None and row["macs"]
 
 
-def test_what_an_equation_leaves_out_has_a_column_where_it_is_something(capsys):
-    headings = {}
-    for sizes in ("h=2 d_m=30", "K=3 E=5 D=7 d_m=11"):
-        _, out, _ = run(capsys, "--grid", f"{sizes} T=13", *CLOSED, "--wide")
-        headings[sizes] = "+ router" in out
-    assert headings == {"h=2 d_m=30": False, "K=3 E=5 D=7 d_m=11": True}
+@pytest.mark.parametrize(
+    "sizes, heads",
+    [
+        ("h=2 d_m=30", []),
+        ("K=3 E=5 D=7 d_m=11", ["+ router", "params\nactive"]),
+        ("h=7 s=2 r=3 d_h=5", ["of which\nrouters", "params\nactive"]),
+    ],
+)
+def test_routers_and_what_is_active_have_columns_where_something_routes(sizes, heads):
+    of_routing = {"+ router", "of which\nrouters", "params\nactive"}
+    table = section(parse(f"{sizes} T=13"), [], None).table
+    assert [column.head for column in table.columns if column.head in of_routing] == heads
 
 
 @pytest.mark.parametrize(

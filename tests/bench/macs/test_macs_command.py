@@ -203,6 +203,8 @@ WRONG = {
     "set without preset": (["--set", "top_k=2"], "--set go with --preset or --compare"),
     "out": (["--out", "/nonexistent/x.md", *CLOSED], "cannot write /nonexistent/x.md: No such file or directory"),
     "grid word": (["--grid", "K=1,x E=8"], "malformed grid word 'K=1,x'"),
+    "grid word of two": (["--grid", "K=1=2 E=8"], "malformed grid word 'K=1=2'; write KEY=NUMBER,NUMBER as in 'K=1,2 "),
+    "grid number": (["--grid", "K=1 8"], "malformed grid word '8'"),
     "grid key": (["--grid", "Q=1 E=8"], "unknown grid key 'Q'; choose from h, d_h, g, bias or K, E, D"),
     "grid twice": (["--grid", "K=1 K=2"], "grid key 'K' is given twice"),
     "grid value": (["--grid", "K=0 E=8 D=4 T=1"], "grid values must be at least 1, not K=0"),
