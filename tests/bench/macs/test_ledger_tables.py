@@ -31,6 +31,7 @@ def test_the_total_is_all_of_it_and_the_parts_sum_to_it(tables):
         for column in ("macs", "params", "active_params"):
             assert sum(part[column] for part in parts) == total[column]
         assert sum(part["elements"] or 0 for part in parts) == total["elements"]
+        assert sum(part["share"] or 0 for part in parts) == 100
 
 
 def test_products_have_a_share_and_all_else_has_elements(tables):
