@@ -119,6 +119,15 @@ def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"
 
 
+def test_a_file_where_the_temporary_one_would_be_is_another_processes_and_stays(capsys, tmp_path):
+    """In two containers that share a folder two processes may have one number."""
+    out, theirs = tmp_path / "out.csv", tmp_path / f".out.csv.{os.getpid()}.tmp"
+    theirs.write_text("half a table")
+    assert command(lambda args: pytest.fail("this draws, measures and stores"), "--out", str(out)) == 2
+    assert capsys.readouterr() == ("", f"a command: error: cannot write {out}: File exists\n")
+    assert [path.name for path in tmp_path.iterdir()] == [theirs.name] and theirs.read_text() == "half a table"
+
+
 @pytest.mark.parametrize("text, value", [("0", 0), ("1/3", Fraction(1, 3)), ("0.999", Fraction(999, 1000))])
 def test_a_value_that_holds_is_read(text, value, capsys):
     assert command(lambda args: str(args.share == value), "--share", text) == 0

@@ -89,6 +89,9 @@ def test_a_record_with_a_field_missing_or_of_another_type_is_named_and_the_other
     "field, value, said",
     [
         ("name", 7, "name is 7, no text"),
+        # a terminal of any locale prints it, in a line
+        ("name", ["é", "\n"], r"name is ['?', '\n'], no text"),
+        ("name", [7] * 99, f"name is [{'7, ' * 26}7, no text"),
         ("environment", [], "environment is [], no object"),
         ("smoke", 1, "smoke is 1, no true or false"),
     ],

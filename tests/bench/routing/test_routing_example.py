@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headcount.bench import records
+from headcount.bench import env, records
 from headcount.bench.routing import example as routing_example
 from headcount.bench.routing import task as routing_task
 from headcount.bench.routing import training_log
@@ -156,10 +156,14 @@ def test_an_example_is_stored_with_what_it_found_and_where(monkeypatch, tmp_path
     train = routing_example.train
     monkeypatch.setattr(routing_example, "train", lambda name, coefficients, steps: train(name, coefficients, 2))
     monkeypatch.setattr(records, "writable", lambda: tmp_path)
+    monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr(env, "device_name", {"cpu": "A CPU, 7 cores"}.get)
     assert main(["--example", "moh", "--record", "--least", "1", "--format", "json"]) == 0
     printed = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
     (path,) = tmp_path.glob("*/*.jsonl")
     ((record,), problems) = records.read(path)
+    assert path.parent == tmp_path / "a-cpu-7-cores"
+    assert path.name == f"{record['environment']['time'][:10]}-0123456789.jsonl"
     assert problems == [] and record["environment"]["command"] == [
         "bench.routing", "--example", "moh", "--record", "--least", "1", "--format", "json"
     ]  # fmt: skip
