@@ -90,6 +90,10 @@ def test_parameters_are_compared_by_name_shape_and_whether_they_are_trained():
     assert changes(old, wider, difference.parameters) == [("proj.weight", "changed", "n0=13->17 n1=11", 143, 187)]
     frozen = saved(parameters=[weight, Parameter("proj.bias", (13,), trainable=False)])
     assert not equal(old, frozen)
+    assert [(c.path, c.kind, c.what) for c in difference.parameters(old, frozen).changes] == [
+        ("proj.bias", "frozen", "appeared"),
+        ("proj.bias", "trained", "vanished"),
+    ]
     # a matrix on its side costs the same and is another parameter
     assert not equal(old, saved(parameters=[Parameter("proj.weight", (11, 13)), bias]))
 

@@ -184,6 +184,21 @@ def test_of_printed_tables_those_operations_are_uncounted_that_nobody_knows():
     assert (found.name, found.terms, found.uncounted) == ("m.py:make", (LINEAR,), ("_fft_r2c on 7x13",))
 
 
+@pytest.mark.parametrize(
+    "edited, said",
+    [
+        ({"macs": 1002}, "its rows sum to 1,001 macs, it says 1002"),
+        ({"params": "7"}, "its rows sum to 0 params, it says '7'"),
+    ],
+)
+def test_printed_tables_whose_headline_is_not_the_sum_of_their_rows_are_refused(edited, said):
+    data = printed(LINEAR, macs=1001)
+    data["tables"][0] |= edited
+    with pytest.raises(UsageError) as raised:
+        file.of_data(data, "count.json")
+    assert str(raised.value) == f"count.json is broken: {said}"
+
+
 def test_of_printed_tables_what_is_written_elementwise_is_in_the_count_where_the_headline_has_it():
     line = {"path": "", "kind": WRITTEN.kind, "dims": {"m": 7, "i": 3}, "times": 2}
     apart = file.of_data(printed(LINEAR, macs=1001, elementwise=[line, line | {"kind": "square_sum"}]), "count.json")
