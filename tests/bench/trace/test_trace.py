@@ -1,5 +1,7 @@
 """A recorded run: what is an event, where it stands, and that recording leaves nothing behind."""
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from headcount.bench.count import count_macs
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, NAMED, OPERATION
-from headcount.bench.trace.record import record
+from headcount.bench.trace.record import fresh, record
 from tests.bench.contractions.written import module
 
 NAMES = ("torch.mm", "torch.nn.functional.softmax", "torch.Tensor.matmul")
@@ -260,3 +262,19 @@ def test_the_fast_path_of_torchs_attention_is_recorded_as_it_runs():
     x = torch.ones(2, 3, 12)
     trace = record(attention, (x, x, x), {"need_weights": False})
     assert [e.name for e in trace.operations()] == ["_native_multi_head_attention"]
+
+
+def test_a_fresh_copy_has_buffers_of_its_own_and_the_very_parameters():
+    """A model of gigabytes is not in memory twice, and a gradient is of the parameters that its user has."""
+    norm = nn.BatchNorm1d(5)
+    copied = fresh(nn.Sequential(norm, norm))
+    assert copied[0] is copied[1] is not norm
+    assert copied[0].weight is norm.weight and copied[0].bias is norm.bias
+    copied[0].running_mean += 7
+    assert norm.running_mean.tolist() == [0] * 5
+
+
+def test_what_cannot_be_copied_is_run_itself():
+    holding = nn.Linear(3, 5)
+    holding.lock = threading.Lock()
+    assert fresh(holding) is holding
