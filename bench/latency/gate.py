@@ -100,8 +100,8 @@ class Gate:
         found, exact, errors, backends = self._results(results, probe, probe.double())
         names = ["the output", "the input's gradient"]
         names += [f"the gradient of {name}" for name, _ in run.module.named_parameters()]
-        for i, (error, name) in enumerate(zip(relative_errors(found, exact), names, strict=False)):
-            self._note(error, errors[i], name, PARAMETER_CAP if i > 1 else 1.0)
+        for i, error in enumerate(relative_errors(found, exact)):
+            self._note(error, errors[i], names[i], PARAMETER_CAP if i > 1 else 1.0)
         self._timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and kept == self.cell.seq_len:
             timed = tensors(run.call(0))[0][-1:]
@@ -165,10 +165,9 @@ class Gate:
             return _model_trained(module, inputs) if self.trains else [_plainly(module, *inputs)]
 
         found, exact, errors, backends = self._results(results, short, exact_in)
-        for i, (error, name) in enumerate(
-            zip(relative_errors(found, exact), ("the output", "all gradients"), strict=False)
-        ):
-            self._note(error, errors[i], name, MODEL_CAP * (PARAMETER_CAP if i else 1.0))
+        names = ("the output", "all gradients")
+        for i, error in enumerate(relative_errors(found, exact)):
+            self._note(error, errors[i], names[i], MODEL_CAP * (PARAMETER_CAP if i else 1.0))
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]

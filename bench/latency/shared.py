@@ -41,7 +41,7 @@ class Shared:
 
     def module(self, config: Config, arm: str) -> nn.Module:
         """The module of ``config`` run by ``arm``; all of one configuration hold the same parameters."""
-        return self._load(config, arm, self.dtype, self._state(config))
+        return self._load(config, arm, self._state(config))
 
     def reference(self, config: Config, dtype: torch.dtype | None = None, of: Config | None = None) -> nn.Module:
         """The reference on the parameters as the arms have them, rounded to their type; float64 unless told.
@@ -54,11 +54,12 @@ class Shared:
             dtype = torch.float64 if exact else torch.float32
         if (config, dtype) not in self._references:
             rounded = {name: value.to(dtype) for name, value in state.items()}
-            self._references[config, dtype] = self._load(config, "reference", dtype, rounded)
+            self._references[config, dtype] = self._load(config, "reference", rounded)
         return self._references[config, dtype]
 
-    def _load(self, config: Config, arm: str, dtype: torch.dtype, state: Mapping[str, Tensor]) -> nn.Module:
-        module = build(config, device="meta", dtype=dtype, arm=arm)
+    def _load(self, config: Config, arm: str, state: Mapping[str, Tensor]) -> nn.Module:
+        # whatever its type: it takes the tensors of the state as they are
+        module = build(config, device="meta", arm=arm)
         module.load_state_dict(state, assign=True)
         if hasattr(module, "tie_weights"):
             module.tie_weights()
