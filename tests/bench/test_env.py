@@ -108,3 +108,16 @@ def test_the_command_is_the_one_that_was_given_or_that_python_runs(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/tool.py", "one", "two"])
     assert env.environment("cpu")["command"] == ["tool.py", "one", "two"]
     assert env.environment("cpu", ["bench.some", "three"])["command"] == ["bench.some", "three"]
+
+
+def test_a_gpu_and_its_tf32_are_told_where_numbers_are_measured_on_it_alone(second_gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    for tf32 in (True, False):
+        monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=tf32))
+        found = env.environment("cuda")
+        assert (found["device"], found["device_type"], found["gpu"]["uuid"]) == ("a GPU", "cuda", None)
+        assert found["tf32"] is tf32
+        found = env.environment()
+        assert (found["device_type"], found["gpu"], found["tf32"]) == ("cpu", None, None)

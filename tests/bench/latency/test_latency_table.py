@@ -5,6 +5,7 @@ import pytest
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Row, Section, Table
+from tests.bench.macs.test_widths import too_narrow
 from tests.bench.output.reading import left_out
 from tests.bench.output.typed import described, typed
 
@@ -66,6 +67,22 @@ def test_what_a_narrow_terminal_leaves_out_first():
         "rel. error", "memory of a call MiB", "tokens/s", "achieved GMAC/s", "wall p90 ms", "wall p10 ms",
         "of peak %", "routing", "B", "time / floor", "MACs", "verdict", "vs dense", "tax", "vs MHA", "pass",
     ]  # fmt: skip
+
+
+LONG = {
+    "layer": "mla-v2-lite-ideal", "arm": "dense-all", "seq_len": 8192, "batch_size": 1024, "pass": "backward",
+    "routing": "one-expert", "gpu_ms": 999.1234, "timed_by": "events", "wall_ms": 9999.123, "p10_ms": 9999.123,
+    "p90_ms": 9999.123, **dict.fromkeys(("to_mha", "tax", "to_dense"), {"value": 9.99, "low": 9.75, "high": 10.0}),
+    "macs": 999_999_999_999, "rate": 99_999.9, "peak_share": 100.0, "floors": 999.99, "estimate_ms": 9999.1234,
+    "tokens_per_s": 999_999_999, "memory": 99_999 * 2**20, "error": "7e-04",
+    **dict.fromkeys(("to_mha_verdict", "to_dense_verdict"), "no evidence"),
+}  # fmt: skip
+
+
+def test_columns_have_room_for_seconds_for_ratios_of_ten_and_for_teramacs():
+    columns = table("cuda").columns
+    assert LONG.keys() == {column.key for column in columns}
+    assert too_narrow(columns, [Row(LONG)]) == []
 
 
 def test_memory_is_in_mib():

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from headcount.bench.latency import session
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.telemetry import Telemetry
 from tests.bench.latency.conftest import PEAKS
 
 ARGV = "--layer dense --seq-len 7 --batch-size 2 --blocks 2 --dtype float64 --pass forward".split()
@@ -19,7 +21,7 @@ def small(layers, quick, monkeypatch):
 
 
 def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch, tmp_path):
-    bars = []
+    bars, watts = [], iter((7_000, 5_000))
 
     class Bar:
         def __init__(self, total, **_):
@@ -33,7 +35,11 @@ def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch,
             self.closed = True
 
     monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
+    monkeypatch.setattr(session, "Telemetry", lambda device: Telemetry(device, {"power_mw": watts.__next__}))
     path = tmp_path / "rows.json"
     assert main([*ARGV, "--format", "json", "--out", str(path)]) == 0
-    assert [row["arm"] for table in json.loads(path.read_text())["tables"] for row in table["rows"]] == ["dense"]
+    (row,) = (row for table in json.loads(path.read_text())["tables"] for row in table["rows"])
+    assert (row["arm"], row["arms_in_cell"]) == ("dense", 1)
+    # what was read after each of two blocks
+    assert (row["telemetry"]["samples"], row["telemetry"]["power_mw"]) == (2, {"min": 5_000, "max": 7_000})
     assert [(bar.total, bar.done, bar.closed) for bar in bars] == [(2, 2, True)]

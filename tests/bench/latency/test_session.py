@@ -130,7 +130,8 @@ def test_no_cell_is_begun_that_would_not_finish(tmp_path, capsys, monkeypatch):
     assert "1000000.0 s expected  layer dense T7 B2 float64 both" in err and "1 cells are missing" in err
 
 
-def test_what_cells_took_corrects_what_others_are_thought_to_take(monkeypatch):
+@pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])
+def test_what_cells_took_corrects_what_others_are_thought_to_take(within, measured, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(order, "seconds", lambda cell, blocks: 2.0)
 
@@ -150,11 +151,11 @@ def test_what_cells_took_corrects_what_others_are_thought_to_take(monkeypatch):
         def __init__(self, key):
             self.key = key
 
-    run = session.Session(Store(None), Columns, {}, blocks=2, within=14.0, now=lambda: now[0])
+    run = session.Session(Store(None), Columns, {}, blocks=2, within=within, now=lambda: now[0])
     cells = [Cell(str(i)) for i in range(4)]
-    assert len(list(run.rows(cells))) == 2
-    # 2 s thought, 6 s taken: after 12 s no third
-    assert [cell.key for cell, _ in run.missing] == ["2", "3"] and run.expected_s(cells[2]) == 6.0
+    assert len(list(run.rows(cells))) == measured
+    # 2 s thought, 6 s taken: after 12 s no third within 14 s, and one that fits to the second within 18 s
+    assert run.missing == [(cell, "no time left") for cell in cells[measured:]] and run.expected_s(cells[2]) == 6.0
 
 
 def test_an_error_that_stays_goes_on_in_a_new_process_without_that_arm(tmp_path, cuda, executed, capsys):

@@ -1,6 +1,7 @@
 """A cell is done where one run has stored all of its arms, whatever runs were broken off before and after."""
 
-from math import isnan, prod
+from math import isnan, nan, prod
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -65,6 +66,31 @@ def test_an_arm_that_broke_the_device_has_a_row_among_the_gates():
         "layer": "moa-8K8E128D", "arm": "loop", "dtype": "bfloat16", "pass": "both", "T": "129", "routing": "balanced",
         "status": "failed: AcceleratorError",
     }  # fmt: skip
+
+
+def test_an_arm_that_fails_when_it_is_called_again_says_why_be_the_device_lost_or_not(cuda):
+    cell, arm = SimpleNamespace(device="cuda"), SimpleNamespace(name="moa loop", call=lambda i: [][i])
+    assert gates._beside(cell, arm) == ("failed: IndexError: list index out of range", {"replay": None, "same": None})
+    cuda.dead, arm.call = "unspecified launch failure", lambda i: cuda.check()
+    with pytest.raises(DeviceLost) as lost:
+        gates._beside(cell, arm)
+    said = "failed: AcceleratorError: CUDA error: unspecified launch failure"
+    assert (lost.value.label, lost.value.status) == ("moa loop", said)
+
+
+STALE = "wrong: a replay on other inputs is not right"
+
+
+@pytest.mark.parametrize("replay, status", [(None, "right"), (0.25, "right"), (0.5, STALE), (nan, STALE)])
+def test_a_replay_may_be_as_far_off_as_the_arm_and_bits_that_are_others_are_told(replay, status, monkeypatch):
+    graphs, errors = {(1, 3): "one call of 3 sets"}, {("a run", "one call of 3 sets"): replay}
+    outputs = iter((5.0, 5.0, 5.0, 7.0))
+    monkeypatch.setattr("headcount.bench.latency.capture.capture", lambda call, *how: graphs[how])
+    monkeypatch.setattr("headcount.bench.latency.gate.replay_error", lambda *of: errors[of])
+    arm = SimpleNamespace(run="a run", sets=3, bound=0.25, call=lambda i: torch.full((7,), next(outputs)))
+    cell = SimpleNamespace(device="cpu" if replay is None else "cuda")
+    for same in ("yes", "no"):
+        assert gates._beside(cell, arm) == (status, {"replay": replay, "same": same})
 
 
 @pytest.mark.parametrize("device, times", [("cuda", 1), ("cpu", 0)])
