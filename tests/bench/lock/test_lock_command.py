@@ -178,14 +178,17 @@ def test_operations_that_nobody_knows_are_locked_where_they_are_allowed(folder, 
 
 
 WRONG = {
-    (): "give --module FILE.py:FUNCTION, --check LOCK or --update LOCK",
+    (): "give --module FILE.py:FUNCTION, --check LOCK or --update LOCK\n",
     ("--check", "none.lock"): "cannot read none.lock: No such file or directory",
     ("--check", "model.py"): "model.py is not JSON: ",
     ("--check", "."): "cannot read .: it is no file",
     ("--check", "a.lock", "--update", "a.lock"): "argument --update: not allowed with argument --check",
     ("--update", "a.lock", "--out", "b.lock"): "--update writes the file that it reads; --out goes with --module and",
     ("--module", "model.py:make", "--format", "md"): "--format md goes with --check; a lock is JSON of its own",
-    ("--check", "program.lock"): "program.lock was written by a program and names no module; give --module",
+    **dict.fromkeys(
+        [("--check", "program.lock"), ("--update", "program.lock")],
+        "program.lock was written by a program and names no module; give --module FILE.py:FUNCTION\n",
+    ),
     ("--check", "tape.lock"): "a lock with device tape and elementwise report cannot be counted",
     ("--check", "moved.lock"): "away.py:make: there is no file away.py",
 }
@@ -203,8 +206,9 @@ def test_wrong_usage_is_a_line_and_exit_2(words, folder, capsys):
     assert sorted(folder.iterdir()) == before
 
 
-def test_without_a_place_the_lock_is_printed(folder, capsys):
-    assert main(["--module", "model.py:make"]) == 0
+@pytest.mark.parametrize("more", [(), ("--format", "json")])
+def test_without_a_place_the_lock_is_printed(more, folder, capsys):
+    assert main(["--module", "model.py:make", *more]) == 0
     assert json.loads(capsys.readouterr().out)["macs"] == MACS
 
 
