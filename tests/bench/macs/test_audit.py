@@ -103,6 +103,21 @@ def test_either_table_may_be_read_first(monkeypatch):
     assert [row.values["amount"] for row in causes_first[0]] == [BIASES]
 
 
+@pytest.mark.parametrize(
+    ("device", "there", "devices"),
+    [(None, False, ["cpu", "meta"]), (None, True, ["cpu", "meta", "cuda"]), ("meta", True, ["meta"])],
+)
+def test_every_spelling_is_asked_on_the_device_or_on_each_that_is_there(device, there, devices, monkeypatch):
+    asked = []
+    monkeypatch.setattr(audit.torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(audit, "_cells", lambda *cell: asked.append(cell) or audit.Cells(*cell[:2], failed="not run"))
+    matrix, causes = audit.sections(["torch"], device)
+    assert [row.values["device"] for row in matrix.rows] == devices * len(SPELLINGS)
+    assert asked == [(spelling, where, ["torch"]) for spelling in SPELLINGS for where in devices]
+    # what a brief answer leaves out
+    assert (matrix.detail, causes.detail) == (False, True)
+
+
 def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch):
     monkeypatch.setitem(ptflops_aten.TABLE, "baddbmm", (lambda event: {"product": 7}, "nowhere"))
     assert main(["--audit", "--device", "meta", "--counter", "ptflops-aten"]) == 1

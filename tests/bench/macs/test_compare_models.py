@@ -44,13 +44,19 @@ def test_moa_big_pays_for_attention_and_saves_in_feed_forward_and_vocabulary(cap
     assert blocks["total"]["a_rule"] == 1_220_608_000 and blocks["total"]["b_rule"] == 2_089_287_680
 
 
+BLOCKS = ["attention", "feed-forward", "vocabulary", "other"]
+KINDS = ["linear", "expert_linear", "scores", "values", "conv"]
+"""The order of rows, wherever a model begins."""
+
+
 @pytest.mark.parametrize(
     "pair", [BIG[1:], ["mlm-transformer", "mlm-moa-8K64E256D"], ["lightconv", "mae-7"]], ids="-".join
 )
 @pytest.mark.parametrize("what", ["block", "kind"])
 def test_a_waterfall_runs_from_the_second_total_to_the_first(what, pair, capsys):
     rows = tables_of(capsys, "--compare", *pair, *CLOSED)[f"compare-{what}"]
-    total = rows[-1]
+    names, total = [row[what] for row in rows], rows[-1]
+    assert names == [name for name in [*BLOCKS, *KINDS, "total"] if name in names]
     for account in ("rule", "exact") if "sum_rule" in total else ("exact",):
         sums = total[f"b_{account}"]
         for row in rows[:-1]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
 from headcount.bench.saved.file import text
 from headcount.bench.saved.saved import Asked, Parameter, Saved
@@ -59,7 +60,7 @@ def test_what_macs_printed_is_what_a_lock_holds(folder, capsys):
     """The JSON of --module, a lock that a program made, and the module itself are the same count."""
     assert main(["--module", "model.py:make", "--counter", "right", "--format", "json", "--out", "count.json"]) == 0
     capsys.readouterr()
-    for other in ("13.lock", "model.py:make,n=7"):
+    for other in ("13.lock", "model.py:make", "model.py:make,width=13,n=7"):
         found = tables(capsys, "count.json", other)
         assert found.keys() == {"compare-terms", "compare-how"}
         equal, total = found["compare-terms"]
@@ -76,6 +77,12 @@ def test_two_modules_are_compared_by_term_by_kind_and_in_their_parameters(folder
     assert {"what": "input", "a": "0: 7x11 float32", "b": "0: 5x11 float32"} in found["compare-how"]
 
 
+def test_a_modules_weights_are_entries_that_do_nothing_beside_its_products(folder):
+    found = cases.of_module("model.py:make", {"width": 5}).ledger
+    assert [(entry.path, entry.params, entry.size) for entry in found if entry.weight] == [("", 11 * 5, 0), ("", 5, 0)]
+    assert (found.macs, found.params) == (7 * 11 * 5, 11 * 5 + 5)
+
+
 KINDS = "takes another file of a count, or a module FILE.py:FUNCTION, not"
 WRONG = {
     ("13.lock", "none.json"): "cannot read none.json: No such file or directory",
@@ -88,6 +95,7 @@ WRONG = {
         "transformer-base",
         "13.lock",
     ): f"--compare 13.lock {KINDS} transformer-base",
+    ("13.lock", "moa-8K8E128D,a=b:c,d=e"): f"--compare 13.lock {KINDS} moa-8K8E128D,a=b:c,d=e",
     ("13.lock", "17.lock", "--set", "d_model=7"): "13.lock is a count that was made: --set, --counter and lengths",
     ("13.lock", "17.lock", "--seq-len", "7"): "13.lock is a count that was made: --set, --counter and lengths",
     ("13.lock", "grid.json"): "grid.json holds grid: not the count of a module",
