@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+KEPT = ("tests", __name__, "tests.mutation_shared")
+"""Modules that know what was before."""
+
 _failed: list[BaseException] = []
 
 
@@ -16,7 +19,7 @@ _failed: list[BaseException] = []
 def pytest_load_initial_conftests():
     """Forget what is imported of them, and go on where it cannot be imported again."""
     for name in list(sys.modules):
-        if name.partition(".")[0] in ("headcount", "tests") and name not in ("tests", __name__):
+        if name.partition(".")[0] in ("headcount", "tests") and name not in KEPT:
             del sys.modules[name]
     _failed.clear()
     try:

@@ -19,7 +19,7 @@ BUILD = ROOT / "build" / "mutation"
 STORED = ("records", "generated/commands.md")
 """What tests read of reports/."""
 
-SHARED = ("anew.py", "conftest.py", "plain.py", "tally.py", "warm.py")
+SHARED = ("anew.py", "conftest.py", "mutation_shared.py", "plain.py", "tally.py", "warm.py")
 """What tests of several rooms import."""
 
 ROOMS = {
@@ -64,7 +64,7 @@ pytest_add_cli_args_test_selection=
     {tests}
 pytest_add_cli_args=
     -o
-    addopts=-q --import-mode=importlib -p tests.anew
+    addopts=-q --import-mode=importlib -p tests.anew -p tests.mutation_shared
     {left_out}
 """
 """pytest runs many times in one process, which the type checks of jaxtyping do not stand."""
