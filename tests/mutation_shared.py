@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 _CACHE, _LRU_CACHE = functools.cache, functools.lru_cache
+OURS = ("headcount", "tests")
 _ran: dict[Hashable, set[str]] = {}
 """What ran for a fixture's value, or while a module of tests was imported."""
 
@@ -38,8 +39,13 @@ def _noting(seen: set[str], once: set[str]) -> Iterator[None]:
         seen |= before
 
 
-def cache(function: Callable, cached: Callable) -> Callable:
-    """``cached`` with what ``function`` ran when a value was made, noted again whenever that value is taken."""
+def _noting_cache(function: Callable, cached: Callable) -> Callable:
+    """``cached`` with what ``function`` ran when a value was made, noted again whenever that value is taken.
+
+    Other people's caches stay theirs: torch reads the calls that it is in.
+    """
+    if (getattr(function, "__module__", None) or "").partition(".")[0] not in OURS:
+        return cached
     ran: dict[Hashable, set[str]] = {}
 
     @functools.wraps(function)
@@ -61,8 +67,8 @@ def cache(function: Callable, cached: Callable) -> Callable:
 
 def _lru_cache(maxsize: Any = 128, typed: bool = False) -> Callable:
     if callable(maxsize):
-        return cache(maxsize, _LRU_CACHE(maxsize))
-    return lambda function: cache(function, _LRU_CACHE(maxsize, typed)(function))
+        return _noting_cache(maxsize, _LRU_CACHE(maxsize))
+    return lambda function: _noting_cache(function, _LRU_CACHE(maxsize, typed)(function))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,7 +76,7 @@ def pytest_load_initial_conftests() -> None:
     """Before anything is imported anew."""
     _ran.clear()
     notes = noted() is not None
-    functools.cache = (lambda function: cache(function, _CACHE(function))) if notes else _CACHE
+    functools.cache = (lambda function: _noting_cache(function, _CACHE(function))) if notes else _CACHE
     functools.lru_cache = _lru_cache if notes else _LRU_CACHE
 
 

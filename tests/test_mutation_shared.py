@@ -48,6 +48,8 @@ def test_fourth():
 def test_last():
     cached.cache_clear()
     assert cached.cache_info().currsize == 0
+    import theirs
+    assert type(theirs.kept).__module__ == "functools"
 """
 
 
@@ -67,7 +69,8 @@ def test_a_test_is_given_what_ran_for_it_and_what_ran_once_for_it_and_others(pyt
     monkeypatch.setattr(mutation_shared, "noted", lambda: collector.seen)
     for name in ("cache", "lru_cache"):
         monkeypatch.setattr(functools, name, getattr(functools, name))
-    pytester.makepyfile(TESTS)
+    pytester.makepyfile(test_once=TESTS, theirs="import functools\n\nkept = functools.cache(len)")
+    monkeypatch.setattr(mutation_shared, "OURS", ("test_once",))
     pytester.inline_run("-p", "no:cacheprovider", plugins=[mutation_shared, collector]).assertoutcome(passed=5)
     always = {"import"}
     assert collector.found == {

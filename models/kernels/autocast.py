@@ -13,5 +13,5 @@ def lowered(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def _autocast(device_type: str) -> bool:
-    # asking about a device without autocast, such as meta, is an error
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+    # asking about meta, which has none, is an error; and torch 2.11 traces no question whether a device has one
+    return device_type != "meta" and torch.is_autocast_enabled(device_type)
