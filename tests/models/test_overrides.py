@@ -1,0 +1,88 @@
+"""Changes of a preset: spelled as they are read, with recipes, and what was meant by a name that there is not."""
+
+import re
+
+import pytest
+
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.nearest import choices, meant, nearest
+from headcount.models.configs.presets import assignments, parse_overrides, preset, spelled
+
+FIELDS = ["d_model", "num_heads", "num_kv_heads", "top_k", "Num_KV_Groups"]
+
+
+@pytest.mark.parametrize(
+    "name, overrides, texts",
+    [
+        ("transformer-base", {}, []),
+        # the preset's own, and a default of its attention
+        ("transformer-base", {"num_heads": 8, "attention_dropout": 0.0}, []),
+        ("transformer-base", {"num_heads": 4, "bias": False}, ["num_heads=4", "bias=false"]),
+        # 512 / 8, which would change with either: a size that is derived where it is left out is said
+        ("transformer-base", {"head_dim": 64}, ["head_dim=64"]),
+        (
+            "transformer-base",
+            {"attention": "moa", "num_experts": 7, "top_k": 3, "head_dim": 5, "balance_loss_weight": 0.01},
+            ["attention=moa", "num_experts=7", "top_k=3", "head_dim=5"],
+        ),
+        ("moa-8K8E128D", {"top_k": 3, "dropout": 0.1, "ffn_dropout": 0.0}, ["top_k=3", "dropout=0.1"]),
+        ("lightconv", {"encoder_kernel_sizes": (3, 5)}, ["encoder_kernel_sizes=3,5"]),
+    ],
+)
+def test_changes_of_a_preset_are_spelled_as_they_are_read(name, overrides, texts):
+    assert spelled(name, overrides) == texts
+    assert assignments(",".join([name, *texts])) == texts
+    assert preset(name, parse_overrides(name, texts)) == preset(name, overrides)
+
+
+@pytest.mark.parametrize(
+    "name, recipe, message",
+    [
+        ("moa-16K32E256D", "x", "unknown recipe 'x' of moa-16K32E256D; choose from paper, paper-en-fr"),
+        ("mlm-moa-8K8E128D", "paper-en-fr", "unknown recipe 'paper-en-fr' of mlm-moa-8K8E128D; choose from paper"),
+        (
+            "llm-s",
+            "paper",
+            "llm-s has no recipe; those that have one are moa-8K8E128D, moa-16K32E256D, "
+            + ", ".join(f"mlm-moa-8K{sizes}D" for sizes in ("8E128", "8E256", "16E256", "32E256", "64E256")),
+        ),
+    ],
+)
+def test_a_recipe_that_there_is_not_is_answered_with_those_there_are(name, recipe, message):
+    for ask in (preset, lambda name, values: parse_overrides(name, [f"recipe={values['recipe']}"])):
+        with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+            ask(name, {"recipe": recipe})
+
+
+@pytest.mark.parametrize(
+    "word, found",
+    [
+        ("num_head", ["num_heads", "num_kv_heads"]),
+        ("TOP_K", ["top_k"]),
+        # no name looks like these, and some hold them
+        ("kv", ["num_kv_heads", "Num_KV_Groups"]),
+        ("roups", ["Num_KV_Groups"]),
+        # which one letter says nothing of
+        ("k", []),
+        ("xyz", []),
+        ("", []),
+    ],
+)
+def test_a_name_is_looked_for_among_those_like_it_then_among_those_that_hold_it(word, found):
+    assert nearest(word, FIELDS) == found
+
+
+def test_three_names_are_the_most_that_are_asked_about():
+    layers = [f"{kind}-of-a-model-of-{size}" for kind in ("aa", "bb") for size in ("xs", "ys")]
+    assert nearest("of", layers) == layers[:3]
+    assert len(nearest("aa-of-a-model-of-s", layers)) == 3
+    question = "did you mean {}, {} or {}?".format(*layers)
+    assert meant("of", layers) == f"; {question}" and meant("xyz", layers) == ""
+    assert choices("of", layers) == f"{question} choose from {', '.join(layers)}"
+
+
+def test_a_list_that_fits_no_line_is_left_to_the_command_that_prints_it():
+    # 49 + 2 + 49 characters, and one more
+    assert choices("x", ["a" * 49, "b" * 49], "COMMAND") == f"choose from {'a' * 49}, {'b' * 49}"
+    assert choices("x", ["a" * 49, "b" * 50], "COMMAND") == "COMMAND names all 2"
+    assert choices("b" * 49, ["a" * 49, "b" * 50], "COMMAND") == f"did you mean {'b' * 50}? COMMAND names all 2"
