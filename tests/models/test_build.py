@@ -200,6 +200,35 @@ def test_inputs_are_seeded_and_named_as_the_forward_names_them(config):
             assert x.min() >= 0 and x.max() < 19
 
 
+def test_inputs_on_meta_take_no_memory():
+    # 10 PB or more: beyond what a process can address
+    lengths = {"batch_size": 2, "src_len": 7, "tgt_len": 10**15}
+    features = example_inputs(make_config(SMALL["mha-h3-g1-dh5-dm13"]), lengths, device="meta", dtype=torch.float16)
+    tokens = example_inputs(make_config(SMALL["encoder_decoder-mha"]), lengths, device="meta")
+    assert {name: (tuple(x.shape), x.dtype, x.device.type) for name, x in (features | tokens).items()} == {
+        "query": ((2, 10**15, 13), torch.float16, "meta"),
+        "key": ((2, 7, 13), torch.float16, "meta"),
+        "src_tokens": ((2, 7), torch.int64, "meta"),
+        "tgt_tokens": ((2, 10**15), torch.int64, "meta"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name, letters",
+    [
+        ("transformer-base", {"B": 2, "S": 7, "T": 5}),
+        ("lightconv", {"B": 2, "S": 7, "T": 5}),
+        ("mlm-transformer", {"B": 2, "T": 11}),
+        ("llm-s", {"B": 2, "T": 11}),
+        # their tokens are the image's
+        ("moh-dit-l2-75", {"B": 2}),
+        ("transnext-micro", {"B": 2}),
+    ],
+)
+def test_lengths_have_the_letters_of_the_legend(name, letters):
+    assert preset(name).length_letters(LENGTHS) == letters
+
+
 def test_inputs_name_the_length_that_is_missing():
     message = r"^lengths needs src_len; all of batch_size, src_len, tgt_len are wanted$"
     with pytest.raises(ConfigError, match=message):
