@@ -6,7 +6,13 @@ import torch
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.convolution import ConvolutionBlock, WindowCache, products_of_windows
+from headcount.models.convolution import (
+    ConvolutionalDecoderLayer,
+    ConvolutionalEncoderLayer,
+    ConvolutionBlock,
+    WindowCache,
+    products_of_windows,
+)
 
 MODEL = dict(
     model="convolution", attention="mha", num_heads=3, head_dim=5, d_model=14, d_ff=11, num_weight_heads=7,
@@ -89,6 +95,33 @@ def test_a_causal_block_changes_nothing_before_a_changed_token(kind, spelling):
     changed[:, 6] += 1
     moved = (module(changed) - module(x)).abs().amax(dim=-1)[0] > 1e-9
     assert moved.tolist() == [False] * 6 + [True] * 5
+
+
+def normed(norm, x):
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def fed_forward(p, x):
+    inner = (x @ p["feed_forward.fc1.weight"].T + p["feed_forward.fc1.bias"]).clamp(min=0)
+    return inner @ p["feed_forward.fc2.weight"].T + p["feed_forward.fc2.bias"]
+
+
+@every_kind
+@torch.no_grad()
+def test_a_layer_adds_each_part_to_what_came_in_and_norms_the_sum(kind):
+    config = make_config(MODEL | dict(convolution=kind))
+    x, memory = drawn(2, 11, 14), drawn(2, 13, 14, seed=2)
+    for side in (ConvolutionalEncoderLayer, ConvolutionalDecoderLayer):
+        layer = side(config, 5).double().eval()
+        for i, parameter in enumerate(layer.parameters()):
+            parameter.data = drawn(*parameter.shape, seed=i)
+        causal = side is ConvolutionalDecoderLayer
+        y = normed(layer.conv_norm, x + torch.stack([by_taps(layer.conv, one, causal) for one in x]))
+        if causal:
+            y = normed(layer.cross_attn_norm, y + layer.cross_attn(y, memory))
+        expected = normed(layer.feed_forward_norm, y + fed_forward(dict(layer.named_parameters()), y))
+        close(layer(x, memory) if causal else layer(x), expected)
 
 
 @torch.no_grad()
