@@ -1,5 +1,7 @@
 """TransNeXt around its attention: stages, routing, and what its configuration refuses."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -110,6 +112,16 @@ def test_attentions_of_sequences_and_of_grids_do_not_change_places():
     grid = dict(attention="aggregated", num_heads=8, side=7, pool_ratio=1)
     with pytest.raises(ConfigError, match="^attention aggregated is of a grid of tokens"):
         preset("transformer-base", grid)
+
+
+def test_kernels_of_a_channel_start_as_the_released_code_draws_them():
+    """N(0, 2 / fan-out), the fan-out of a depthwise kernel being its 9 taps."""
+    parts = build(make_config(IMAGES | dict(mlp_ratio=(50, 30)))).modules()
+    weights = torch.cat([part.weight.flatten() for part in parts if isinstance(part, DepthwiseConvolution)])
+    # a gated unit has two thirds of the ratio: 2/3 of 50 * 10 channels in one block, of 30 * 21 in two
+    assert len(weights) == 9 * (333 + 2 * 420)
+    assert abs(weights.mean()) < 4 * (2 / 9 / len(weights)) ** 0.5
+    assert abs(weights.std() / math.sqrt(2 / 9) - 1) < 4 / (2 * len(weights)) ** 0.5
 
 
 def test_every_norm_has_the_epsilon_of_the_released_code():
