@@ -6,7 +6,7 @@ import torch
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.losses import auxiliary_loss
-from tests.models.every_layer import assert_close, cases, made, takes_keys
+from tests.models.every_layer import assert_close, cases, configurations, made, takes_keys
 from tests.models.test_values import reference_of
 
 WAYS = ("form", "router", "gates")
@@ -78,6 +78,14 @@ def test_queries_without_tokens_are_refused(config, arm, shape):
     layer, inputs = made(config, arm)
     with pytest.raises(ValueError, match=f"^query holds no tokens: {shape[0]} sequences of {shape[1]}$"):
         layer(inputs["query"].new_zeros(*shape, config.d_model))
+
+
+@pytest.mark.parametrize("config", [config for _, config in configurations()], ids=lambda config: config.variant)
+def test_tokens_of_no_width_are_not_said_to_be_no_tokens(config):
+    layer, inputs = made(config, config.arms[0])
+    # torch says what does not fit
+    with pytest.raises(RuntimeError, match="^mat1 and mat2 shapes cannot be multiplied"):
+        layer(inputs["query"][..., :0])
 
 
 @pytest.mark.parametrize("config, arm", [case for case in CASES if takes_keys(case.values[0])])

@@ -177,7 +177,10 @@ def test_there_is_no_loss_for_balance():
         (dict(top_k=8), r"top_k must lie in 1\.\.num_experts = 1\.\.7, not 8$"),
         (dict(top_k=0), "top_k must be at least 1, not 0$"),
         (dict(head_dim=0), "head_dim must be at least 1, not 0$"),
-        (dict(head_dim=None), "num_heads must divide d_model, and 3 does not divide 13"),
+        (
+            dict(head_dim=None),
+            "num_heads must divide d_model, and 3 does not divide 13; choose another num_heads or set head_dim$",
+        ),
         (dict(attention_dropout=1.0), "attention_dropout must lie in"),
     ],
     ids=str,
