@@ -93,6 +93,8 @@ def test_a_record_with_a_field_missing_or_of_another_type_is_named_and_the_other
         ("name", ["é", "\n"], r"name is ['?', '\n'], no text"),
         ("name", [7] * 99, f"name is [{'7, ' * 26}7, no text"),
         ("environment", [], "environment is [], no object"),
+        ("environment", {}, "environment without device"),
+        ("environment", {"device": "a", "time": 7}, "environment without time"),
         ("smoke", 1, "smoke is 1, no true or false"),
     ],
 )

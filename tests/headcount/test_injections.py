@@ -142,6 +142,7 @@ NAMES = (
     "+1+1",
     "-2+3",
     "@SUM(A1)",
+    "\tTAB(A1)",
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
     "[x](javascript:alert(1))",

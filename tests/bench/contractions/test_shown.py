@@ -78,6 +78,7 @@ def test_a_data_frame_has_a_row_for_each_product():
     assert list(frame.columns) == ["path", "kind", "sizes", "times", "macs", "flops", "share"]
     assert frame["macs"].sum() == TOTAL and frame["flops"].sum() == 2 * TOTAL
     assert abs(frame["share"].sum() - 100) < 1e-9
+    assert frame["sizes"][0] == f"m={B * T} i={D} j={H}" and frame["times"][0] == 1
     assert [str(frame[name].dtype) for name in ("times", "macs", "flops")] == ["int64"] * 3
     empty = RightCount(Ledger(()), (), {}).to_dataframe()
     assert len(empty) == 0 and list(empty.columns) == list(frame.columns)

@@ -59,11 +59,22 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         (Ratio(0.90, 0.85, 0.95), None, "faster"),
         (Ratio(1.10, 1.05, 1.15), None, "slower"),
         (Ratio(0.90, 0.80, 1.01), None, "no evidence"),
+        (Ratio(1.10, 1.0, 1.15), None, "no evidence"),
+        (Ratio(0.90, 0.85, 1.0), None, "no evidence"),
         (Ratio(0.985, 0.98, 0.99), None, "no evidence"),
         (Ratio(0.90, 0.85, 0.95), Ratio(1.0, 0.88, 1.05), "no evidence"),
         (Ratio(0.90, 0.85, 0.95), Ratio(1.0, 0.95, 1.05), "faster"),
     ],
-    ids=["faster", "slower", "interval holds 1", "too small", "within the noise", "beyond the noise"],
+    ids=[
+        "faster",
+        "slower",
+        "interval holds 1",
+        "begins at 1",
+        "ends at 1",
+        "too small",
+        "within the noise",
+        "beyond the noise",
+    ],
 )
 def test_a_verdict_needs_an_interval_without_1_and_more_than_the_noise(ratio, noise, expected):
     assert verdict(ratio, noise) == expected
