@@ -43,7 +43,7 @@ def test_the_check_of_the_report(benchmark):
     benchmark.extra_info.update(command="python -m reports --check")
 
 
-def tested() -> float:
+def suite() -> float:
     """Lint and every test, with type checks: seconds of processor time."""
     env = {name: value for name, value in os.environ.items() if name != "JAXTYPING_DISABLE"}
     before = os.times()
@@ -53,5 +53,5 @@ def tested() -> float:
 
 
 def test_the_suite(benchmark):
-    used = benchmark.pedantic(tested, rounds=1, iterations=1)
+    used = benchmark.pedantic(suite, rounds=1, iterations=1)
     benchmark.extra_info.update(command="make test", processor_s=used)
