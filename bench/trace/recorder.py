@@ -208,7 +208,7 @@ class Recorder:
         try:
             storage = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError):
-            # Sparse and nested tensors have no single storage; nothing is known of their origin.
+            # Sparse tensors have no storage: nothing is known of their origin.
             self._anonymous -= 1
             return self._anonymous
         known = self._storages.get(storage._cdata)
