@@ -13,6 +13,7 @@ from headcount.reports import (
     consistency,
     counting,
     estimate,
+    examples,
     faults,
     index,
     kernels,
@@ -46,6 +47,7 @@ def pages(facts: Facts) -> dict[str, Page]:
         _notation(),
         _method(),
         _commands(),
+        *_examples(),
     )
     return {page.name: page for page in made}
 
@@ -69,6 +71,7 @@ def begin(facts: Facts) -> None:
     begun.rows(facts, slice(6, None))
     begun.grids(facts)
     claims.begin_counts(facts)
+    examples.begin(examples.EVERY.values(), facts)
 
 
 def _index(facts: Facts) -> Page:
@@ -199,4 +202,23 @@ def _commands() -> Page:
             ),
             Section("How long they take", [commands.speed], ["make benchmark"]),
         ],
+    )
+
+
+def _examples() -> tuple[Page, Page]:
+    return (
+        Page(
+            "examples",
+            "What commands print of the papers' models",
+            lambda facts: "Each command prints what stands above it; without --wide, on a terminal of 80 columns.",
+            examples.sections(examples.PAPERS),
+            begin=partial(examples.begin, examples.PAPERS),
+        ),
+        Page(
+            "examples-own",
+            "What commands print of modules and sizes of your own",
+            examples.module,
+            examples.sections(examples.OWN),
+            begin=partial(examples.begin, examples.OWN),
+        ),
     )

@@ -106,6 +106,13 @@ def derivation(argv: str) -> Section:
     return done(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
+def example(title: str) -> list[list[str]]:
+    """What the commands of an example print, line by line."""
+    from headcount.reports.examples import EVERY
+
+    return EVERY[title].outputs()
+
+
 def cost(text: str, letters: Letters) -> int:
     """An expression over the costs of formulas/published/claims.py, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)

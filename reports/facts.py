@@ -163,6 +163,10 @@ class Facts:
         """What ``python -m bench.derive`` finds for these arguments."""
         return self._calls.result(counting.derivation, argv)
 
+    def example(self, title: str) -> list[list[str]]:
+        """What the commands of an example print, line by line."""
+        return self._calls.result(counting.example, title)
+
     def budget(self, argv: str) -> Section:
         """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
         found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))

@@ -18,6 +18,8 @@ PAGES = {
     "notation": "letters and words",
     "method": "how the numbers come about: conventions, modules of your own, the clock, formats, exit codes",
     "commands": "every command with its options",
+    "examples": "what commands print of the papers' models: tables, grids, two models, memory and decoding",
+    "examples-own": "what commands print of modules and sizes of your own: locks, closed forms, budgets, estimates",
 }
 
 

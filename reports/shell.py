@@ -4,26 +4,26 @@ import io
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 
 COLUMNS = "80"
 
 
 class Failed(Exception):
-    """A command of a document does not end with 0; the message is what it says."""
+    """A command of a document does not end as it is to; the message is what it says."""
 
     exit_code = 1
 
 
-def printed(command: str) -> list[str]:
-    """The lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process. Failed where it
-    fails."""
+def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
+    """The lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process and a folder.
+    Failed where it ends otherwise than with ``code``."""
     package, arguments = parts(command)
     out, said = io.StringIO(), io.StringIO()
-    with _narrow(), redirect_stdout(out), redirect_stderr(said):
-        code = import_module(f"headcount.{package}.__main__").main(arguments)
-    if code:
+    with _narrow(), chdir(folder), redirect_stdout(out), redirect_stderr(said):
+        ended = import_module(f"headcount.{package}.__main__").main(arguments)
+    if ended != code:
         raise Failed(f"{command}: {said.getvalue()}")
     return out.getvalue().splitlines()
 

@@ -16,7 +16,7 @@ from tests import mutation_children, mutation_imports
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
-STORED = ("records", "generated/commands.md")
+STORED = ("records", *(f"generated/{name}.md" for name in ("commands", "examples", "examples-own")))
 """What tests read of reports/."""
 
 SHARED = ("anew.py", "conftest.py", "mutation_shared.py", "plain.py", "tally.py", "warm.py")

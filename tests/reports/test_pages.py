@@ -53,7 +53,7 @@ def test_no_page_is_larger_than_40_kb(name):
 def test_no_table_has_more_than_eight_columns(name):
     rules = [line for line in text_of(name).splitlines() if re.fullmatch(r"\|( :?-+:? \|)+", line)]
     assert all(line.count("|") - 1 <= markdown.MOST_COLUMNS == 8 for line in rules)
-    assert rules
+    assert rules or name.startswith("examples")
 
 
 @pytest.mark.parametrize("name", NAMES)
