@@ -111,4 +111,4 @@ def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
     """The wider of the two runs' noise floors, of samples of this kind where they were told apart."""
     key = "noise_wall" if by == like.WALL else "noise"
     ratios = [Ratio(**(r.get(key) or r["noise"])) for r in found if r.get(key) or r.get("noise")]
-    return max(ratios, key=lambda ratio: ratio.half_width) if ratios else None
+    return max(ratios, key=lambda ratio: ratio.half_width, default=None)

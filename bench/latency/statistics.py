@@ -48,7 +48,7 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ra
     """
     if len(numerator) != len(denominator) or not len(numerator):
         raise ValueError(f"{len(numerator)} and {len(denominator)} blocks cannot be paired")
-    logs = np.log(np.asarray(numerator, float) / np.asarray(denominator, float))
+    logs = np.log(np.asarray(numerator) / np.asarray(denominator))
     return _ratio(np.exp(logs.mean()), np.exp(logs[_picks(len(logs))].mean(axis=1)))
 
 
@@ -60,7 +60,7 @@ def _picks(blocks: int) -> np.ndarray:
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     """The ratio of medians of two separate runs, each resampled on its own."""
-    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
+    a, b = np.asarray(numerator), np.asarray(denominator)
     if not len(a) or not len(b):
         raise ValueError("no samples")
     rng = np.random.default_rng(SEED)
