@@ -4,6 +4,8 @@ Order, store, time limits, block sizes, graphs and tables are the campaign's own
 on an H200's data sheet times what is assumed of its arm; no tensor is made, and all else is told here how long it is.
 """
 
+from functools import partial
+
 import pytest
 
 from headcount.bench import records
@@ -125,7 +127,7 @@ def dry(monkeypatch):
     monkeypatch.setattr(gates, "check_cell", found.check_cell)
     monkeypatch.setattr(tuning, "choices", found.choices)
     monkeypatch.setattr(peaks, "measure_peaks", found.peaks)
-    monkeypatch.setitem(session.Session.__init__.__kwdefaults__, "now", device.clock)
+    monkeypatch.setattr(session, "Session", partial(session.Session, now=device.clock))
     return found
 
 
