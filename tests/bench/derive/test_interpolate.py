@@ -46,6 +46,14 @@ def test_counts_may_be_expressions_in_further_sizes():
         through(lambda p: {"a": (p["x"] ** 2 if p["x"] == 9 else p["x"]) * z}, Grid({"x": 1}, {"x": 2}), 5)
 
 
+def test_a_kind_that_a_point_has_none_of_counts_0_there():
+    x, y = symbol("x"), symbol("y")
+    found = interpolate(lambda p: {"a": p["x"]} | ({"b": p["y"] - 5} if p["y"] > 5 else {}), POINTS)
+    assert found.by_kind == {"a": x, "b": y - 5}
+    with pytest.raises(NoPolynomial, match=r"^b at x=\d+ y=(\d+) counts 0; the points before it would give \1$"):
+        interpolate(lambda p: {"a": p["x"]} | ({"b": p["y"]} if p["x"] < 30 else {}), POINTS)
+
+
 def domain(*guards):
     """What guards of a module's own say, in sizes of the same names."""
     own = [SimpleNamespace(expr=guard, sloc=SimpleNamespace(framework_loc=None)) for guard in guards]

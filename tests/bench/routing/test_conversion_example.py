@@ -1,12 +1,16 @@
 """python -m bench.routing --example conversion: the loss before, right after, and after training on."""
 
+import copy
 import json
 from functools import partial
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from headcount.bench.routing import conversion, task
 from headcount.bench.routing.__main__ import main
+from headcount.models import losses
 from headcount.models.build import build
 from headcount.models.configs.convert import converted
 from headcount.models.configs.presets import preset
@@ -48,6 +52,24 @@ def test_the_dense_model_is_trained_on_as_if_nothing_was_converted():
     conversion._train(dense, data, 2)
     conversion._train(dense, data, 3)
     assert conversion.run(2, 3).stages[-1].loss == conversion._stage("dense", dense, 5).loss
+
+
+def test_a_step_of_training_goes_down_the_task_loss_and_the_balance_loss_together():
+    fields = {**conversion.FIELDS, "num_layers": 1, "num_shared_heads": 2, "top_k": 2, "balance_loss_weight": 7.0}
+    model, tokens = build(preset("moh-llm-s-75", fields), seed=3).double(), next(task.batches(5, 3))
+    before = copy.deepcopy(model).train()
+    logits, wanted = before(tokens), task.renamed(tokens)
+    (attention,) = before.layers
+    routing = attention.self_attn.router.recorded.routing
+    balance = losses.head_balance_loss(routing.probs, routing.indices)
+    # the released code has the balance loss times its 8 routed heads
+    (F.cross_entropy(logits[wanted >= 0], wanted[wanted >= 0]) + 7 * 8 * balance).backward()
+    conversion._train(model, iter([tokens]), 1)
+    assert not model.training
+    for name, weight in before.named_parameters():
+        # Adam's first step: both means are the gradient's own
+        expected = weight - task.RATE * weight.grad / (weight.grad.abs() + 1e-8)
+        torch.testing.assert_close(model.get_parameter(name), expected, rtol=0, atol=1e-7)
 
 
 def test_it_is_the_model_that_the_table_says(trained):

@@ -166,11 +166,17 @@ def test_a_broken_file_is_one_line_that_names_the_first_place(case, files, capsy
 
 
 WRONG = {
-    "nothing": ([], "--checkpoint, --preset, --tokens missing"),
-    "example and files": (["--example", "--tokens", "x"], "--tokens cannot go with --example"),
-    "save": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--save", "d"], "--save goes with --example"),
-    "record": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--record"], "--record goes with --example"),
-    "top": (["--example", "--top", "0"], "--top must be at least 1, not 0"),
+    "nothing": (
+        [],
+        "--checkpoint, --preset, --tokens missing: give --checkpoint, --preset and --tokens, or --example\n",
+    ),
+    "example and files": (
+        ["--example", "--tokens", "x", "--set", "a=1"],
+        "--set, --tokens cannot go with --example, which brings its own\n",
+    ),
+    "save": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--save", "d"], "--save goes with --example\n"),
+    "record": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--record"], "--record goes with --example\n"),
+    "least": (["--example", "--least", "0"], "--least must be at least 1, not 0\n"),
     "preset": (["--checkpoint", "x", "--tokens", "x", "--preset", "x"], "unknown preset 'x'"),
     "example": (["--example", "mae"], "invalid choice: 'mae' (choose from"),
     "images": (["--checkpoint", "x", "--tokens", "x", "--preset", "moh-dit-s2-90"], "a dit model takes no tokens; "),

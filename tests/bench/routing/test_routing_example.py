@@ -13,6 +13,8 @@ from headcount.bench.routing import task as routing_task
 from headcount.bench.routing import training_log
 from headcount.bench.routing.__main__ import main
 from headcount.bench.routing.tables import SPECIALISED, class_section, expert_section
+from headcount.models import losses
+from headcount.models.build import build
 
 DEFAULT_AND_NAMED = {"moa": ["--example"], "moh": ["--example", "moh"]}
 
@@ -94,6 +96,34 @@ def test_training_is_deterministic(name):
     one, two = (routing_example.train(name, coefficients, steps=5) for _ in range(2))
     assert all(torch.equal(one.state[key], two.state[key]) for key in one.state)
     assert (one.loss, one.layer.counts, one.log) == (two.loss, two.layer.counts, two.log)
+
+
+def test_the_load_of_the_first_step_and_of_every_so_many_is_logged_of_its_own_batch(monkeypatch):
+    monkeypatch.setattr(routing_task, "LOGGED_EVERY", 3)
+    example = routing_example.EXAMPLES["moh"]
+    log = routing_example.train("moh", example.chosen, steps=7).log
+    assert [step for step, _ in log] == [1, 3, 6]
+    model = build(example.config(example.chosen), seed=routing_task.SEED).train()
+    model(next(routing_task.batches(routing_task.SEED, routing_task.BATCH)))
+    assert log[0][1] == {path: counts.tolist() for path, counts in losses.tokens_per_expert(model).items()}
+
+
+def test_each_pair_of_coefficients_is_trained_as_long_as_is_asked_for_on_one_thread_and_told(monkeypatch):
+    asked, said, threads = [], [], torch.get_num_threads()
+
+    def train(name, coefficients, steps):
+        asked.append((name, steps, torch.get_num_threads()))
+        return coefficients
+
+    monkeypatch.setattr(routing_example, "train", train)
+    try:
+        torch.set_num_threads(3)
+        assert routing_example.run("moh", 7, said.append) == [{"L_b": 0.0}, {"L_b": 0.01}]
+        assert asked == [("moh", 7, 1)] * 2
+        assert said == ["training with no auxiliary loss", "training with 0.01 L_b"]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run(capsys, *argv):

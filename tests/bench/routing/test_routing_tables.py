@@ -82,7 +82,12 @@ def test_a_row_of_an_expert_is_its_share_its_work_and_its_tokens():
 def test_of_classes_that_an_expert_takes_equally_often_it_is_for_the_last_by_name():
     found = LayerRouting(PATH, variant("moa").routed, 2, 1)
     found.add([1, 11, 2, 12], [[0], [0], [1], [1]], Fraction(1009))
-    assert columns(tables.expert_section([found], 1, 1, class_of=class_of))["class of highest PMI"] == ["B", "B"]
+    section = tables.expert_section([found], 1, 1, class_of=class_of)
+    assert columns(section)["class of highest PMI"] == ["B", "B"]
+    assert section.below == [
+        "0 of 2 experts specialise: they take a class of tokens at least 1.5 times as often as independence would give "
+        "(none)."
+    ]
 
 
 def test_a_head_has_the_work_of_both_forms_and_a_shared_one_no_share():
@@ -144,8 +149,17 @@ def test_a_run_has_its_losses_without_their_coefficients():
         }
     ]
     (note,) = section.table.notes_above
-    assert "Table 7 of arXiv 2210.05144" in note and ", 600 steps, seed 1, K = 2, E = 3, on held-out" in note
-    assert note.endswith(". Losses without their coefficients.")
+    assert note == (
+        "Table 7 of arXiv 2210.05144 gives BLEU of translation models. Here: task loss and spread of the load of a "
+        "small model on a made-up task with 4 classes of tokens, 600 steps, seed 1, K = 2, E = 3, on held-out "
+        "sequences. Losses without their coefficients."
+    )
+
+
+def test_the_heads_of_an_example_are_told_in_all_and_by_sort():
+    heads = Outcome({"L_b": 0.0}, 0.0625, 0.9876, {"L_b": 0.03125}, layer("moh", shared=5), log=[], state={})
+    (note,) = tables.runs_section("moh", [heads]).table.notes_above
+    assert ", 800 steps, seed 1, h = 8, s = 5, r = 2, on held-out" in note
 
 
 def test_a_log_has_a_row_for_each_layer_at_each_step():
