@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def plan(args: argparse.Namespace) -> Work | str:
     """What ``args`` asks for, counted before anything is printed."""
     if args.workflow:
-        return files(__package__).joinpath("workflow.yml").read_text("utf-8").rstrip("\n")
+        return files(__package__).joinpath("workflow.yml").read_text("utf-8").removesuffix("\n")
     if args.check:
         return _checked(args)
     # a lock is JSON, whatever its file is called
@@ -104,7 +104,7 @@ def _asked(args: argparse.Namespace, locked: Asked | None) -> Asked:
         where = args.check or args.update
         reason = f"{where} was written by a program and names no module; " if where else ""
         raise UsageError(f"{reason}give --module FILE.py:FUNCTION{'' if where else ', --check LOCK or --update LOCK'}")
-    return replace(locked or Asked(args.module), **given)
+    return replace(locked, **given) if locked else Asked(**given)
 
 
 def _counted(asked: Asked) -> Saved:
@@ -117,7 +117,7 @@ def _counted(asked: Asked) -> Saved:
 def _written(saved: Saved, path: str | None) -> str:
     """The lock as text without a ``path``; else it is written there, and what is said of it."""
     if path is None:
-        return file.text(saved).rstrip("\n")
+        return file.text(saved).removesuffix("\n")
     with open_output(path) as stream:
         stream.write(file.text(saved))
     lines = f"{len(saved.terms):,} contractions and {len(saved.parameters):,} parameter tensors"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headcount.bench.case import Case
@@ -84,8 +83,7 @@ def _run(dense_steps: int, more_steps: int, say: Callable[[str], None]) -> Outco
 
 
 def _loss(model: nn.Module, tokens: Tensor) -> Tensor:
-    logits, wanted = model(tokens), task.renamed(tokens)
-    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=task.NO_ANSWER)
+    return task.loss(model(tokens), task.renamed(tokens))
 
 
 def _train(model: nn.Module, data: Iterator[Tensor], steps: int) -> None:

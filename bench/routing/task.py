@@ -21,7 +21,7 @@ BATCH, RATE, SEED = 32, 3e-3, 1
 HELD_OUT = 128
 LOGGED_EVERY = 50
 NO_ANSWER = -100
-"""What cross-entropy leaves out."""
+"""What torch's cross-entropy leaves out."""
 
 Log = list[tuple[int, dict[str, list[int]]]]
 """Steps with the tokens per expert of each layer in that step's batch."""
@@ -95,6 +95,11 @@ def held_out() -> Tensor:
     return next(batches(SEED + 1, HELD_OUT))
 
 
+def loss(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Cross-entropy in nats of logits (batch, SEQ_LEN, tokens), without those that have NO_ANSWER."""
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+
+
 def train(config: ModelConfig, answers: Answers, coefficients: Mapping[str, float], steps: int) -> Outcome:
     """Train from the same weights on the same batches, and look at held-out sequences.
 
@@ -104,7 +109,7 @@ def train(config: ModelConfig, answers: Answers, coefficients: Mapping[str, floa
     optimizer, data = torch.optim.Adam(model.parameters(), lr=RATE), batches(SEED, BATCH)
     for step in range(1, steps + 1):
         tokens = next(data)
-        task = F.cross_entropy(model(tokens).flatten(0, 1), answers(tokens).flatten(), ignore_index=NO_ANSWER)
+        task = loss(model(tokens), answers(tokens))
         if step % LOGGED_EVERY == 0 or step == 1:
             log.append((step, {path: counts.tolist() for path, counts in losses.tokens_per_expert(model).items()}))
         optimizer.zero_grad()
@@ -123,7 +128,7 @@ def _evaluated(model, answers: Answers, coefficients: Mapping[str, float], log: 
     asked = wanted != NO_ANSWER
     return Outcome(
         coefficients,
-        F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NO_ANSWER).item(),
+        loss(logits, wanted).item(),
         (logits.argmax(-1) == wanted)[asked].double().mean().item(),
         {name: AUXILIARY[name](routing).item() for name in coefficients},
         layer,

@@ -102,6 +102,11 @@ def test_the_fixture_writes_when_it_is_told_and_compares_else(pytester):
     changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: 231 -> 357 (+126) MACs (1 changed)*")
 
 
+def test_help_of_pytest_has_the_option_in_a_group_of_its_own(pytester):
+    said = " ".join(pytester.runpytest(*PLUGIN, "--help").stdout.str().split())
+    assert "headcount: --macs-lock-update write the locks of macs_lock anew" in said
+
+
 def test_a_lock_has_one_owner(pytester):
     pytester.makepyfile(
         """

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,7 @@ WRONG = {
         "program.lock was written by a program and names no module; give --module FILE.py:FUNCTION\n",
     ),
     ("--check", "tape.lock"): "a lock with device tape and elementwise report cannot be counted",
+    ("--check", "always.lock"): "a lock with device None and elementwise always cannot be counted",
     ("--check", "moved.lock"): "away.py:make: there is no file away.py",
 }
 
@@ -197,7 +199,8 @@ WRONG = {
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
 def test_wrong_usage_is_a_line_and_exit_2(words, folder, capsys):
     tape, moved = Asked("model.py:make", device="tape"), Asked("away.py:make")
-    for name, asked in {"program": None, "tape": tape, "moved": moved}.items():
+    always = Asked("model.py:make", elementwise="always")
+    for name, asked in {"program": None, "tape": tape, "always": always, "moved": moved}.items():
         (folder / f"{name}.lock").write_text(text(Saved("x", (), (), asked=asked)))
     before = sorted(folder.iterdir())
     assert main(list(words)) == 2
@@ -209,9 +212,31 @@ def test_wrong_usage_is_a_line_and_exit_2(words, folder, capsys):
 @pytest.mark.parametrize("more", [(), ("--format", "json")])
 def test_without_a_place_the_lock_is_printed(more, folder, capsys):
     assert main(["--module", "model.py:make", *more]) == 0
-    assert json.loads(capsys.readouterr().out)["macs"] == MACS
+    out = capsys.readouterr().out
+    assert json.loads(out)["macs"] == MACS and out.startswith("{") and out.endswith("]\n}\n")
 
 
 def test_the_workflow_is_printed(capsys):
     assert main(["--workflow"]) == 0
-    assert "headcount lock --check macs.lock --format md" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "headcount lock --check macs.lock --format md" in out
+    assert out == files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
+
+
+def test_every_option_reaches_the_count_and_the_lock(folder, capsys, monkeypatch):
+    counted, devices = [], []
+    options = {"device": "cuda", "allow_uncounted": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
+
+    def count(*what, **how):
+        counted.append((*what, how))
+        return dict.fromkeys(("ledger", "elementwise", "params", "audit", "inputs"), ())
+
+    monkeypatch.setattr(command, "count", count)
+    monkeypatch.setattr(command, "check_device", devices.append)
+    given = ["--device", "cuda", "--allow-uncounted", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
+    assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
+    lock = json.loads((folder / "macs.lock").read_text())
+    assert (lock["module"], lock["settings"], lock["options"]) == ("model.py:make", {"n": 7}, options)
+    # what was given once is remembered
+    assert main(["--check", "macs.lock"]) == 0
+    assert counted == [("model.py:make", {"n": 7}, [], options)] * 2 and devices == ["cuda"] * 2

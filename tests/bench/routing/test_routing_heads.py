@@ -110,6 +110,13 @@ def test_a_translation_line_is_refused(files, capsys):
     assert code == 2 and "line 1: '|' is for translation models" in err
 
 
+def test_a_model_that_no_machine_holds_is_refused_before_its_checkpoint_is_read(files, capsys):
+    tmp_path, _ = files
+    argv = ["--preset", "moh-llm-s-75", "--set", f"d_ff={10**19}", "--checkpoint", str(tmp_path / "none.pt")]
+    assert main([*argv, "--tokens", str(tmp_path / "tokens.txt")]) == 2
+    assert capsys.readouterr().err.startswith("python -m bench.routing: error: the model is too large to run: ")
+
+
 def test_a_preset_too_large_to_build_is_compared_first(files, capsys):
     tmp_path, _ = files
     argv = ["--preset", "moh-llama3-8b", "--checkpoint", str(tmp_path / "model.pt")]
