@@ -75,3 +75,4 @@ def test_a_size_stands_before_the_number_that_it_is_compared_with():
     t, s = sympy.symbols("T S", positive=True, integer=True)
     compared = [sympy.Ge(5, t), sympy.Lt(7, t), sympy.Ne(3, t), t < s, sympy.Eq(Mod(t, 3), 0)]
     assert [guards.text(guard) for guard in compared] == ["T <= 5", "T > 7", "T != 3", "T < S", "3 divides T"]
+    assert guards.text((t > 7) & (s > 5)) == "(S > 5) & (T > 7)"

@@ -148,6 +148,7 @@ BROKEN = {
     "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),
     "target out of range": (write("1 2 | 3 41\n"), "line 1, position 4: 41 is not in the vocabulary 0..40"),
     "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
+    "a digit of no number": (write("1 2²\n"), "line 1, position 2: '2²' is no token id"),
     "one side": (write("1 2 |\n"), "line 1: no tokens on one side of '|'"),
     "no tokens file": (lambda p: (p / "tokens.txt").unlink(), "No such file or directory"),
     "binary": (lambda p: (p / "tokens.txt").write_bytes(b"\xff\xfe"), "is no text"),
@@ -163,6 +164,13 @@ def test_a_broken_file_is_one_line_that_names_the_first_place(case, files, capsy
     assert (code, out) == (2, "")
     assert err.count("\n") == 1 and message in err
     assert err.startswith("python -m bench.routing: error: ")
+
+
+def test_a_line_that_is_too_long_for_the_model_is_named(tmp_path):
+    # two positions are the model's own
+    (tmp_path / "tokens.txt").write_text("1 2 3 4 5\n1 2 3 4 5 6\n")
+    with pytest.raises(UsageError, match=r"tokens\.txt: line 2: seq_len must be at most .* = 5, not 6;"):
+        routing_run.read_tokens(tmp_path / "tokens.txt", preset("mlm-moa-8K8E128D", {"max_positions": 7}))
 
 
 WRONG = {

@@ -9,6 +9,7 @@ import pytest
 
 from headcount.bench.routing import conversion, tables
 from headcount.bench.routing.__main__ import _result
+from headcount.bench.routing.example import statement
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.routing.task import Outcome
 from headcount.bench.variants.variant import variant
@@ -160,6 +161,25 @@ def test_the_heads_of_an_example_are_told_in_all_and_by_sort():
     heads = Outcome({"L_b": 0.0}, 0.0625, 0.9876, {"L_b": 0.03125}, layer("moh", shared=5), log=[], state={})
     (note,) = tables.runs_section("moh", [heads]).table.notes_above
     assert ", 800 steps, seed 1, h = 8, s = 5, r = 2, on held-out" in note
+
+
+def test_a_statement_tells_each_loss_by_the_runs_that_differ_in_it_alone():
+    def run(counts, loss, z, **coefficients):
+        found = LayerRouting(PATH, variant("moa").routed, 2, 1)
+        found.add(range(8), [[0]] * counts + [[1]] * (8 - counts), Fraction(1))
+        return Outcome(coefficients, loss, 0.5, {"L_a": 0.5, "L_z": z}, found, log=[], state={})
+
+    plain, balanced = run(7, 0.75, 2.5, L_a=0.0, L_z=0.0), run(5, 0.25, 2.5, L_a=0.01, L_z=0.0)
+    small, both = run(7, 0.75, 1.5, L_a=0.0, L_z=0.001), run(4, 0.5, 1.25, L_a=0.01, L_z=0.001)
+    assert statement([plain, balanced, small, both]) == [
+        "With 0.01 L_a the largest share falls from 87.5 % to 62.5 %, the smallest share rises from 12.5 % to 37.5 %, "
+        "and the task loss falls from 0.750 to 0.250.",
+        "With 0.001 L_z L_z falls from 2.500 to 1.500.",
+        "With 0.01 L_a (beside 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
+        "from 12.5 % to 50.0 %, and the task loss falls from 0.750 to 0.500.",
+        "With 0.001 L_z (beside 0.01 L_a) L_z falls from 2.500 to 1.250.",
+    ]
+    assert statement([plain, both]) == []
 
 
 def test_a_log_has_a_row_for_each_layer_at_each_step():

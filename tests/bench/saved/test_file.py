@@ -2,9 +2,12 @@
 
 import json
 import os
+import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+import headcount
 from headcount.bench.errors import UsageError
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Parameter, Saved
@@ -60,9 +63,16 @@ def test_reading_gives_back_what_was_written(tmp_path):
     assert found.asked == LOCK.asked and file.text(found) == TEXT
 
 
-def test_versions_are_those_of_this_software():
-    found = file.versions()
-    assert found.keys() == {"headcount", "torch", "python"} and "+" not in found["torch"]
+def test_versions_are_those_of_this_software_whatever_the_build_of_torch_is_called(monkeypatch):
+    own = {"headcount": headcount.__version__, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    monkeypatch.setattr(file, "version", {"torch": "2.99.1+cu999"}.__getitem__)
+    assert file.versions() == own | {"torch": "2.99.1"}
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(file, "version", missing)
+    assert file.versions() == own | {"torch": "none"}
 
 
 def edited(**fields):
@@ -101,6 +111,10 @@ BROKEN = {
     "a later version": (edited(lock_version=2), "has lock_version 2; this software reads 1"),
     "no version": (edited(lock_version=True), "has lock_version True; this software reads 1"),
     "another sum": (edited(macs=4208), "is broken: its lines sum to 4,207 macs, its head says 4208"),
+    "another sum beside": (
+        edited(elementwise_macs=1),
+        "is broken: its lines sum to 0 elementwise_macs, its head says 1",
+    ),
     "another params": (edited(params=1), "is broken: its lines sum to 286 params, its head says 1"),
     "a size edited": (term(sizes={"b": 3}), "is broken: attn: its sizes make 6 MACs, not 1470"),
     "a size of text": (term(sizes={"b": "3"}), "is broken: b is '3', no whole number"),
@@ -154,6 +168,12 @@ def test_what_is_no_lock_is_said_in_a_line(what, tmp_path):
     assert said.startswith(f"{path} {reason}") and "\n" not in said and said.isprintable()
 
 
+def test_of_a_long_text_the_first_80_signs_are_said():
+    with pytest.raises(UsageError) as raised:
+        file.of_data(json.loads(term(kind="x" * 200)), "it")
+    assert str(raised.value) == f"it is broken: {repr('x' * 200)[:80]}"
+
+
 def test_what_cannot_be_read_is_said_in_a_line(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
@@ -182,6 +202,17 @@ def printed(*terms, macs, elementwise=()):
 def test_of_printed_tables_those_operations_are_uncounted_that_nobody_knows():
     found = file.of_data(printed(LINEAR, macs=7 * 11 * 13), "count.json")
     assert (found.name, found.terms, found.uncounted) == ("m.py:make", (LINEAR,), ("_fft_r2c on 7x13",))
+
+
+def test_printed_tables_without_elementwise_products_have_contractions_and_parameters_alone():
+    data = printed(LINEAR, macs=1001)
+    del data["tables"][1]
+    weight = {"path": "up", "name": "weight", "shape": [13, 11], "trainable": False}
+    data["tables"][0] |= {"params": 143, "parameters": [weight, weight | {"path": "", "shape": []}]}
+    data["tables"][0]["params"] += 1
+    found = file.of_data(data, "count.json")
+    assert found.terms == (LINEAR,)
+    assert found.parameters == (Parameter("up.weight", (13, 11), False), Parameter("weight", (), False))
 
 
 @pytest.mark.parametrize(
