@@ -16,7 +16,6 @@ match, tokens that cannot be used.
 import argparse
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from headcount.bench import env, records
@@ -90,8 +89,7 @@ def _result(printed: Sequence[Section]) -> str:
 def _store(example: str, sections: Sequence[Section], argv: Sequence[str]) -> Path:
     """Append one record of an example to the machine's records; its path."""
     environ = env.environment("cpu", ["bench.routing", *argv])
-    today = datetime.now(UTC).date().isoformat()
-    path = records.place(records.writable(), environ["device"], today, environ["commit"])
+    path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
     found = {
         section.table.name: [
             # a token's name is the example's own, and no one else can spell it

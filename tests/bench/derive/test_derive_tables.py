@@ -6,7 +6,8 @@ import pytest
 import sympy
 
 from headcount.bench.derive import __main__ as command
-from headcount.bench.derive.derived import starts
+from headcount.bench.derive.derived import Derivation, starts
+from headcount.formulas.symbols import symbol
 from tests.bench.output.typed import described, typed
 
 FOUND = {
@@ -56,6 +57,13 @@ def test_a_polynomial_stands_as_text_as_latex_and_as_python(sections):
     assert [row["latex"] for row in latex][0].strip("$").split() == ["7", "T", "d^{2}"]
     assert python[-1]["python"] == f"def total(T, d): return {TOTAL.replace('^', '**')}"
     assert result(found) == f"MACs: {TOTAL}."
+
+
+def test_a_size_has_the_latex_of_its_letter_and_one_without_a_letter_its_name_in_italics():
+    n, width = symbol("n"), symbol("width")
+    rows = command._rows(("n", "width"), Derivation({"conv": 7 * n * width}, ""), {"n": "mlp_ratio", "width": "d_m"})
+    (latex,) = {row.values["latex"] for row in rows}
+    assert set(latex.strip("$").split()) == {"7", r"\mathit{mlp\_ratio}", "d_m"}
 
 
 def test_json_has_a_row_for_each_kind_and_how_all_of_it_was_found(sections):
