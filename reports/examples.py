@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headcount.bench.accounts import ACCOUNTS
+from headcount.bench.output.files import write
 from headcount.reports import counting, shell
 from headcount.reports.document import Section
 from headcount.reports.facts import Facts
@@ -34,7 +35,7 @@ class Example:
         """The lines that each command prints. shell.Failed where one ends otherwise than it is to."""
         codes = [0] * (len(self.commands) - 1) + [self.code]
         with TemporaryDirectory() as folder:
-            Path(folder, "model.py").write_text(MODULE)
+            write(Path(folder, "model.py"), MODULE)
             return [shell.printed(one, code, folder) for one, code in zip(self.commands, codes, strict=True)]
 
 
