@@ -45,7 +45,7 @@ def rows(places: tuple[tuple[str, str], ...], kept: Mapping | None = None) -> tu
     their records, which hold whole ledgers.
     """
     name, row = places[0]
-    measured = _regenerated(name).measured(row, parse_counters(None), None, kept)
+    measured = _regenerated(name).measured(row, parse_counters(None), kept)
     made = _agreeing(_regenerated(name).row(row, measured) for name, row in places)
     return [replace(one, records=()) for one in made], taken.to_keep(measured)
 

@@ -122,7 +122,7 @@ class Facts:
     def closed(self, name: str) -> list[Section]:
         """A table in closed form."""
         again = self._regenerated[name]
-        rows = [again.row(row, again.measured(row, (), None)) for row in again.cases]
+        rows = [again.row(row, again.measured(row, ())) for row in again.cases]
         return done([again.section((), rows), *again.vocabularies()])
 
     def vocabularies(self, name: str) -> Section:

@@ -191,11 +191,10 @@ class Regenerated:
         found = {column.quantity: column for column in table.columns}
         self._printed = [kind(found[quantity]) for quantity, kind in QUANTITIES.items() if quantity in found]
 
-    def measured(
-        self, row: str, counters: Sequence[str], device: str | None, kept: Mapping[str, Any] | None = None
-    ) -> Measurement:
-        """The row's model under each of ``counters``; ``kept`` of an earlier run is not read again (bench.taken)."""
-        return measure(self.cases[row], counters, device=device, taken=taken.restored(kept, self.cases[row]))
+    def measured(self, row: str, counters: Sequence[str], kept: Mapping[str, Any] | None = None) -> Measurement:
+        """The row's model under each of ``counters``, each where it is right; ``kept`` of an earlier run is not read
+        again (bench.taken)."""
+        return measure(self.cases[row], counters, taken=taken.restored(kept, self.cases[row]))
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """The table, with ``rows`` made by :meth:`row`."""

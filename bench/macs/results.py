@@ -23,7 +23,7 @@ def macs(number: int, in_flops: bool) -> str:
     return f"{flops(number):,} FLOPs" if in_flops else f"{number:,} MACs"
 
 
-def counted(printed: Sequence[Section], in_flops: bool = False) -> str:
+def counted(printed: Sequence[Section], in_flops: bool) -> str:
     """Of tables, presets and grids: verdicts, what presets cost, how many points, and how many counts are wrong."""
     published = [section for section in printed if section.table.name in tables.names()]
     parts = [_verdicts(published)] if published else []
@@ -56,7 +56,7 @@ def _counts(records: Iterable[dict[str, Any]]) -> list[str]:
     return [f"{wrong} of {len(counts)} counts differ from their counter's rules"] if counts else []
 
 
-def compared(printed: Sequence[Section], in_flops: bool = False) -> str:
+def compared(printed: Sequence[Section], in_flops: bool) -> str:
     """Of a comparison: by how much A does more or less than B, and where the ranking turns."""
     total = printed[0].rows[-1].values
     difference = total["difference"] if "difference" in total else total["difference_exact"]
@@ -70,13 +70,13 @@ def compared(printed: Sequence[Section], in_flops: bool = False) -> str:
     return f"{said}; {where}."
 
 
-def converted(printed: Sequence[Section], in_flops: bool = False) -> str:
+def converted(printed: Sequence[Section], in_flops: bool) -> str:
     """Of a conversion: what the ideal form costs of the dense model."""
     ideal = printed[0].rows[-1].values
     return f"Ideal: {macs(ideal['macs'], in_flops)}, {float(ideal['share']):.2f} % of dense. {printed[0].below[0]}"
 
 
-def of_module(printed: Sequence[Section], in_flops: bool = False) -> str:
+def of_module(printed: Sequence[Section], in_flops: bool) -> str:
     """Of a module: its count, and how many readings are explained."""
     facts = printed[0].facts
     cells = _rows(printed, "module-counters")
@@ -85,7 +85,7 @@ def of_module(printed: Sequence[Section], in_flops: bool = False) -> str:
     return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{readings}."
 
 
-def audited(printed: Sequence[Section], in_flops: bool = False) -> str:
+def audited(printed: Sequence[Section], in_flops: bool) -> str:
     """Of an audit: how many cells are exact, explained, failed and unexplained."""
     rows = _rows(printed, "audit")
     cells = [record for row in rows for record in row.records if record["counter"] != "right"]
@@ -96,7 +96,7 @@ def audited(printed: Sequence[Section], in_flops: bool = False) -> str:
     return f"{len(cells)} cells: {exact} exact, {other} explained, {failed} failed; {wrong} not explained."
 
 
-def tallied(printed: Sequence[Section], in_flops: bool = False) -> str:
+def tallied(printed: Sequence[Section], in_flops: bool) -> str:
     """Of a package's own table: how many rows agree."""
     return f"{printed[0].rows[-1].values['weights']}."
 

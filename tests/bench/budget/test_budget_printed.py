@@ -1,10 +1,15 @@
 """What a search prints and draws, of two sizes whose costs are told by hand: heads, notes, result, labels of a plot."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from headcount.bench.budget import plot
 from headcount.bench.budget.__main__ import _bounds, _surroundings, main, parser, plan
 from headcount.bench.budget.bounds import Bound
+from headcount.bench.budget.candidates import Candidates
+from headcount.bench.budget.plot import draw
 from headcount.bench.case import Case
 from headcount.bench.env import drawing
 from headcount.bench.variants.variant import having
@@ -99,16 +104,19 @@ def test_budgets_of_ones_own_stand_beside_what_is_within_a_share_of_the_model_to
 
 @pytest.fixture
 def drawn(monkeypatch, tmp_path, capsys):
-    """A function that gives the figure that a search draws."""
+    """A function that gives the figure that a search, or a call, draws."""
     pyplot, figures = drawing(), []
     monkeypatch.setattr(pyplot, "close", figures.append)
 
-    def draw(*argv):
-        assert main([*argv, "--plot", str(tmp_path / "a.svg")]) == 0
+    def figure(*argv):
+        if callable(argv[0]):
+            argv[0]()
+        else:
+            assert main([*argv, "--plot", str(tmp_path / "a.svg")]) == 0
         capsys.readouterr()
         return figures.pop()
 
-    yield draw
+    yield figure
     monkeypatch.undo()
     pyplot.close("all")
 
@@ -128,11 +136,12 @@ def test_a_plot_has_macs_and_parameters_on_its_axes_and_a_label_at_each_row(draw
     assert {text.get_text() for text in axes.texts} == {"2K 5E 7D", "2K 3E 7D"}
 
 
-def test_labels_stand_at_their_points_and_within_the_axes(drawn):
-    figure = drawn("--macs", "1G", "--limit", "13")
+@pytest.mark.parametrize("argv, sides", [(["--macs", "1G", "--limit", "13"], {"right"}), (TWO, {"left", "right"})])
+def test_labels_stand_at_their_points_and_within_the_axes(argv, sides, drawn):
+    figure = drawn(*argv)
     axes, pixels = figure.axes[0], figure.canvas.get_renderer()
     middle = np.mean(axes.get_xlim())
-    assert len(axes.texts) == 13
+    assert {"left" if text.xy[0] < middle else "right" for text in axes.texts} == sides
     for text in axes.texts:
         box, (x, y) = text.get_window_extent(pixels), axes.transData.transform(text.xy)
         # towards the middle, and a little above
@@ -158,6 +167,27 @@ def test_macs_of_many_digits_are_drawn_in_g(drawn):
     ((macs, _),) = axes.collections[1].get_offsets()
     # within 2 % of 354,334,801,920
     assert axes.get_xlabel() == "MACs (G)" and 347 < macs < 362
+
+
+@pytest.mark.parametrize("most, unit, shown", [(10**11 - 1, "M", 99_999.999999), (10**11, "G", 100)])
+def test_six_digits_of_macs_are_too_many(most, unit, shown, drawn, tmp_path):
+    costs = {"macs": [7, most], "params": [5 * 10**6, 3 * 10**6], "active_params": [10**6, 2 * 10**6]}
+    found = Candidates({"h": np.array([3, 2])}, {name: np.array(values) for name, values in costs.items()})
+    long = " ".join(["twelve chars"] * 7)
+    axes, _ = drawn(lambda: draw(str(tmp_path / "a.png"), long, SimpleNamespace(found=found, listed=[1]))).axes
+    assert axes.get_xlabel() == f"MACs ({unit})"
+    assert axes.collections[1].get_offsets().tolist() == [[pytest.approx(shown), 3.0]]
+    assert [text.get_text() for text in axes.texts] == ["2h"]
+    # as many words as eighty characters hold
+    assert axes.get_title().split("\n") == [long[:77], long[78:]]
+
+
+def test_grey_points_are_some_of_many_at_even_steps(drawn, monkeypatch):
+    monkeypatch.setattr(plot, "DRAWN", 7)
+    every, _ = drawn(*TWO[:3], "K=2", "E=3:25", *TWO[5:]).axes[0].collections
+    # each fourth of 23: each third would be eight
+    sizes = [cost(2, E, 7) for E in range(3, 26, 4)]
+    assert every.get_offsets().tolist() == [[pytest.approx(macs / 1e6), pytest.approx(n / 1e6)] for macs, n, _ in sizes]
 
 
 def test_every_search_says_each_letter_in_a_column_of_its_own():

@@ -69,7 +69,7 @@ def test_a_file_beside_the_others_is_a_table_in_its_place(folder):
 def test_it_is_judged_and_printed_like_the_others(folder):
     stream = io.StringIO()
     again = Regenerated(tables.load("made-up", folder))
-    rows = [again.row(row, again.measured(row, [], None)) for row in again.cases]
+    rows = [again.row(row, again.measured(row, [])) for row in again.cases]
     (printed,) = emit([again.section([], rows)], "csv", stream)
     head, base, misprinted = (line.split(",") for line in stream.getvalue().splitlines()[:3])
     assert head[:4] == ["row", "params_printed_params", "params", "active_params"]
@@ -95,7 +95,7 @@ def test_it_says_who_printed_it_where_by_which_rule_and_for_which_inputs(folder)
 
 def test_its_records_hold_what_is_printed_beside_what_is_found(folder):
     again = Regenerated(tables.load("made-up", folder))
-    ((base,), (misprinted,)) = (again.row(row, again.measured(row, [], None)).records for row in again.cases)
+    ((base,), (misprinted,)) = (again.row(row, again.measured(row, [])).records for row in again.cases)
     said = ("row", "macs_printed", "params_printed", "macs_under_rule", "verdict", "because", "expected_verdict")
     assert [base[name] for name in said] == [
         "base", "606M", {"params": "60.5M"}, 606_085_120, "reproduced", None, "reproduced"

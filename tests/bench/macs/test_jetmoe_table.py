@@ -18,7 +18,7 @@ def test_both_printed_sizes_come_out(capsys):
 
 def test_each_printed_size_stands_before_what_comes_out():
     again = Regenerated(tables.load("jetmoe"))
-    row = again.row("JetMoE-8B", again.measured("JetMoE-8B", [], None))
+    row = again.row("JetMoE-8B", again.measured("JetMoE-8B", []))
     columns = again.section([], [row]).table.columns
     assert [(" ".join(column.head_lines), column.text(row.values[column.key])) for column in columns] == [
         ("row", "JetMoE-8B"),

@@ -65,7 +65,7 @@ LEFT_OUT = {
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_a_terminal_that_narrows_leaves_out_what_says_least_of_the_printed_figure_first(name):
     again = Regenerated(load(name))
-    rows = [again.row(row, again.measured(row, [], None)) for row in again.cases]
+    rows = [again.row(row, again.measured(row, [])) for row in again.cases]
     assert left_out(again.section([], rows)) == LEFT_OUT[name]
 
 

@@ -70,7 +70,7 @@ def _known():
         name, _, arguments = call.partition(" ")
         if name == "rows":
             ((table, row), *_), *_ = json.loads(arguments)
-            Regenerated(tables.load(table)).measured(row, registry.NAMES, None, answer[1])
+            Regenerated(tables.load(table)).measured(row, registry.NAMES, answer[1])
     try:
         yield
     finally:

@@ -11,9 +11,10 @@ import pandas
 import pytest
 
 from headcount.bench.budget.__main__ import main as budget
+from headcount.bench.errors import UsageError
 from headcount.bench.macs.__main__ import main as macs
 from headcount.bench.output.latex import escaped, points
-from headcount.bench.render import emit
+from headcount.bench.render import emit, fits
 from headcount.bench.table import Column, Row, Section, Table
 from tests.bench.output.printed import COMMANDS, MODULE, sections
 
@@ -56,6 +57,20 @@ def test_decimals_have_all_their_digits():
     frame = pandas.read_csv(io.StringIO(printed("csv", section)))
     shares = [row.values["share"] for row in section.rows if not row.total]
     assert [float(share) for share in shares if share is not None] == list(frame["share"].dropna())
+
+
+@pytest.mark.parametrize(
+    "form, path, names, room",
+    [("csv", None, "ab", False), ("csv", "tables.csv", "ab", False), ("csv", "tables/", "ab", True),
+     ("csv", "", "a", True), ("csv", "tables.csv", "a", True), ("md", None, "ab", True)],
+)  # fmt: skip
+def test_two_tables_as_csv_fit_only_into_a_folder(form, path, names, room):
+    found = [Section(Table(name, name, [Column("x", "x")]), []) for name in names]
+    if room:
+        assert fits(found, form, path) is None
+        return
+    with pytest.raises(UsageError, match="^a CSV file holds one table, not a, b; --out DIR/ writes a file for each$"):
+        fits(found, form, path)
 
 
 def test_json_without_a_result_has_no_word_of_it():
