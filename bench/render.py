@@ -74,9 +74,9 @@ def deliver(
     sections: Iterable[Section],
     form: str,
     path: str | None,
-    style: Callable[[TextIO], Style] = lambda stream: Style(),
-    result: Callable[[Sequence[Section]], str] = lambda printed: "",
-    ending: Callable[[TextIO, Style, Sequence[Section]], None] = lambda stream, style, printed: None,
+    style: Callable[[TextIO], Style],
+    result: Callable[[Sequence[Section]], str],
+    ending: Callable[[TextIO, Style, Sequence[Section]], None],
 ) -> list[Section]:
     """:func:`emit` to stdout or to ``path``, in a folder to a file for each table, named as it is.
 

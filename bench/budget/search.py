@@ -104,8 +104,8 @@ def search(
     first: str | None,
     apart: float,
     limit: int,
-    device: str = "cpu",
-    records: Sequence[Path] = (),
+    device: str,
+    records: Sequence[Path],
 ) -> Answer:
     """The front of the candidates of ``ranges`` within ``bounds``; UsageError where nothing is within.
 

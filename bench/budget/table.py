@@ -80,8 +80,7 @@ def _notes(args, chosen: Variant, answer: Answer, timed: bool, like: Like | None
     if not args.any:
         sizes += " (--any for every integer)"
     rest = f" with the other sizes of {args.like}" if like and not args.like.startswith(around.preset) else ""
-    known = [word for word in args.maximise if WORDS[word] in answer.found.costs]
-    more = ", ".join(NAMES[WORDS[word]] for word in known) or "nothing"
+    more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
     near = f", rows at least {float(args.apart):.0%} apart in one cost (--apart 0 for all)" if args.apart else ""
     cache = (
         f"No cache: {reason}."

@@ -30,7 +30,7 @@ def _assert_front(around, ranges, points, budgets):
         limits[metric] = bounds.Bound(0, values[int(share * (len(values) - 1))])
     fitting = {p: c for p, c in points.items() if all(c[m] <= b.high for m, b in limits.items())}
     expected = {p for p, c in fitting.items() if not any(dominates(other, c) for other in fitting.values())}
-    ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0}
+    ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0, "device": "cpu", "records": ()}
     if not fitting:
         with pytest.raises(UsageError, match="no point|no candidate"):
             search(around, ranges, limits, apart=0, **ask)

@@ -250,7 +250,7 @@ def test_budgets_of_which_no_two_are_met_name_the_nearest_candidate():
     # Its cache is right, and it is between the others in what it misses.
     near = f"{middle['macs']:,} MACs, {middle['params']:,} parameters, {middle['kv_bytes']:,} cache bytes"
     with pytest.raises(UsageError, match=f"nor all but one of them; the nearest has {near}$"):
-        search(around, ranges, limits, maximise=[], first=None, limit=1, apart=0)
+        search(around, ranges, limits, maximise=[], first=None, limit=1, apart=0, device="cpu", records=())
 
 
 @pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] != "transnext"])

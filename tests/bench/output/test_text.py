@@ -99,6 +99,50 @@ def table_at(width, columns=COLUMNS, rows=(ROW,), **style):
     return stream.getvalue().splitlines()[2:]
 
 
+def note_at(width, note):
+    stream = io.StringIO()
+    Text(stream, Style(width=width)).print(Section(Table("t", "T", COLUMNS, notes_above=[note]), []), [])
+    lines = stream.getvalue().splitlines()
+    return lines[1 : lines.index("")]
+
+
+@pytest.mark.parametrize("width, first, more", [(40, 3, 3), (41, 3, 3), (120, 10, 9), (200, 10, 9), (None, 10, 9)])
+def test_a_note_is_broken_between_words_at_120_at_the_latest_and_goes_on_indented(width, first, more):
+    # words of eleven characters, a blank between two, four blanks before what goes on
+    lines = note_at(width, " ".join(["one-two-six"] * (first + more + 1)))
+    assert lines == [" ".join(["one-two-six"] * first), *(f"    {' '.join(['one-two-six'] * n)}" for n in (more, 1))]
+
+
+def test_a_word_that_is_longer_than_a_line_is_broken_in_a_terminal_alone():
+    assert note_at(40, "x" * 50) == ["x" * 40, "    " + "x" * 10]
+    assert note_at(None, "x" * 150) == ["x" * 150]
+
+
+def test_a_text_is_broken_between_words_and_a_number_never():
+    columns = [Column("n", "n", kind="int", priority=0), Column("t", "t", wraps=11, priority=0)]
+    rows = [{"n": 12_345, "t": "moa-8K8E128D two one"}]
+    assert table_at(22, columns, rows)[2:5] == ["12,345  moa-8K8E128D", "        two one", "------  --------------"]
+    assert table_at(20, columns, rows)[2:4] == ["12,345  moa-8K8E128D", "        two one"]
+
+
+def test_the_column_of_footnotes_stays_in_a_terminal_and_the_notes_stand_below():
+    columns = [Column("name", "name"), Column("a", "a" * 20), Column("why", "why", priority=9)]
+    stream, rows = io.StringIO(), [Row({"name": "x", "a": "y", "why": "z"}, ["because"])]
+    Text(stream, Style(width=24)).print(Section(Table("t", "T", columns, note_column="why"), rows, ["so far"]), rows)
+    assert stream.getvalue().splitlines()[2:] == [
+        "name  why",
+        "----  -----",
+        "x     z [1]",
+        "----  -----",
+        "[1] because",
+        "so far",
+        "Left out for want of",
+        "    room:",
+        "    aaaaaaaaaaaaaaaaaaaa",
+        "    (--wide).",
+    ]
+
+
 def test_first_texts_are_broken_then_integers_are_rounded_then_columns_go():
     assert table_at(None)[2] == "layer  1,234,567,890,123       7  one two three"
     assert table_at(44)[2:4] == ["layer  1,234,567,890,123       7  one two", "                                  three"]
