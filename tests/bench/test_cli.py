@@ -191,3 +191,20 @@ def test_a_stream_that_python_found_closed_is_opened_for_any_character(monkeypat
         os.dup2(kept, 0)
         os.close(kept)
     assert capfd.readouterr() == ("…\n", "×\n")
+
+
+def test_whoever_reads_no_more_ends_a_command_without_a_word(monkeypatch, capfd):
+    kept, (ours, theirs) = os.dup(1), os.pipe()
+    os.dup2(theirs, 1)
+    os.close(ours)
+    os.close(theirs)
+    try:
+        with open(1, "w", closefd=False) as stream:
+            monkeypatch.setattr(sys, "stdout", stream)
+            assert cli.run("prog", lambda: print("a table") or 7) == 0
+        # what is written from here on is lost, and no error
+        assert os.path.samestat(os.fstat(1), os.stat(os.devnull)) and os.write(1, b"x") == 1
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    assert capfd.readouterr() == ("", "")

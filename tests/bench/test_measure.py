@@ -121,9 +121,19 @@ def test_a_preset_is_told_the_calls_and_their_places(capsys):
     assert [cause["macs"] for cause in aten["causes"]] == [sum(aten["additions"].values())]
 
 
-def test_a_counters_record_says_what_it_read_or_why_it_did_not():
-    keys = {"preset", "counter", "device", "macs", "predicted_macs", "additions", "not_counted"}
-    keys |= {"counted_there_because", "tool", "version", "uncounted"}
+def test_a_record_says_of_what_it_is_and_what_was_read_or_why_not():
+    common = ["input", "params", "counted_params", "active_params", "own", "ledger"]
+    read = ["predicted_macs", "additions", "not_counted", "counted_there_because", "tool", "version", "uncounted"]
     case = Case("mlm-transformer", preset("mlm-transformer"), {"batch_size": 1, "seq_len": 5})
-    _, record = measure.as_records("mlm-transformer", measure.measure(case, ["torch"], device="meta"))
-    assert keys <= record.keys() and record["not_counted"] is None and record["tool"] == "torch"
+    measured = measure.measure(case, ["torch"], device="meta")
+    closed, record = measure.as_records("mlm-transformer", measured, own=7)
+    assert list(closed) == ["preset", "counter", "device", "macs", *common]
+    assert list(record) == ["preset", "counter", "device", "macs", *read, *common]
+    form = case.ledger
+    sizes = {"input": {"batch_size": 1, "seq_len": 5}, "params": form.params, "active_params": form.active_params}
+    sizes |= {"preset": "mlm-transformer", "counted_params": form.params, "own": 7, "ledger": form.as_records()}
+    assert closed == {**sizes, "counter": "closed-form", "device": None, "macs": form.macs}
+    assert {name: record[name] for name in sizes} == sizes
+    assert (record["counter"], record["device"], record["macs"]) == ("torch", "meta", record["predicted_macs"])
+    assert (record["tool"], record["version"].partition("+")[0]) == ("torch", version("torch").partition("+")[0])
+    assert (record["not_counted"], record["counted_there_because"], record["uncounted"]) == (None, None, None)

@@ -194,6 +194,13 @@ def test_a_model_to_match_is_named_in_the_form_in_which_it_is_counted():
     assert first.startswith("moa-8K8E128D: ") and around.startswith("Around moa-8K8E128D, input: ")
 
 
+def test_a_model_to_match_has_the_fields_that_are_given_with_it_and_so_have_its_alternatives():
+    found = section("--like", "transformer-base,d_ff=1000", "--attention", "moa", "--limit", "1")
+    matched = Case.of("transformer-base", {"d_ff": 1000}).ledger.macs
+    assert found.table.notes_above[0].startswith(f"transformer-base,d_ff=1000: {matched:,} MACs, ")
+    assert "d_ff=1000" in found.rows[0].records[0]["set"]
+
+
 def test_fields_of_the_attention_that_is_searched_are_set_where_it_is_exchanged():
     argv = ["--preset", "transformer-base", "--attention", "moh", "--macs", "9G", "--range", "h=3", "s=1", "r=1", "g=1"]
     remark = section(*argv, "d_h=7", "--set", "form=released").table.notes_above[0]
