@@ -6,10 +6,12 @@ import shlex
 
 import pytest
 
+from headcount.bench.case import Case
 from headcount.bench.counters import base
-from headcount.bench.macs import audit
+from headcount.bench.macs import audit, results
 from headcount.bench.macs.__main__ import main
 from headcount.bench.spellings.catalog import SPELLINGS
+from headcount.bench.table import Column, Row, Section, Table
 
 CLOSED = "--counter closed-form"
 ONE_HEAD = 12 * (2 * 2048 * 768 * 64 + 2 * 2048 * 2048 * 64)
@@ -63,3 +65,31 @@ def test_an_audit_says_how_many_cells_are_exact_explained_and_failed(capsys, mon
     monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in ("mha-matmul", "mha-flex")])
     said = last_line(capsys, "--audit", "--device", "meta", "--counter", "ptflops-aten", "torch")
     assert said == "4 cells: 1 exact, 1 explained, 2 failed; 0 not explained."
+
+
+def test_a_package_s_own_table_ends_with_its_tally():
+    rows = [Row({"weights": "a"}), Row({"weights": "2 rows: 1 agrees, 1 differs"}, total=True)]
+    table = Table("torchvision", "T", [Column("weights", "weights")])
+    assert results.tallied([Section(table, rows), Section(table, rows[:1])], in_flops=False) == (
+        "2 rows: 1 agrees, 1 differs."
+    )
+
+
+def test_the_readings_of_a_module_are_counted_where_its_calls_explain_them():
+    facts = {"macs": 1_001, "headline": "exact", "params": 2_003}
+    cells = [Row({"explained": word}) for word in ("right", "explained", "failed", "unexplained", "the same part")]
+    ledger = Section(Table("module", "M", [Column("path", "module")]), [], facts=facts)
+    counters = Section(Table("module-counters", "counters", [Column("explained", "explained")]), cells)
+    said = "2,003 parameters"
+    assert results.of_module([ledger], in_flops=False) == f"1,001 MACs (exact), {said}."
+    assert results.of_module([ledger, counters], in_flops=True) == (
+        f"2,002 FLOPs (exact), {said}; 3 of 5 readings explained by their calls."
+    )
+
+
+def test_a_conversion_ends_with_what_ideal_costs_and_from_where_on_that_is_less(capsys):
+    said = last_line(capsys, "--preset", "llm-s", "--convert", "s=4", "r=5", "router=linear")
+    dense, ideal = (Case.of(*of).ledger.macs for of in (("llm-s",), ("moh-llm-s-75", {"form": "ideal"})))
+    start, _, end = said.partition(" % of dense. ")
+    assert start == f"Ideal: {ideal:,} MACs, {100 * ideal / dense:.2f}"
+    assert end == "Break-even: none; ideal computes less than dense at every length."
