@@ -69,7 +69,7 @@ def _forms(dense: Case, released: Case) -> Section:
             Column("macs", "MACs", kind="int", of="MACs", priority=0),
             Column("share", "of dense", unit="%", kind="fixed", digits=2, priority=0),
             Column("training_macs", "training step\nMACs", kind="int", of="MACs"),
-            Column("params", "params", kind="int", of="params", priority=2),
+            Column("params", "params", kind="int", of="params"),
         ],
         notes_above=[
             f"Input: {describe_input(dense.lengths)}. Released: every head computed, then gated. Ideal: no head "
