@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.layout import Axis, Mark, aligned, carried, together, written
 from headcount.bench.contractions.memory import Known, Memory
 from headcount.bench.contractions.no_contraction import FREE, GATHERS, base
@@ -163,7 +164,7 @@ class _Follower(Memory):
         if gradient:
             product.how = "gradient of a product of vectors"
         axes = []
-        for number, (size, x, y) in enumerate(zip(out.shape, first, second, strict=True)):
+        for number, (size, x, y) in enumerate(abreast(out.shape, first, second)):
             both = carried(size, x) and carried(size, y)
             mark = Mark(event.index, number) if both else together(x.mark, y.mark)
             axes.append((x.varies and x.size > 1 or y.varies and y.size > 1, mark))
@@ -178,7 +179,7 @@ class _Follower(Memory):
 
     def _at_once(self, event: Event, name: str, shape: tuple[int, ...], first: list[Axis], second: list[Axis]) -> str:
         """What makes it a contraction where it stands; "" where nothing does."""
-        both = [(carried(n, x), carried(n, y)) for n, x, y in zip(shape, first, second, strict=True)]
+        both = [(carried(n, x), carried(n, y)) for n, x, y in abreast(shape, first, second)]
         if (True, False) in both and (False, True) in both:
             return _OUTER
         return name if name == "lerp" else "einsum" if summed_by_einsum(self._trace, event) else ""
@@ -236,7 +237,7 @@ class _Follower(Memory):
         self._new(event, name, facts, outs)
 
     def _own_square(self, event: Event, name: str, facts: list[TensorFact]) -> None:
-        order = event.argument(1, "ord", 2)
+        order = event.argument(1, default=2)
         if name in ("norm", "linalg_vector_norm") and order not in (2, None):
             return
         fact = max(facts, key=lambda fact: fact.numel, default=None)
@@ -279,7 +280,7 @@ class _Follower(Memory):
         if not known.zeros:
             self._scaled.setdefault(event.index, event.name)
         beside = aligned(self._axes(start), out.shape)
-        merged = [(v or x.varies, together(mark, x.mark)) for (v, mark), x in zip(axes, beside, strict=True)]
+        merged = [(v or x.varies, together(mark, x.mark)) for (v, mark), x in abreast(axes, beside)]
         layout = written(out, merged, together(term, old))
         pure = term is not None and (known.pure or known.zeros)
         facts = list(tensors_in(event.args))
@@ -289,12 +290,11 @@ class _Follower(Memory):
 def _dims(event: Event, name: str, rank: int) -> set[int]:
     if name in _POOLS:
         return set(range(max(rank - _POOLS[name], 0), rank))
-    # what an operation may have by position never arrives by name
-    dims = event.args[1] if len(event.args) > 1 else None
+    dims = event.argument(1)
     if dims is None or dims == () or isinstance(dims, str):
         return set(range(rank))
     return {dim % max(rank, 1) for dim in (dims if isinstance(dims, tuple) else (dims,))}
 
 
-def _accumulates(event: Event) -> bool:
-    return len(event.args) > 3 and event.args[3]
+def _accumulates(event: Event) -> bool | None:
+    return event.argument(3)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.layout import Axis, Layout, Mark, aligned, plain, together, written
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 
@@ -109,10 +110,7 @@ class Memory:
 
     def _combine(self, event, name, facts, out, pairs, pure) -> None:
         columns = [aligned(self._axes(fact), out.shape) for fact in facts if len(fact.shape) <= len(out.shape)]
-        axes = [
-            (any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in at)))
-            for at in zip(*columns, strict=True)
-        ]
+        axes = [(any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in at))) for at in abreast(*columns)]
         if len(axes) != len(out.shape):
             axes = [(True, None)] * len(out.shape)
         layout = written(out, axes, together(*(self._term(fact) for fact in facts)))
@@ -134,7 +132,7 @@ class Memory:
         axes = [
             # What is padded differs along every index.
             (name == "constant_pad_nd" or any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in marks)))
-            for at, marks in zip(zip(*columns, strict=True), zip(*marked, strict=True), strict=True)
+            for at, marks in abreast(abreast(*columns), abreast(*marked))
         ]
         made = Known(
             written(out, axes, together(*(self._term(fact) for fact in linear))),
@@ -159,8 +157,7 @@ class Memory:
                 continue
             if len(out.shape) == len(axes):
                 moved = [
-                    (True if axis.size != size else axis.varies, axis.mark)
-                    for axis, size in zip(axes, out.shape, strict=True)
+                    (True if axis.size != size else axis.varies, axis.mark) for axis, size in abreast(axes, out.shape)
                 ]
             else:
                 moved = [(True, everything)] * len(out.shape)
@@ -177,7 +174,7 @@ class Memory:
 
     def _gather(self, event: Event, name: str, facts: list[TensorFact], out: TensorFact) -> None:
         """cat and stack: several products along the new index are summed with it."""
-        dim = event.argument(1, "dim", 0) % max(len(out.shape), 1)
+        dim = event.argument(1, default=0) % max(len(out.shape), 1)
         terms = [mark for mark in (self._term(fact) for fact in facts) if mark]
         columns = []
         for fact in facts:
@@ -186,7 +183,7 @@ class Memory:
                 axes.insert(dim, (True, None))
             if len(axes) == len(out.shape):
                 columns.append(axes)
-        axes = [(any(v for v, _ in at), together(*(mark for _, mark in at))) for at in zip(*columns, strict=True)]
+        axes = [(any(v for v, _ in at), together(*(mark for _, mark in at))) for at in abreast(*columns)]
         if len(axes) == len(out.shape) and axes:
             slots = together(*terms) if len(terms) > 1 else None
             axes[dim] = (True, together(axes[dim][1], slots))
@@ -219,7 +216,7 @@ class Memory:
         axes = list(old.layout.axes if old.layout else plain(first))
         into = aligned(self._axes(source), target.shape)
         reached: set[int] = set()
-        for size, stride, axis in zip(target.shape, target.strides or (), into, strict=False):
+        for size, stride, axis in abreast(target.shape, target.strides, into):
             for number, mine in enumerate(axes):
                 if mine.meets(size, stride):
                     reached.add(number)

@@ -159,14 +159,14 @@ def _recurrent(event: Event) -> list[Product]:
 def _embedding_bag(event: Event) -> list[Product]:
     """Rows that are summed are free; summed with a weight each, every element is multiplied once."""
     table, index = event.args[:2]
-    weights = event.argument(6, "per_sample_weights")
+    weights = event.argument(6)
     return [Product({"i": index.numel, "j": table.shape[1]}, (weights, table), "contraction")] if weights else []
 
 
 def _embedding_bag_backward(event: Event) -> list[Product]:
     """Gradients of sums go to the rows that were summed; where these have weights, each times its own."""
     gradient, index = event.args[:2]
-    weights = event.argument(10, "per_sample_weights")
+    weights = event.argument(10)
     sizes = {"i": index.numel, "j": gradient.shape[1]}
     return [Product(sizes, (gradient, weights), "contraction_dw")] if weights else []
 

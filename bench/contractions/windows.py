@@ -25,9 +25,8 @@ def convolution_backward(event: Event) -> list[Product]:
     gradient, x, weight = event.args[:3]
     transposed, mask = event.args[7], event.args[10]
     dims = _window_dims(x, weight, gradient, transposed)
-    operands = ((gradient, weight), (gradient, x))
-    kinds = ("conv_dx", "conv_dw")
-    return [Product(dims, pair, kind) for wanted, pair, kind in zip(mask[:2], operands, kinds, strict=True) if wanted]
+    gradients = ((mask[0], weight, "conv_dx"), (mask[1], x, "conv_dw"))
+    return [Product(dims, (gradient, other), kind) for wanted, other, kind in gradients if wanted]
 
 
 def time_first(event: Event) -> list[Product]:

@@ -85,7 +85,7 @@ def _matmul(event: Event) -> dict[str, int]:
 
 def _addmm(event: Event) -> dict[str, int]:
     added, a, b = event.argument(0, "input"), event.argument(1, "mat1"), event.argument(2, "mat2")
-    return {PRODUCT: a.numel * b.shape[-1], "added matrix": added.numel if event.kwargs.get("beta", 1) != 0 else 0}
+    return {PRODUCT: a.numel * b.shape[-1], "added matrix": 0 if event.kwargs.get("beta") == 0 else added.numel}
 
 
 def _numel(name: str) -> Callable[[Event], dict[str, int]]:

@@ -1,6 +1,7 @@
 """Whole layers around a core, an expert projection or a vocabulary projection."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from headcount.bench.spellings.experts import Experts
 
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
+_Unbiased = partial(nn.Linear, bias=False)
 
 
 class SpelledMHA(nn.Module):
@@ -53,10 +55,10 @@ class SpelledMoA(nn.Module):
     ) -> None:
         super().__init__()
         self.core, self.top_k = core, top_k
-        self.router = nn.Linear(d_model, num_experts, bias=False)
+        self.router = _Unbiased(d_model, num_experts)
         self.q_proj = experts(num_experts, d_model, head_dim)
-        self.k_proj = nn.Linear(d_model, head_dim, bias=False)
-        self.v_proj = nn.Linear(d_model, head_dim, bias=False)
+        self.k_proj = _Unbiased(d_model, head_dim)
+        self.v_proj = _Unbiased(d_model, head_dim)
         self.out_proj = experts(num_experts, head_dim, d_model)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
@@ -73,7 +75,7 @@ class VocabularyModule(nn.Module):
     def __init__(self, d_model: int, vocab_size: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, d_model)
-        self.projection = nn.Linear(d_model, vocab_size, bias=False)
+        self.projection = _Unbiased(d_model, vocab_size)
         self.projection.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:

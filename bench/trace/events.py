@@ -82,8 +82,8 @@ class Event:
     transformed: bool = False
     _facts: tuple[TensorFact, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument by position or name."""
+    def argument(self, position: int, name: str = "", default: Any = None) -> Any:
+        """An argument by position or name. To an operation all that has a position comes by it."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     def tensors(self) -> Iterator[TensorFact]:

@@ -8,7 +8,8 @@ import torch
 
 from headcount.bench.spellings import catalog
 from headcount.bench.spellings.catalog import SPELLINGS, spelling
-from headcount.bench.spellings.experts import GatheredBroadcast
+from headcount.bench.spellings.experts import Experts, GatheredBroadcast
+from headcount.bench.spellings.projections import Weights
 from tests import plain
 
 
@@ -75,3 +76,12 @@ def test_a_tokens_row_is_broadcast_over_its_experts_where_they_all_have_it(monke
     layer(torch.ones(2, 7, 1, 11).expand(-1, -1, 3, -1), indices)
     layer(torch.ones(2, 7, 3, 11), indices)
     assert seen == [(2, 7, 1, 1, 11), (2, 7, 3, 1, 11)]
+
+
+@pytest.mark.parametrize("made", [lambda: Weights(97, 53), lambda: Experts(3, 97, 53)], ids=["layer", "experts"])
+def test_weights_are_drawn_so_that_results_vary_as_inputs_do(made):
+    """A sum of 97 products varies 97 times as much as one."""
+    with torch.random.fork_rng():
+        torch.random.default_generator.manual_seed(0)
+        weight = made().weight.detach()
+    assert (weight.mean().item(), 97 * weight.var().item()) == pytest.approx((0, 1), abs=0.1)

@@ -279,3 +279,12 @@ def test_frozen_parameters_are_left_out_by_ptflops_only():
     model = Call(lambda m, x: m.f(x), f=nn.Linear(IN, OUT, bias=False).requires_grad_(False))
     params = [count(name, model, torch.ones(B, T, IN)).params for name in TOOLS]
     assert params == [0, 0, IN * OUT, None]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", (*registry.NAMES, "right"))
+def test_a_reading_says_whose_it_is_and_where_and_by_which_version_it_was_taken(name, device):
+    reading = count(name, block().to(device), torch.ones(B, T, IN, device=device))
+    # our own count follows torch's operations
+    of = "torch" if name == "right" else reading.tool
+    assert (reading.counter, reading.device, reading.version) == (name, device, version(of))

@@ -66,3 +66,32 @@ def test_an_operation_that_is_taken_apart_keeps_what_it_was_given_by_name():
     assert any(event.composite for event in inferred.events if event.what == OPERATION)
     parts = [[(event.name, event.kwargs) for event in trace.operations()] for trace in (plain, inferred)]
     assert parts[0] == parts[1] and plain.out[0].shape == inferred.out[0].shape == (2, 6, 5, 8)
+
+
+def test_an_operation_writes_to_all_that_it_is_given_to_write_to():
+    def smallest(x, values, places):
+        torch.sort(x, out=(values, places))
+        return values + places
+
+    shapes = torch.ones(5), torch.empty(5), torch.empty(5, dtype=torch.int64)
+    trace = record(module(smallest), shapes)
+    sort, added = trace.operations()
+    assert sort.writes == tuple(fact.storage for fact in trace.args[1:])
+    assert [fact.source for fact in added.args] == [sort.index] * 2
+
+
+def test_a_gradient_comes_from_outside_without_gaps_however_the_result_lies():
+    seen = []
+
+    class Turned(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return (2 * x).mT
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append((gradient.is_contiguous(), gradient.unique().tolist()))
+            return gradient.mT
+
+    record(module(lambda x: Turned.apply(x)), (torch.ones(3, 5),), backward=True)
+    assert seen == [(True, [1])]
