@@ -2,10 +2,10 @@
 
     linear, matmul, mm,     the first operand's elements times the other's columns, no bias:
       bmm, addmm            jit_handles.py:84-126, 217-227
-    convolutions            batch x weight x positions, no bias: :129-173
-    einsum                  half of the figure that numpy prints with four digits: :176-214
+    convolutions            batch x weight x positions, no bias: :127-171
+    einsum                  half of the figure that numpy prints with four digits: :174-214
     layer_norm and others   5 or 4 per element, batch_norm 2 or 1: :230-260
-    interpolation, pooling  4 or 1 per element: flop_count.py:42-45
+    interpolation, pooling  4 or 1 per element: flop_count.py:40-43
     every other call        0: ignored (jit_analysis.py:30-89) or listed as unsupported (:495-502)
 
 Calls inside an autograd.Function are hidden (the Function is prim::PythonOp), and calls that no output depends
@@ -166,18 +166,18 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, Why | str]] = {
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110", "")),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        (_convolution, "jit_handles.py:129-173", _why_convolution),
+        (_convolution, "jit_handles.py:127-171", _why_convolution),
     ),
-    "convolution": (_dispatched_convolution, "jit_handles.py:129-173", ""),
-    "einsum": (_einsum, "jit_handles.py:176-214", _why_einsum),
+    "convolution": (_dispatched_convolution, "jit_handles.py:127-171", ""),
+    "einsum": (_einsum, "jit_handles.py:174-214", _why_einsum),
     "layer_norm": (_norm(2), "jit_handles.py:230-248", ""),
     "group_norm": (_norm(2), "jit_handles.py:230-248", ""),
     "instance_norm": (_norm(1), "jit_handles.py:230-248", ""),
     "batch_norm": (_batch_norm, "jit_handles.py:251-259", ""),
-    "upsample_nearest2d": (_elements("interpolation", 0, 1), "flop_count.py:42", ""),
-    "upsample_bilinear2d": (_elements("interpolation", 0, 4), "flop_count.py:43", ""),
-    "adaptive_avg_pool2d": (_elements("pooling", 1, 0), "flop_count.py:44", ""),
-    "grid_sampler": (_elements("interpolation", 0, 4), "flop_count.py:45", ""),
+    "upsample_nearest2d": (_elements("interpolation", 0, 1), "flop_count.py:40", ""),
+    "upsample_bilinear2d": (_elements("interpolation", 0, 4), "flop_count.py:41", ""),
+    "adaptive_avg_pool2d": (_elements("pooling", 1, 0), "flop_count.py:42", ""),
+    "grid_sampler": (_elements("interpolation", 0, 4), "flop_count.py:43", ""),
 }
 
 

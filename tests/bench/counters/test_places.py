@@ -1,0 +1,93 @@
+"""What a counter says of its tool's source is there: the names that it bills, and the lines that decide it."""
+
+import functools
+import inspect
+import re
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from ptflops import aten_ops, pytorch_engine, pytorch_ops
+from torch.utils.flop_counter import flop_registry
+
+from headcount.bench.counters import fvcore_jit, ptflops_aten, ptflops_pytorch, torch_dispatch
+from headcount.bench.counters.ptflops_hooks import HOOKED
+
+
+def verified(name, number):
+    other = not version(name).startswith(number)
+    return pytest.mark.skipif(other, reason=f"places are in the sources of {name} {number}")
+
+
+def holds(place, function):
+    """Whether a place, "file.py:3-5, 7-9", has the line at which a function begins, behind wrappers and decorators."""
+    function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
+    lines, first = inspect.getsourcelines(function)
+    line = first + next(number for number, text in enumerate(lines) if text.lstrip().startswith("def "))
+    file, _, spans = place.partition(":")
+    return Path(inspect.getfile(function)).name == file and any(
+        int(start) <= line <= int(end) for start, end in (span.split("-") for span in spans.split(", "))
+    )
+
+
+def patched(function):
+    """The names that a function of ptflops sets: F is torch.nn.functional."""
+    names = re.findall(r"^ +((?:F|torch|torch\.Tensor)\.\w+) = ", inspect.getsource(function), re.MULTILINE)
+    return {re.sub("^F", "torch.nn.functional", name) for name in names}
+
+
+@verified("ptflops", "0.7.5")
+def test_ptflops_patches_the_names_that_are_billed_with_the_handlers_that_are_cited():
+    assert patched(pytorch_engine.patch_functional) | patched(pytorch_engine.patch_tensor_ops) == set(
+        ptflops_pytorch.NAMES
+    )
+    known = pytorch_ops.FUNCTIONAL_MAPPING | pytorch_ops.TENSOR_OPS_MAPPING
+    for name, (_, place) in ptflops_pytorch.HANDLERS.items():
+        assert holds(place, known[functools.reduce(getattr, name.split(".")[1:], torch)]), (name, place)
+
+
+@verified("ptflops", "0.7.5")
+def test_ptflops_has_the_hooks_that_are_billed_where_they_are_cited():
+    assert {kind for kind in pytorch_ops.MODULES_MAPPING if kind.__module__.startswith("torch.nn.")} == HOOKED.keys()
+    for kind, (_, lines) in HOOKED.items():
+        assert holds(f"pytorch_ops.py:{lines}", pytorch_ops.MODULES_MAPPING[kind]), (kind, lines)
+
+
+@verified("ptflops", "0.7.5")
+def test_ptflops_has_the_operators_that_are_billed_where_they_are_cited():
+    known = {packet.__name__: rule for packet, rule in aten_ops.ATEN_OPS_MAPPING.items()}
+    assert known.keys() == ptflops_aten.TABLE.keys()
+    for name, (_, place) in ptflops_aten.TABLE.items():
+        assert holds(place, known[name]), (name, place)
+
+
+AS_TRACED = {
+    "__matmul__": "matmul", "__rmatmul__": "matmul", "convolution": "_convolution",
+    **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), "linear"),
+    **{f"{kind}{n}d": "_convolution" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)},
+}  # fmt: skip
+"""A call as Python makes it -> as the graph has it, where that is another name."""
+
+
+@verified("fvcore", "0.1.5")
+def test_fvcore_has_the_handles_that_are_billed_where_they_are_cited():
+    flop_count = import_module("fvcore.nn.flop_count")
+    known = {name.removeprefix("aten::"): rule for name, rule in flop_count._DEFAULT_SUPPORTED_OPS.items()}
+    assert {AS_TRACED.get(name, name) for name in fvcore_jit.TABLE} == known.keys()
+    lines = inspect.getsource(flop_count).splitlines()
+    for call, (_, place, _) in fvcore_jit.TABLE.items():
+        name = AS_TRACED.get(call, call)
+        file, _, line = place.partition(":")
+        if file == "flop_count.py":
+            assert f'"aten::{name}"' in lines[int(line) - 1]
+        else:
+            assert holds(place, known[name]), (call, place)
+
+
+@verified("torch", "2.13.")
+def test_torch_has_the_formulas_that_are_billed_where_they_are_cited():
+    known = {getattr(operation, "__name__", ""): rule for operation, rule in flop_registry.items()}
+    for name, (_, lines) in torch_dispatch.TABLE.items():
+        assert holds(f"flop_counter.py:{lines}", known[name]), (name, lines)
