@@ -95,3 +95,15 @@ def test_a_gradient_comes_from_outside_without_gaps_however_the_result_lies():
 
     record(module(lambda x: Turned.apply(x)), (torch.ones(3, 5),), backward=True)
     assert seen == [(True, [1])]
+
+
+def test_products_of_lists_that_are_written_in_place_have_no_result_of_their_own():
+    def scaled(x, y):
+        torch._foreach_mul_([x, y], [y, y])
+        return torch._foreach_mul([x], [y])[0]
+
+    trace = record(module(scaled), (torch.ones(3, 5), torch.ones(3, 5)))
+    written, made = (event for event in trace.events if event.composite)
+    assert written.name == "_foreach_mul_" and written.out is None
+    assert made.name == "_foreach_mul" and [fact.shape for fact in made.out] == [(3, 5)]
+    assert [event.name for event in trace.operations()] == ["mul_", "mul_", "mul"]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend
 
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
@@ -70,3 +71,21 @@ def test_a_mask_that_torch_refuses_is_refused(device):
     for dtype in (torch.int32, torch.float64):
         with pytest.raises(RuntimeError, match="attn_mask dtype"):
             operations(device, lambda d, dtype=dtype: torch.zeros(5, 7, dtype=dtype, device=d))
+
+
+@pytest.mark.parametrize(("mask", "added"), [(None, None), ((5, 7), (5, 7)), ((3, 5, 7), (1, 3, 5, 7))], ids=str)
+def test_heads_without_a_batch_are_a_batch_of_one_where_torch_fuses_them(mask, added, monkeypatch):
+    """From torch 2.14 on it does."""
+    monkeypatch.setattr(torch, "_fused_sdp_choice", lambda *_, **__: SDPBackend.FLASH_ATTENTION.value)
+    query, key, value = (torch.ones(3, length, 8, device="meta") for length in (5, 7, 7))
+    given = None if mask is None else torch.zeros(mask, device="meta")
+    causal = given is None
+    attend = module(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, given, 0.0, causal, scale=0.5))
+    trace = record(attend, (query, key, value), backward=True)
+    (call,) = (call for call in trace.operations() if call.name == FLASH)
+    assert [fact.shape for fact in call.args[:3]] == [(1, 3, 5, 8), (1, 3, 7, 8), (1, 3, 7, 8)]
+    found = call.argument(5, "attn_mask")
+    assert (found and found.shape) == added
+    assert (call.argument(3, default=0.0), call.argument(4, default=False)) == (0.0, causal)
+    assert call.argument(6, "scale") == 0.5
+    assert trace.out[0].shape == (3, 5, 8)
