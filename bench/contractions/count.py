@@ -13,7 +13,7 @@ from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
 from headcount.bench.trace.collector import young_only
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, flops
+from headcount.formulas.ledger import Entry, Ledger, flops
 
 if TYPE_CHECKING:
     import pandas
@@ -252,8 +252,6 @@ def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> 
     times: dict[tuple, int] = {}
     for index, parts in by_event.items():
         for kind, product in parts:
-            if kind not in (*MAC_KINDS, CONTRACTION):
-                raise ValueError(f"{kind!r} is no kind of product")
             key = (trace.events[index].path, kind, tuple(product.dims.items()))
             times[key] = times.get(key, 0) + 1
     return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))

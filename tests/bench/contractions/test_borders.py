@@ -96,3 +96,19 @@ def test_what_was_there_before_is_no_sign():
 
     assert count_macs(Holds(), A).macs == 7 * 13 * 11
     assert count_macs(module(lambda a: a @ B), A).macs == 7 * 13 * 11
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64, torch.bool], ids=str)
+def test_numbers_that_are_not_whole_are_values(dtype):
+    """Whole numbers are places and lengths."""
+
+    def by_lists(a):
+        return torch.tensor(a.tolist(), dtype=dtype).mT.clone()
+
+    found = count_macs(module(by_lists), torch.ones(7, 13, dtype=dtype), allow_uncounted=True).uncounted
+    assert len(found) == (dtype not in (torch.int64, torch.bool))
+
+
+def test_what_is_one_number_is_no_sign():
+    function = module(lambda a: torch.tensor(a.sum().tolist()) * a)
+    assert not count_macs(function, A, allow_uncounted=True).uncounted

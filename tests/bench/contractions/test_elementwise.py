@@ -130,6 +130,7 @@ COUNTED = [
     ("outer", torch.outer, [(7,), (13,)], 7 * 13),
     ("outer-by-mul", lambda a, b: a[:, None] * b, [(7,), (13,)], 7 * 13),
     ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
+    ("einsum-without-an-arrow", lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
     ("einsum-rank-one", lambda a, b: torch.einsum("btd,bsd->bts", a, b), [(2, 7, 1), (2, 5, 1)], 2 * 7 * 5),
     ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
     ("einsum-combine-of-one", lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 1, 11), (7, 1)], 7 * 11),

@@ -1,0 +1,19 @@
+"""While a trace grows, what is old is not looked at; the collector is afterwards what it was."""
+
+import gc
+
+import pytest
+
+from headcount.bench.trace.collector import young_only
+
+
+def test_the_old_are_left_alone_inside_and_thresholds_are_afterwards_what_they_were():
+    before = gc.get_threshold()
+    gc.set_threshold(701, 11, 13)
+    try:
+        with pytest.raises(KeyError), young_only():
+            assert gc.get_threshold() == (701, 11, 1_000_000)
+            raise KeyError
+        assert gc.get_threshold() == (701, 11, 13)
+    finally:
+        gc.set_threshold(*before)
