@@ -123,7 +123,7 @@ class _Follower(Memory):
             self._reduce(event, name, facts, outs)
         elif name in _OWN_SQUARES:
             self._own_square(event, name, facts)
-            self._new(event, name, facts, outs)
+            self._new(event, facts, outs)
         elif name in _ACCUMULATES or name in ("index_put", "_index_put_impl") and _accumulates(event):
             self._accumulate(event, name, facts, outs)
         elif name in ("mul", "addcmul", "lerp", "pow", "square"):
@@ -133,13 +133,13 @@ class _Follower(Memory):
         elif name == "copy" and len(facts) == 2:
             self._write(event, facts)
         elif name in ("cat", "stack") and outs:
-            self._gather(event, name, facts, outs[0])
+            self._gather(event, facts, outs[0])
         elif name in _LINEAR and facts and outs:
-            self._elementwise(event, name, facts, outs, kept=True)
+            self._elementwise(event, facts, outs, kept=True)
         elif name in FREE or name in GATHERS:
-            self._move(event, name, facts, outs)
+            self._move(event, facts, outs)
         else:
-            self._new(event, name, facts, outs)
+            self._new(event, facts, outs)
 
     # Products
 
@@ -148,14 +148,14 @@ class _Follower(Memory):
             return
         out = outs[0]
         if name == "pow" and event.args[1] != 2 or not facts:
-            return self._new(event, name, facts, outs)
+            return self._new(event, facts, outs)
         factors = facts[-2:] if name == "addcmul" else [facts[0], facts[-1]] if name == "lerp" else facts
         if name in ("pow", "square"):
             factors = [facts[0], facts[0]]
         gradient = event.backward and len(factors) == 2 and of_vectors(self._trace, event)
         tensors = factors if gradient else [fact for fact in factors if not self._constant(fact)]
         if len(tensors) < 2 or len(factors) < 2 or out.dtype == "bool":
-            return self._elementwise(event, name, facts, outs, kept=name == "mul")
+            return self._elementwise(event, facts, outs, kept=name == "mul")
         a, b = tensors
         product = _Product(event, out.shape, square=self._same(a, b))
         self._products[event.index] = product
@@ -175,7 +175,7 @@ class _Follower(Memory):
             self._fused_addition(event, facts[0], out, axes, term, pairs)
             return
         known = Known(written(out, axes, term), pure=term is not None, pairs=pairs)
-        self._put(event, out, known, name, (a, b))
+        self._put(event, out, known, (a, b))
 
     def _at_once(self, event: Event, name: str, shape: tuple[int, ...], first: list[Axis], second: list[Axis]) -> str:
         """What makes it a contraction where it stands; "" where nothing does."""
@@ -214,27 +214,27 @@ class _Follower(Memory):
         summed = f"summed by {name}"
         self._count((axes[dim].mark for dim in dims if dim < rank), summed)
         if name in _POOLS or not outs:
-            return self._new(event, name, facts, outs)
+            return self._new(event, facts, outs)
         out, term = outs[0], self._term(fact)
         if len(out.shape) == rank:
             left = [(axis.varies and (n not in dims or name == "cumsum"), axis.mark) for n, axis in enumerate(axes)]
         else:
             left = [(axis.varies, axis.mark) for n, axis in enumerate(axes) if n not in dims]
         if len(left) != len(out.shape):
-            return self._new(event, name, facts, outs)
+            return self._new(event, facts, outs)
         known = self._of(fact)
         layout = written(out, left, term)
-        self._put(event, out, Known(layout, fill=known.fill, pure=known.pure, pairs=known.pairs), name, facts)
+        self._put(event, out, Known(layout, fill=known.fill, pure=known.pure, pairs=known.pairs), facts)
 
     def _accumulate(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
         named = list(tensors_in(event.kwargs.get("weights")))
         source = named or facts[1:] or facts
         if name in ("scatter_reduce", "segment_reduce") and not any(r in event.args for r in ("sum", "mean")):
-            return self._new(event, name, facts, outs)
+            return self._new(event, facts, outs)
         for fact in source:
             marks = {axis.mark for axis in self._axes(fact)}
             self._count((*marks, self._term(fact)), f"summed by {name}")
-        self._new(event, name, facts, outs)
+        self._new(event, facts, outs)
 
     def _own_square(self, event: Event, name: str, facts: list[TensorFact]) -> None:
         order = event.argument(1, default=2)
@@ -250,7 +250,7 @@ class _Follower(Memory):
         one, other = (self._of(fact) for fact in facts)
         pairs = {**one.pairs, **other.pairs} if one.pairs and other.pairs else one.pairs or other.pairs
         pure = (one.pure or other.pure) and all(known.pure or known.zeros for known in (one, other))
-        self._combine(event, name, facts, out, pairs, pure)
+        self._combine(event, facts, out, pairs, pure)
 
     def _meet(self, event: Event, a: TensorFact, b: TensorFact, name: str) -> None:
         one, other = self._of(a), self._of(b)
@@ -284,16 +284,16 @@ class _Follower(Memory):
         layout = written(out, merged, together(term, old))
         pure = term is not None and (known.pure or known.zeros)
         facts = list(tensors_in(event.args))
-        self._put(event, out, Known(layout, pure=pure, pairs={**known.pairs, **pairs}), base(event.name), facts)
+        self._put(event, out, Known(layout, pure=pure, pairs={**known.pairs, **pairs}), facts)
 
 
 def _dims(event: Event, name: str, rank: int) -> set[int]:
     if name in _POOLS:
         return set(range(max(rank - _POOLS[name], 0), rank))
     dims = event.argument(1)
-    if dims is None or dims == () or isinstance(dims, str):
-        return set(range(rank))
-    return {dim % max(rank, 1) for dim in (dims if isinstance(dims, tuple) else (dims,))}
+    # without a number it is over all
+    chosen = dims if isinstance(dims, tuple) else (dims,) * isinstance(dims, int)
+    return {dim % max(rank, 1) for dim in chosen} or set(range(rank))
 
 
 def _accumulates(event: Event) -> bool | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.layout import Axis, Layout, Mark, aligned, plain, together, written
+from headcount.bench.contractions.no_contraction import base
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 
 _FILLS = frozenset(
@@ -65,21 +66,22 @@ class Memory:
 
     # New values
 
-    def _new(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
+    def _new(self, event: Event, facts: list[TensorFact], outs: list[TensorFact]) -> None:
         """Values of which only their origin is known."""
+        name = base(event.name)
         zeros = name in _ZEROS
         fill = name in _FILLS or bool(facts) and not zeros and all(self._of(fact).fill for fact in facts)
         for out in outs:
-            self._put(event, out, Known(fill=fill, zeros=zeros), name, facts)
+            self._put(event, out, Known(fill=fill, zeros=zeros), facts)
 
-    def _put(self, event: Event, out: TensorFact, known: Known, name: str, facts: Iterable[TensorFact]) -> None:
+    def _put(self, event: Event, out: TensorFact, known: Known, facts: Iterable[TensorFact]) -> None:
         if out.storage in self._trace.parameters or out.storage in self._trace.buffers:
             return
         if not event.writes and any(fact.storage == out.storage for fact in facts):
             return
         facts = list(facts)
         before = [self._of(fact) for fact in facts]
-        chain = (name, *(before[0].chain[:2] if before else ()))
+        chain = (base(event.name), *(before[0].chain[:2] if before else ()))
         origin = known.origin if known.origin >= 0 else out.storage
         decided = known.zeros or any(fact.decided for fact in before)
         self._first.setdefault(out.storage, out)
@@ -108,22 +110,23 @@ class Memory:
 
     # Moves and linear operations
 
-    def _combine(self, event, name, facts, out, pairs, pure) -> None:
+    def _combine(self, event, facts, out, pairs, pure) -> None:
         columns = [aligned(self._axes(fact), out.shape) for fact in facts if len(fact.shape) <= len(out.shape)]
         axes = [(any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in at))) for at in abreast(*columns)]
         if len(axes) != len(out.shape):
             axes = [(True, None)] * len(out.shape)
         layout = written(out, axes, together(*(self._term(fact) for fact in facts)))
         fill = all(self._of(fact).fill for fact in facts)
-        self._put(event, out, Known(layout, fill=fill, pure=pure, pairs=pairs), name, facts)
+        self._put(event, out, Known(layout, fill=fill, pure=pure, pairs=pairs), facts)
 
-    def _elementwise(self, event, name, facts, outs, kept: bool) -> None:
+    def _elementwise(self, event, facts, outs, kept: bool) -> None:
         """Values one by one; ``kept``: linear in the first tensor that is no constant (in both branches of where)."""
         out = outs[0]
         if not event.writes and out.storage in {fact.storage for fact in facts}:
             return
         if not kept or any(len(fact.shape) > len(out.shape) for fact in facts):
-            return self._new(event, name, facts, outs)
+            return self._new(event, facts, outs)
+        name = base(event.name)
         source = next((fact for fact in facts if not self._constant(fact)), facts[0])
         linear = facts[1:] if name == "where" and len(facts) == 3 else [source]
         known = self._of(source)
@@ -143,13 +146,13 @@ class Memory:
             origin=known.origin if name in _MOVES_VALUES else -1,
             same=self._identity(source) if name in ("_to_copy", "clone") and source.shape == out.shape else None,
         )
-        self._put(event, out, made, name, facts)
+        self._put(event, out, made, facts)
 
-    def _move(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
+    def _move(self, event: Event, facts: list[TensorFact], outs: list[TensorFact]) -> None:
         """Values somewhere else: along the same axes where there are as many, else anywhere."""
         if not facts:
-            return self._new(event, name, facts, outs)
-        source = facts[1] if name == "embedding" and len(facts) > 2 else facts[0]
+            return self._new(event, facts, outs)
+        source = facts[1] if base(event.name) == "embedding" and len(facts) > 2 else facts[0]
         known, axes, term = self._of(source), self._axes(source), self._term(source)
         everything = together(*(axis.mark for axis in axes))
         for out in outs:
@@ -168,18 +171,17 @@ class Memory:
                 Known(
                     layout, fill=known.fill, zeros=known.zeros, pure=known.pure, pairs=known.pairs, origin=known.origin
                 ),
-                name,
                 facts,
             )
 
-    def _gather(self, event: Event, name: str, facts: list[TensorFact], out: TensorFact) -> None:
+    def _gather(self, event: Event, facts: list[TensorFact], out: TensorFact) -> None:
         """cat and stack: several products along the new index are summed with it."""
         dim = event.argument(1, default=0) % max(len(out.shape), 1)
         terms = [mark for mark in (self._term(fact) for fact in facts) if mark]
         columns = []
         for fact in facts:
             axes = [(axis.varies, axis.mark) for axis in self._axes(fact)]
-            if name == "stack":
+            if base(event.name) == "stack":
                 axes.insert(dim, (True, None))
             if len(axes) == len(out.shape):
                 columns.append(axes)
@@ -189,9 +191,9 @@ class Memory:
             axes[dim] = (True, together(axes[dim][1], slots))
             pure = len(terms) == len(facts)
             known = Known(written(out, axes, together(*terms)), pure=pure)
-            self._put(event, out, known, name, facts)
+            self._put(event, out, known, facts)
         else:
-            self._new(event, name, facts, [out])
+            self._new(event, facts, [out])
 
     def _write(self, event: Event, facts: list[TensorFact]) -> None:
         """copy_: into all of a memory, or into a part of it, whose other indices then tell products apart."""
@@ -207,7 +209,6 @@ class Memory:
                 event,
                 target,
                 Known(layout_of, fill=known.fill, zeros=known.zeros, pure=known.pure, pairs=known.pairs),
-                "copy",
                 (source,),
             )
             return

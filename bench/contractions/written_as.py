@@ -8,11 +8,10 @@ def summed_by_einsum(trace: Trace, event: Event) -> bool:
     """Whether torch.einsum of two operands runs ``event`` for an index that it sums, of size one."""
     for outer in trace.around(event):
         if outer.what == FUNCTION and outer.name == "einsum" and outer.args and isinstance(outer.args[0], str):
-            sides = outer.args[0].replace(" ", "").split("->")
-            inputs = sides[0].split(",")
-            # Without an arrow, letters that stand once are kept.
-            kept = sides[1] if len(sides) > 1 else [x for x in sides[0] if sides[0].count(x) == 1]
-            return len(inputs) == 2 and any(x.isalpha() and x not in kept for x in inputs[0] if x in inputs[1])
+            inputs, _, kept = outer.args[0].partition("->")
+            first, *others = inputs.split(",")
+            # Without an arrow, what two operands have is summed.
+            return len(others) == 1 and any(x.isalpha() and x not in kept for x in first if x in others[0])
     return False
 
 

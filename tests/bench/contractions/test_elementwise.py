@@ -87,6 +87,8 @@ def sampled(values, places, weights):
 
 COUNTED = [
     ("sum", lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
+    ("of-vectors", lambda x, w: (x * w).sum(-1), [(7,), (7,)], 7),
+    ("over-no-index-by-number", lambda x, w: (x * w).sum(()), [(7, 13), (13,)], 7 * 13),
     ("mean", lambda x, w: (x * w).mean(-1), [(7, 13), (7, 13)], 7 * 13),
     ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
     ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),
@@ -145,7 +147,7 @@ def test_a_product_that_ends_in_a_sum_is_a_contraction(function, shapes, macs, d
 
 NOT_COUNTED = [
     ("hadamard", lambda a, b: a * b, [(7, 5), (7, 5)]),
-    ("einsum-hadamard", lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)]),
+    ("einsum-hadamard", lambda a, b: torch.einsum("a b, a b->ab", a, b), [(7, 5), (7, 5)]),
     ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
     ("the-same-by-name", lambda x, g: torch.ops.aten.mean(self=x * g[:, None], dim=[1]), [(2, 7, 5), (2, 5)]),
     ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),

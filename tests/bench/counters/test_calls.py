@@ -216,3 +216,33 @@ def test_what_torch_writes_in_python_on_meta_is_billed_again():
         "fvcore": [],
         "torch": [],
     }
+
+
+ROW = (5, 7)
+HOOKS = {
+    "linear": (nn.Linear(7, 11), X, {PRODUCT: LINEAR, "bias": 3 * 5 * 11}),
+    "without a bias": (nn.Linear(7, 11, bias=False), X, {PRODUCT: LINEAR, "bias": 0}),
+    "activation": (nn.ReLU(), X, {"activation": ELEMENTS}),
+    "pooling of its input": (nn.MaxPool1d(2), X, {"pooling": ELEMENTS}),
+    "norm": (nn.LayerNorm(7), X, {"norm": ELEMENTS}),
+    "norm with a scale": (nn.BatchNorm1d(5), X, {"norm": 2 * ELEMENTS}),
+    "one sample of three": (nn.Upsample(scale_factor=2), X, {"interpolation": 5 * 14}),
+    "convolution": (nn.Conv1d(5, 11, 3), X, {PRODUCT: 3 * 5 * 5 * 3 * 11, "bias": 3 * 5 * 11}),
+    "transposed": (nn.ConvTranspose1d(5, 11, 3), X, {PRODUCT: 3 * 7 * 5 * 3 * 11, "bias": 3 * 9 * 11}),
+    # the weights of one direction, whose second layer has both directions' outputs, for each row twice
+    "both directions": (
+        nn.LSTM(7, 11, num_layers=2, bidirectional=True),
+        X,
+        {PRODUCT: 2 * 15 * 44 * (7 + 11 + 22 + 11), "gates": 2 * 15 * 2 * 10 * 11, "bias": 2 * 15 * 2 * (44 + 44)},
+    ),
+    "recurrent": (nn.RNN(7, 11), X, {PRODUCT: 15 * 11 * (7 + 11), "gates": 15 * 11, "bias": 15 * (11 + 11)}),
+    "cell": (nn.GRUCell(7, 11), ROW, {PRODUCT: 5 * 33 * (7 + 11), "gates": 5 * 7 * 11, "bias": 5 * (33 + 33)}),
+}
+"""A layer with ptflops' hook, its input, and what a call adds by name."""
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_what_a_hook_adds_is_told_by_name(hook):
+    layer, shape, parts = HOOKS[hook]
+    (bill, *_) = ptflops_pytorch.bills(record(layer, [torch.ones(shape)]))
+    assert (bill.rule, bill.parts) == (f"hook of nn.{type(layer).__name__}", parts)

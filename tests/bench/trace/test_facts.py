@@ -107,3 +107,18 @@ def test_products_of_lists_that_are_written_in_place_have_no_result_of_their_own
     assert written.name == "_foreach_mul_" and written.out is None
     assert made.name == "_foreach_mul" and [fact.shape for fact in made.out] == [(3, 5)]
     assert [event.name for event in trace.operations()] == ["mul_", "mul_", "mul"]
+
+
+def test_of_a_modules_attributes_numbers_and_words_are_known_and_tuples_of_them():
+    class Sized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.size, self.word, self.none, self.tuple = 3, "same", None, (5, ("x", 7.0))
+            self.list, self.mixed, self.deeper = [3], (3, object()), (3, (5, [7]))
+
+        def forward(self, x):
+            return x
+
+    (fact,) = record(Sized(), (torch.ones(3),)).modules
+    known = {name: value for name, value in fact.attributes.items() if not name.startswith("_")}
+    assert known == {"training": True, "size": 3, "word": "same", "none": None, "tuple": (5, ("x", 7.0))}
