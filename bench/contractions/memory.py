@@ -111,10 +111,8 @@ class Memory:
     # Moves and linear operations
 
     def _combine(self, event, facts, out, pairs, pure) -> None:
-        columns = [aligned(self._axes(fact), out.shape) for fact in facts if len(fact.shape) <= len(out.shape)]
+        columns = [aligned(self._axes(fact), out.shape) for fact in facts]
         axes = [(any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in at))) for at in abreast(*columns)]
-        if len(axes) != len(out.shape):
-            axes = [(True, None)] * len(out.shape)
         layout = written(out, axes, together(*(self._term(fact) for fact in facts)))
         fill = all(self._of(fact).fill for fact in facts)
         self._put(event, out, Known(layout, fill=fill, pure=pure, pairs=pairs), facts)

@@ -89,6 +89,7 @@ COUNTED = [
     ("sum", lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
     ("of-vectors", lambda x, w: (x * w).sum(-1), [(7,), (7,)], 7),
     ("over-no-index-by-number", lambda x, w: (x * w).sum(()), [(7, 13), (13,)], 7 * 13),
+    ("picked", lambda x, w, i: (x * w).index_select(0, i).sum(-1), [(7, 13), (13,), index(5, 7)], 7 * 13),
     ("mean", lambda x, w: (x * w).mean(-1), [(7, 13), (7, 13)], 7 * 13),
     ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
     ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),

@@ -135,3 +135,19 @@ def test_no_operation_is_both_counted_and_known_to_hold_nothing():
 
 def test_the_list_of_free_operations_holds_no_product():
     assert not [name for name in KNOWN if {"mm", "conv"} & set(name.split("_")) or "matmul" in name or "convol" in name]
+
+
+@pytest.mark.parametrize(
+    ("shape", "seen", "kind"),
+    [
+        ((5, 11), lambda w: w, "linear"),
+        ((5, 13), lambda w: w[:, :11], "linear"),
+        ((3, 5, 11), lambda w: w[1], "expert_linear"),
+        ((1, 5, 11), lambda w: w[0], "linear"),
+    ],
+    ids=["whole", "columns", "one of three", "the only one"],
+)
+def test_one_matrix_of_several_is_an_experts(shape, seen, kind):
+    layer = module(lambda x: x @ seen(layer.weight))
+    layer.weight = nn.Parameter(torch.ones(shape))
+    assert count(layer, torch.ones(7, 5)).by_kind() == {kind: 7 * 5 * 11}
