@@ -110,5 +110,5 @@ def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
 def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
     """The wider of the two runs' noise floors, of samples of this kind where they were told apart."""
     key = "noise_wall" if by == like.WALL else "noise"
-    ratios = [Ratio(**(r.get(key) or r["noise"])) for r in found if r.get(key) or r.get("noise")]
+    ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise"))]
     return max(ratios, key=lambda ratio: ratio.half_width, default=None)

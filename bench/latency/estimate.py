@@ -10,8 +10,9 @@ from typing import Any
 from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.table import Column, Row, Section, Table
 
-RAMP_S = 1.5e-6
+RAMP_US = 1.5
 """Of a kernel inside a CUDA graph: assumed of this generation of hardware, not taken from a data sheet."""
+US, TB = 1e-6, 1e12
 
 COLUMNS = (
     Column("layer", "layer", width=17),
@@ -32,7 +33,7 @@ def bound_s(macs: int, moved: int, launches: int | None, hardware: Hardware, dty
     parts = {
         "MACs": macs / hardware.macs_per_s[dtype],
         "bytes": moved / hardware.bytes_per_s,
-        "kernels": (launches or 0) * RAMP_S,
+        "kernels": (launches or 0) * RAMP_US * US,
     }
     limit = max(parts, key=parts.__getitem__)
     return parts[limit], limit
@@ -57,7 +58,7 @@ def section(cells: Sequence[Any], hardware: Hardware) -> Section:
         COLUMNS,
         (
             f"By arithmetic from the closed forms and a data sheet ({hardware.source}): the longest of MACs over the "
-            f"type's rate, least bytes over {hardware.bytes_per_s / 1e12:g} TB/s, and {RAMP_S * 1e6:g} us for each "
+            f"type's rate, least bytes over {hardware.bytes_per_s / TB:g} TB/s, and {RAMP_US:g} us for each "
             "kernel, which is assumed. A bound from below. MACs are those that the arm does: all E experts' where it "
             "runs them all.",
         ),
@@ -85,7 +86,7 @@ def _rows(cells: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
                 "macs": done.macs,
                 "bytes": moved,
                 "launches": number,
-                "estimate_us": 1e6 * estimate,
+                "estimate_us": estimate / US,
                 "limit": limit,
             }
             unknown = "kernels unknown: a pass that is not counted, or an arm that does not run without values here"

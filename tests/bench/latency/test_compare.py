@@ -55,6 +55,26 @@ def test_a_difference_within_the_noise_of_either_run_is_no_evidence():
     assert rows[0].verdict == "no evidence"
 
 
+@pytest.mark.parametrize(
+    "wide, verdicts", [("noise", ["no evidence", "faster"]), ("noise_wall", ["faster", "no evidence"])]
+)
+def test_noise_is_that_of_the_samples_that_are_compared(wide, verdicts):
+    """Half of the time, by graphs and by the wall, where one of the two is as unsteady as that."""
+    noises = dict.fromkeys(("noise", "noise_wall"), {"value": 1.0, "low": 0.99, "high": 1.01})
+    noises[wide] = {"value": 1.0, "low": 0.4, "high": 1.3}
+    of_graphs = compare([record(gpu_ms=[2.0], **noises)], [record(gpu_ms=[1.0])])
+    of_walls = compare([record(**noises)], [record(wall=(1.0, 1.0, 1.0))])
+    assert [found[0].verdict for found, _, _ in (of_graphs, of_walls)] == verdicts
+
+
+def test_a_run_without_noise_is_judged_by_the_other_and_two_by_what_is_least():
+    none = {"noise": None}
+    noisy = {"noise": {"value": 1.0, "low": 0.4, "high": 1.3}}
+    for a, b, verdict in ((none, none, "faster"), (none, noisy, "no evidence"), (noisy, none, "no evidence")):
+        rows, _, _ = compare([record(**a)], [record(wall=(1.0, 1.0, 1.0), **b)])
+        assert rows[0].verdict == verdict
+
+
 def test_different_devices_are_refused_unless_forced():
     a, b = [record(device="cpu A")], [record(device="gpu B")]
     with pytest.raises(UsageError, match="^A was measured on cpu A, B on gpu B; --force compares$"):

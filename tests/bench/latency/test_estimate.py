@@ -128,6 +128,16 @@ def test_kernels_are_operations_that_are_no_views():
     assert launches(replace(cell, which="both"), spec) is None
 
 
+def test_every_other_arm_has_a_number_and_so_has_a_model():
+    layer_at = dict(seq_len=10, batch_size=2, dtype="bfloat16", device="cuda", routing="balanced")
+    cells = [Cell("layer", "moa-8K8E128D", which=which, **layer_at) for which in ("forward", "decode")]
+    cells.append(Cell("model", "dit-s2", 256, 2, "bfloat16", "forward", "cuda", "natural"))
+    for cell in cells:
+        # a kernel of ours has one where its package is installed
+        found = {spec.arm: launches(cell, spec) for spec in cell.arms(of_every_device=True) if spec.arm != "triton"}
+        assert {arm for arm, number in found.items() if number is None} <= {"loop"}, cell.key
+
+
 def test_an_arm_that_reads_sizes_back_has_no_number_of_kernels():
     cell = Cell("layer", "moa-8K8E128D", 10, 2, "bfloat16", "forward", "cuda", "balanced")
     config = layer("moa-8K8E128D")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency.arms import timed_models
 from headcount.models.configs.layers import LAYERS
@@ -55,6 +56,28 @@ def test_lengths_passes_and_sizes_are_those_of_the_options():
     assert [(c.which, c.seq_len, c.batch_size) for c in found] == [
         (which, length, 1024 // length) for which in ("forward", "both") for length in (10, 128, 512)
     ]
+
+
+def test_options_of_a_model_are_those_of_a_layer_and_it_routes_by_itself():
+    shape = ["--seq-len", "7", "11", "--batch-size", "3", "--dtype", "float16", "--arm", "fused"]
+    found = cells("--model", "llm-s", *shape, "--pass", "both")
+    assert [cell.key for cell in found] == [f"model llm-s T{T} B3 float16 both cpu natural fused" for T in (7, 11)]
+    (cell,) = cells("--model", "dit-s2", "--pass", "forward", "--tokens", "1024", "--routing", "zipf")
+    assert cell.key == "model dit-s2 T256 B4 float32 forward cpu natural"
+
+
+def test_routings_are_those_of_the_options_for_layers_that_choose():
+    argv = ["--layer", "mha-base", "moa-8K32E128D", "--seq-len", "7", "--pass", "forward", "--routing", "zipf", "paper"]
+    assert [(cell.name, cell.routing, cell.asked) for cell in cells(*argv)] == [
+        ("mha-base", "zipf", None), ("moa-8K32E128D", "zipf", None), ("moa-8K32E128D", "paper", None),
+    ]  # fmt: skip
+
+
+def test_an_arm_that_is_nowhere_is_refused_before_anything_runs_unless_it_is_estimated():
+    args = asked("--layer", "moa-8K32E128D", "--arm", "triton", "--seq-len", "7", "--pass", "forward")
+    with pytest.raises(UsageError, match="arm triton needs a CUDA device"):
+        latency._cells(args)
+    assert [cell.asked for cell in latency._cells(args, installed=False)] == [("triton",)]
 
 
 def test_the_order_is_as_given_unless_that_of_their_value_is_asked_for():

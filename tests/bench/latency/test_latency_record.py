@@ -1,0 +1,75 @@
+"""The record of a timed arm whole: every field that is stored, by hand."""
+
+import pytest
+
+from headcount.bench.latency import bounds, clock, gate
+from headcount.bench.latency.cells import Cell
+from tests.bench.latency.conftest import PEAKS
+
+TOKENS, HEADS, SELECTED, WIDTH, HEAD = 2 * 7, 6, 2, 64, 16
+CELL = Cell("layer", "some", 7, 2, "bfloat16", "forward", "cuda", "balanced", ("dense-all",))
+GPU_S = {"some dense-all": 0.006, "mqa-2x16 fused": 0.004, "mha-1x64 fused": 0.003, "mha-2x16 fused": 0.002}
+ROUTER, SHARED, EXPERT = WIDTH * HEADS, 2 * WIDTH * HEAD, 2 * WIDTH * HEAD
+"""Weights: the router's, of keys and values, of one expert's queries and output."""
+
+
+def ratio(value):
+    return {"value": pytest.approx(value), "low": pytest.approx(value), "high": pytest.approx(value)}
+
+
+def macs(heads):
+    """Projections, and 7 keys for each query: scores and values."""
+    return TOKENS * (ROUTER + SHARED + heads * (EXPERT + 2 * 7 * HEAD))
+
+
+WHAT = {
+    "kind": "latency", "cell": "layer some T7 B2 bfloat16 forward cuda balanced dense-all", "subject": "layer",
+    "name": "some", "seq_len": 7, "batch_size": 2, "dtype": "bfloat16", "device": "cuda", "routing": "balanced",
+    "pass": "forward", "again": False, "tokens": TOKENS, "arm": "some", "role": "subject", "blocks": 2, "smoke": True,
+    "implementation": "dense-all", "macs": macs(SELECTED), "executed_macs": macs(HEADS),
+    "params": ROUTER + SHARED + HEADS * EXPERT, "active_params": ROUTER + SHARED + SELECTED * EXPERT,
+    # every expert is somebody's; inputs and outputs once; two bytes each
+    "least_bytes": 2 * (ROUTER + SHARED + HEADS * EXPERT + 2 * TOKENS * WIDTH),
+    "executed_bytes": 2 * (ROUTER + SHARED + HEADS * EXPERT + 2 * TOKENS * WIDTH),
+    "floor_ms": pytest.approx(1000 * macs(SELECTED) / 1e9),
+    "peaks": {"macs_per_s": 1e9, "bytes_per_s": 1e9, "how": "made up"}
+    | dict.fromkeys(("read_bytes_per_s", "median_macs_per_s", "median_bytes_per_s")),
+}  # fmt: skip
+MEASURED = {
+    "status": "timed", "implementation_used": "dense-all", "backends": ["flash"], "timed_by": "graph",
+    "error": 0.25, "bound": 0.5, "choices": {"tokens": 11, "clear": 7, "other": 0}, "replay_error": 0.125,
+    # 28 choices among six experts in turn
+    "largest_share": pytest.approx(5 / 28),
+    "wall_ms": [7.0, 7.0], "gpu_ms": [6.0, 6.0], "no_graph_because": None, "calls_per_block": 5, "replays_per_block": 3,
+    # as many sets as there are at most, of 14 tokens of 64 numbers
+    "sets": 32, "rotated_bytes": 32 * TOKENS * WIDTH * 2, "peak_memory_bytes": 1009,
+    "noise": ratio(1), "noise_wall": ratio(1),
+    "to_mha": ratio(2), "to_inner": ratio(3), "tax": ratio(1.5), "to_dense": None,
+    **dict.fromkeys(("to_mha_verdict", "to_inner_verdict", "tax_verdict"), "slower"), "to_dense_verdict": None,
+    **dict.fromkeys(("to_mha_by", "to_inner_by", "tax_by"), "graph"), "to_dense_by": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def subject(cuda, monkeypatch):
+    """The record of the first arm; what others take is known, and how far off it was."""
+    cuda.memory = 1009
+
+    def interleave(arms, **how):
+        for arm in arms:
+            arm.wall_s, arm.gpu_s, arm.graph = [0.007] * 2, [GPU_S[arm.name]] * 2, object()
+            arm.calls, arm.replays, arm.replay_error = 5, 3, 0.125
+
+    checked = bounds.Checked(0.25, 0.5, "the output", 11, 7, 0, ("flash",))
+    monkeypatch.setattr(gate.Gate, "check", lambda self: checked)
+    monkeypatch.setattr(clock, "interleave", interleave)
+    return lambda known=None: next(clock.measure_cell(CELL, PEAKS, blocks=2, known=known))
+
+
+def test_a_record_of_a_timed_arm_is_this(subject):
+    assert subject() == WHAT | MEASURED
+
+
+def test_an_arm_that_was_not_timed_has_every_field_and_nothing_in_those_that_are_measured(subject):
+    found = subject({"some dense-all": "failed: before"})
+    assert found == WHAT | dict.fromkeys(MEASURED) | {"status": "failed: before"}
