@@ -193,9 +193,9 @@ def _record(cell: Any, spec: Any, record: dict[str, Any], beside: dict[str, Any]
         "replay": _short(beside["replay"]),
         "same": beside["same"],
         "core": ", ".join(record["backends"] or ()) or None,
-        "status": "right" if status == "right" else status,
+        "status": status,
     }
-    return {"kind": KIND, "cell": cell.key, "arm": f"{spec.name} {spec.arm}", "status": shown["status"], "shown": shown}
+    return {"kind": KIND, "cell": cell.key, "arm": f"{spec.name} {spec.arm}", "status": status, "shown": shown}
 
 
 def _lost(cell: Any, lost: Any) -> dict[str, Any]:
