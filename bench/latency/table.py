@@ -49,18 +49,18 @@ class Columns:
         if self.device != "cuda":
             gpu = estimate = []
         return [
-            Column("layer", "layer", width=17, priority=0),
+            Column("layer", "layer", width=17),
             Column("arm", "arm", width=11, priority=0),
             Column("seq_len", "T", kind="int", width=5, priority=0),
             Column("batch_size", "B", kind="int", width=5, priority=4),
-            Column("pass", "pass", width=8, priority=1),
+            Column("pass", "pass", width=8),
             Column("routing", "routing", width=10, priority=4),
             *gpu,
             Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9, priority=0),
             Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9, priority=5),
             Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
             Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
-            Column("to_mha_verdict", "verdict", width=11, priority=1, tones=TONES),
+            Column("to_mha_verdict", "verdict", width=11, tones=TONES),
             Column("tax", "tax", kind="interval", digits=2, width=18, priority=2),
             Column("to_dense", "vs dense", kind="interval", digits=2, width=18, priority=3),
             Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
@@ -70,7 +70,7 @@ class Columns:
             Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7, priority=3),
             *estimate,
             Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
-            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, width=8, priority=5),
+            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5),
             Column("error", "rel.\nerror", width=7, align="right", priority=5),
         ]
 

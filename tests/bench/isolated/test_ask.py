@@ -167,6 +167,12 @@ def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
     _end(process)
 
 
+def test_what_has_ended_by_itself_need_not_be_ended():
+    with subprocess.Popen(["true"], process_group=0) as process:
+        process.wait()
+        _end(process)
+
+
 @pytest.mark.parametrize("task", ["count", "derive"])
 def test_what_their_code_raises_comes_with_its_traceback(factory, task, warm):
     """From the line that they wrote; the process that answered ends well."""

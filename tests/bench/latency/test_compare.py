@@ -116,6 +116,8 @@ def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_pa
     }
     assert section.below == ["only in A: 1 rows; only in B: 0 rows."]
     assert section.table.title == f"{tmp_path / 'b'} against {tmp_path / 'a'}"
+    drift = "Medians of separate runs: drift between them is not seen, arms of one run compare better."
+    assert section.table.notes_above == [drift]
     assert work.result([section]) == "B against A, 3 rows: 2 faster, 1 slower."
     assert kept(section, 10) == ["cell", "layer and arm", "B / A", "B is"]
     assert [column.key for column in section.table.columns if column.code] == ["cell", "arm"]

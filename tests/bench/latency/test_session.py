@@ -12,17 +12,18 @@ from headcount.bench.errors import UsageError
 from headcount.bench.latency import clock, order, session
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.store import GIVEN_UP, STARTED, Store
+from headcount.models.configs.layers import layer
+from tests.bench.latency.conftest import PEAKS
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
 CPU = ["--layer", "dense", *SHAPE, "--dtype", "float64"]
+CELL = "layer some T7 B2 bfloat16 forward cuda balanced"
 GPU = ["--layer", "some", *SHAPE, "--device", "cuda", "--pass", "forward"]
 
 
 @pytest.fixture(autouse=True)
 def small(layers, quick, monkeypatch):
     """Small layers, in no time; no peaks to measure."""
-    from tests.bench.latency.conftest import PEAKS
-
     monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
     monkeypatch.delenv(STARTED, raising=False)
 
@@ -170,7 +171,8 @@ def test_an_error_that_stays_goes_on_in_a_new_process_without_that_arm(tmp_path,
     with pytest.raises(NewProcess):
         main([*GPU, "--json", str(path)])
     assert executed == [[sys.executable, *sys.orig_argv[1:]]] and float(os.environ[STARTED]) > 1e9
-    assert "some loop: failed: AcceleratorError" in capsys.readouterr().err
+    said = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered: going on in a new process\n"
+    assert capsys.readouterr().err.endswith(f"{CELL}: some loop: {said}")
     # the new process has a device again, and the same fault in the same arm
     cuda.dead = None
     assert main([*GPU, "--json", str(path)]) == 1
@@ -186,10 +188,13 @@ def test_without_a_file_a_lost_device_ends_the_run(cuda, executed, capsys):
 
     cuda.on_operation = die
     assert main(GPU) == 1
-    assert "--json PATH lets a run go on in a new process" in capsys.readouterr().err and executed == []
+    said = f"{CELL}: some gathered: failed: AcceleratorError: CUDA error: unspecified launch failure"
+    assert (
+        f": error: {said}; --json PATH lets a run go on in a new process\n" in capsys.readouterr().err and not executed
+    )
 
 
-def test_after_a_failed_capture_the_next_cell_gets_a_new_process(tmp_path, cuda, executed):
+def test_after_a_failed_capture_the_next_cell_gets_a_new_process(tmp_path, cuda, executed, capsys):
     cuda.capture_error = "operation failed due to a previous error during capture"
     argv = [*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")]
     with pytest.raises(NewProcess):
@@ -198,6 +203,7 @@ def test_after_a_failed_capture_the_next_cell_gets_a_new_process(tmp_path, cuda,
     assert {r["seq_len"] for r in rows} == {7} and {r["timed_by"] for r in rows} == {"events"}
     assert {r["tax_by"] for r in rows if r["tax"]} == {"wall"}
     assert len(executed) == 1
+    assert capsys.readouterr().err.endswith(f"a capture failed ({cuda.capture_error}): going on in a new process\n")
 
 
 def test_on_a_gpu_everything_is_in_the_table(cuda, capsys):
@@ -244,8 +250,6 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_usage_is_one_line_and_exit_code_2(case, capsys, monkeypatch):
-    from headcount.models.configs.layers import layer
-
     if case == "layer":
         for module in ("arms", "cells"):
             monkeypatch.setattr(f"headcount.bench.latency.{module}.layer", layer)

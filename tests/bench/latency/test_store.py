@@ -48,6 +48,14 @@ def test_the_newest_whole_run_counts(case, tmp_path):
     assert all(len(found) == len(ARMS) for found in done.values())
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_a_run_has_finished_is_done_and_stored_where_there_is_a_place(stored, tmp_path):
+    store = Store(tmp_path / "r.jsonl" if stored else None)
+    store.finish("layer moa T7", rows("9:00"))
+    assert store.done == {"layer moa T7": rows("9:00")}
+    assert Store(tmp_path / "r.jsonl").done.keys() == ({"layer moa T7"} if stored else set())
+
+
 def test_what_is_stored_is_of_its_cell_alone(tmp_path):
     other = [row | {"cell": "layer moa T11"} for row in rows("9:00", ARMS[:1], of=1)]
     mixed = [*rows("9:00")[:2], *other, *rows("9:00")[2:]]

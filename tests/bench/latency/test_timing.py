@@ -134,6 +134,14 @@ def test_a_launch_does_not_lie_inside_the_interval(side):
     assert many.arm.gpu_s == pytest.approx([600e-6] * 3)
 
 
+def test_wall_time_holds_all_that_the_device_does_and_nothing_from_before(side):
+    one = OnDevice(side, 12).arm
+    side.free = 7.0
+    interleave([one], blocks=3, device="cuda")
+    # 600 us of kernels behind a launch of 20 us, for which the host waits
+    assert one.wall_s == pytest.approx([600e-6 + 20e-6 / one.calls] * 3, rel=0.005)
+
+
 def test_a_block_takes_at_least_two_milliseconds_of_the_device(side):
     for kernels in (1, 12, 100):
         arm = OnDevice(side, kernels).arm

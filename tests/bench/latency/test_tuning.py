@@ -57,7 +57,9 @@ def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch
     assert [row["way"] for row in rows] == ["cudnn_attention", "flash_attention", "efficient_attention"]
     assert {row["what"] for row in rows} == {"core of 3 heads of 8, T = 5"}
     assert [row["chosen"] for row in rows] == [None, "yes", None]
-    assert [row["us"] for row in rows] == pytest.approx([0.6] * 3) and {row["status"] for row in rows} == {"timed"}
+    assert [row["us"] for row in rows] == pytest.approx([0.6] * 3, rel=1e-9) and {row["status"] for row in rows} == {
+        "timed"
+    }
     # ten tokens are two sequences, whose heads' queries stand in one row before the one key
     assert {tuple(found.shape) for found in clocked} == {(2, 1, 15, 8)}
     assert made == [((2, 1, 15, 8), "cuda", torch.float32), ((2, 1, 5, 8), "cuda", torch.float32)]
@@ -88,7 +90,16 @@ def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked
     assert [rows[0].launch for rows in launched[4::4]] == [row.launch for row in committed]
     assert {(len(rows), tuple(rows[0].least)) for rows in launched[4:]} == {(1, ())}
     assert TABLE["expert"] is committed
-    assert {tuple(found.shape) for found in clocked} == {(3, 128, 512)}
+    assert {(found.shape, found.dtype) for found in clocked} == {((3, 128, 512), torch.bfloat16)}
+
+
+def test_a_kernel_that_cannot_run_here_says_what_it_needs(cuda, monkeypatch):
+    monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
+    monkeypatch.setattr("headcount.bench.latency.arms.lacks", lambda arm, device: f"another {device}")
+    assert list(tuning._blocks(128, torch.bfloat16)) == [
+        {"what": "kernel expert in moa-8K16E256D, T = 128", "way": "triton"}
+        | {"us": None, "chosen": None, "status": "needs another cuda"}
+    ]
 
 
 def test_a_way_that_fails_has_a_status_and_no_time(monkeypatch):
