@@ -76,9 +76,7 @@ def skips(name: str, arm: str) -> bool:
     return known is not None and known.form is not None
 
 
-def layer_arms(
-    name: str, asked: Sequence[str] | None = None, device: str | None = "cpu", tokens: int | None = None
-) -> list[ArmSpec]:
+def layer_arms(name: str, asked: Sequence[str] | None, device: str | None, tokens: int | None = None) -> list[ArmSpec]:
     """The rows of a layer: itself by each arm that is ``asked`` for, and the dense layers beside it.
 
     Without ``asked`` by those that run on ``device``, all for None; for a call of few ``tokens`` more.
@@ -98,9 +96,7 @@ def layer_arms(
     return rows
 
 
-def model_arms(
-    name: str, asked: Sequence[str] | None = None, device: str | None = "cpu", tokens: int | None = None
-) -> list[ArmSpec]:
+def model_arms(name: str, asked: Sequence[str] | None, device: str | None, tokens: int | None = None) -> list[ArmSpec]:
     """The rows of a model: itself by each arm. UsageError for a model without a module."""
     if name not in PRESETS:
         raise UsageError(f"unknown model {name!r}; {choices(name, timed_models(), LISTED)}")

@@ -11,7 +11,7 @@ MARGIN = 4.0
 """How far the logits of selected experts stand above the others."""
 
 
-def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int = 0) -> Tensor:
+def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
     """(N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
     ``one-expert`` sends every token to expert 0 and its other slots in turn.
 

@@ -18,7 +18,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CASES = [
     (arm, seq_len, which)
     for name in ("moa-8K8E128D", "moa-16K32E256D")
-    for arm in layer_arms(name, None)
+    for arm in layer_arms(name, None, "cpu")
     for seq_len in (128, 512)
     for which in ("forward", "both")
 ]

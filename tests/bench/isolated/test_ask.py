@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import Ended, _end, _run, ask, settings
+from headcount.bench.isolated.ask import Ended, _end, _run, ask, settings, within
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -195,6 +195,21 @@ def test_settings_are_integers_by_name():
 def test_a_task_that_nobody_knows_is_an_error_of_ours(factory):
     with pytest.raises(KeyError, match="guess"):
         ask("guess", f"{factory}:leaves")
+
+
+@pytest.mark.parametrize("limit, seconds", [("2.5", 2.5), ("", 3600.0), (None, 3600.0)])
+def test_code_has_the_time_that_the_environment_gives_it_or_an_hour(limit, seconds, monkeypatch):
+    monkeypatch.delenv("HEADCOUNT_WITHIN", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("HEADCOUNT_WITHIN", limit)
+    assert within() == seconds
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "an hour"])
+def test_a_time_that_is_none_is_refused(limit, monkeypatch):
+    monkeypatch.setenv("HEADCOUNT_WITHIN", limit)
+    with pytest.raises(UsageError, match=f"^HEADCOUNT_WITHIN='{limit}': a number of seconds above 0 is expected$"):
+        within()
 
 
 START = "headcount.bench.isolated.ask._START"

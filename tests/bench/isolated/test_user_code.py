@@ -15,6 +15,7 @@ from torch import nn
 Linear = nn.Linear
 X = torch.ones(3, 5)
 
+def _hidden(): pass
 def good(rows, width=5): return nn.Linear(width, 7), (torch.ones(rows, width),)
 def keywords(): return nn.Linear(5, 7), {"input": X}
 def one_module(): return nn.Linear(5, 7)
@@ -50,6 +51,12 @@ def test_a_function_gives_a_module_and_its_inputs(factory):
     assert isinstance(module, nn.Linear) and (args[0].shape, kwargs) == ((2, 5), {})
     module, args, kwargs = made(factory, "keywords")
     assert args == () and torch.equal(kwargs["input"], torch.ones(3, 5))
+
+
+def test_a_function_that_takes_nothing_says_so(factory):
+    with pytest.raises(UserCodeError) as raised:
+        made(factory, "keywords", rows=2)
+    assert raised.value.reason == "keywords takes nothing: got an unexpected keyword argument 'rows'"
 
 
 def test_a_file_in_a_package_may_import_its_neighbours(factory):

@@ -9,7 +9,9 @@ import pytest
 from headcount.bench import records
 from headcount.bench.latency import gates, order, tuning
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.order import Stage, by_value, campaign_cells, seconds
+from headcount.bench.latency.roofline import Work
 from headcount.models.configs.layers import LAYERS
 from headcount.models.configs.presets import PRESETS
 
@@ -156,6 +158,17 @@ def test_the_order_is_that_of_the_documents():
 
 def test_every_cell_is_thought_to_fit_into_a_call():
     assert max(seconds(cell, 20) for cell in campaign_cells()) < 580 * 0.6
+
+
+@pytest.mark.parametrize("macs, call_s", [(10**12, 0.02), (10**13, 0.2), (3 * 10**13, 0.2), (10**9, 0.00002)])
+def test_a_cell_is_thought_to_take_its_inputs_its_arms_parameters_and_calls(macs, call_s, monkeypatch):
+    """At 50 T MAC/s, and at 150 T MAC/s where a call is of more than 10 T MACs; a block takes 5 ms at least."""
+    work = Work(macs, 7, params=10**8, active_params=7)
+    monkeypatch.setattr(order, "executed_work", lambda cell, spec: work)
+    cell = Cell("layer", "moa-8K8E128D", 7, 2, "bfloat16", "forward", "cuda", "balanced", ("fused",))
+    monkeypatch.setattr(Cell, "arms", lambda self: ["one", "another"])
+    of_an_arm = 0.45 + 0.5 + 12 * call_s + 2 * 11 * max(0.005, call_s)
+    assert seconds(cell, 11) == pytest.approx(0.5 + 2 * of_an_arm, rel=1e-12)
 
 
 def test_three_calls_of_ten_minutes_are_thought_to_hold_every_layer():

@@ -23,18 +23,18 @@ PLACE = dict(dtype="float32", device="cpu")
 
 
 def test_layers_have_the_dense_layers_beside_them_that_they_are_judged_against():
-    arms = {arm.role: arm for arm in layer_arms("moa-16K32E256D", None)}
+    arms = {arm.role: arm for arm in layer_arms("moa-16K32E256D", None, "cpu")}
     assert (arms["mqa"].config.num_heads, arms["mqa"].config.num_kv_heads, arms["mqa"].config.head_dim) == (16, 1, 256)
     assert (arms["mha"].config.num_heads, arms["mha"].config.head_dim) == (8, 64)
     assert (arms["mha-inner"].config.num_heads, arms["mha-inner"].config.num_kv_heads) == (16, 16)
-    assert [arm.role for arm in layer_arms("mha-base", None)] == ["subject"]
-    assert not any(getattr(arm.config, "bias", False) for name in LAYERS for arm in layer_arms(name, None))
+    assert [arm.role for arm in layer_arms("mha-base", None, "cpu")] == ["subject"]
+    assert not any(getattr(arm.config, "bias", False) for name in LAYERS for arm in layer_arms(name, None, "cpu"))
 
 
 @pytest.mark.parametrize("share, active", [(100, 32), (90, 29), (75, 24), (50, 16)])
 @pytest.mark.parametrize("shape, width", [("moh-32x64", 2048), ("moh-llama3", 4096)])
 def test_moh_layers_use_the_share_of_heads_in_their_name(shape, width, share, active):
-    arms = {(arm.role, arm.arm): arm for arm in layer_arms(f"{shape}-{share}", None)}
+    arms = {(arm.role, arm.arm): arm for arm in layer_arms(f"{shape}-{share}", None, "cpu")}
     assert set(arms) == {("dense", "fused"), ("subject", "ragged"), ("mha", "fused")}
     config = arms["subject", "ragged"].config
     assert (config.num_active_heads, config.num_heads, config.d_model) == (active, 32, width)
@@ -58,16 +58,16 @@ def test_what_decodes_are_the_arms_that_take_masks(monkeypatch):
 
 def test_an_arm_is_timed_where_it_runs(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    on = {device: [arm.arm for arm in layer_arms("moa-8K8E128D", device=device)][:-3] for device in ("cpu", "cuda")}
+    on = {device: [arm.arm for arm in layer_arms("moa-8K8E128D", None, device)][:-3] for device in ("cpu", "cuda")}
     assert on["cpu"] == ["dense-all", "grouped", "loop"]
     assert on["cuda"] == ["dense-all", "grouped", "loop", "triton"]
-    assert [arm.arm for arm in layer_arms("moa-8K8E128D", device=None)][:-3] == on["cuda"]
+    assert [arm.arm for arm in layer_arms("moa-8K8E128D", None, None)][:-3] == on["cuda"]
     with pytest.raises(UsageError, match="arm triton needs a CUDA device; choose from reference, gathered, dense-all"):
-        layer_arms("moa-8K8E128D", ["triton"])
+        layer_arms("moa-8K8E128D", ["triton"], "cpu")
 
 
 def test_few_tokens_are_also_timed_by_the_arm_for_few_rows():
-    names = [[arm.arm for arm in layer_arms("moa-8K8E128D", tokens=tokens)] for tokens in (64, 65)]
+    names = [[arm.arm for arm in layer_arms("moa-8K8E128D", None, "cpu", tokens)] for tokens in (64, 65)]
     assert "gathered" in names[0] and "gathered" not in names[1]
     step = Cell("layer", "moa-8K8E128D", **TINY | {"which": "decode", "seq_len": 512, "batch_size": 32})
     assert "gathered" in [arm.arm for arm in step.arms()]
@@ -77,17 +77,17 @@ def test_few_tokens_are_also_timed_by_the_arm_for_few_rows():
 
 def test_names_that_do_not_exist_name_those_that_do():
     with pytest.raises(ConfigError, match="unknown layer 'x'; headcount latency --list names all"):
-        layer_arms("x", None)
+        layer_arms("x", None, "cpu")
     with pytest.raises(UsageError, match="unknown model 'x'; headcount latency --list names all"):
-        model_arms("x", None)
+        model_arms("x", None, "cpu")
     with pytest.raises(UsageError, match="mha has no arm loop; choose from reference, fused, auto"):
-        layer_arms("mha-base", ["loop"])
+        layer_arms("mha-base", ["loop"], "cpu")
 
 
 def test_a_model_without_a_module_is_not_timed(monkeypatch):
     monkeypatch.setattr(type(preset("mae-7").attention), "module", None)
     with pytest.raises(UsageError, match="mae-7 is a closed form only; headcount latency --list names the models"):
-        model_arms("mae-7", None)
+        model_arms("mae-7", None, "cpu")
 
 
 def test_cells_are_every_combination_and_routing_is_swept_for_routed_layers():
@@ -120,12 +120,13 @@ def test_a_model_of_images_is_timed_at_its_own_number_of_patches(which, monkeypa
 
 
 def test_models_have_the_packed_arm():
-    assert [arm.arm for arm in model_arms("moh-llm-s-75", None)] == ["fused", "ragged"]
-    assert [arm.arm for arm in model_arms("moh-dit-s2-75", None)] == ["fused", "ragged"]
+    assert [arm.arm for arm in model_arms("moh-llm-s-75", None, "cpu")] == ["fused", "ragged"]
+    assert [arm.arm for arm in model_arms("moh-dit-s2-75", None, "cpu")] == ["fused", "ragged"]
+    assert {(arm.name, arm.role) for arm in model_arms("moh-dit-s2-75", None, "cpu")} == {("moh-dit-s2-75", "subject")}
 
 
 def test_arms_that_are_asked_for_by_name_are_all_that_is_timed():
-    found = layer_arms("moa-8K8E128D", ["loop", "auto", "fused"])
+    found = layer_arms("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")
     assert [arm.arm for arm in found if arm.role == "subject"] == ["loop", "auto"]
 
 

@@ -56,6 +56,14 @@ def test_sequences_that_are_no_longer_are_checked_in_the_timed_call_too(checked)
     assert shapes == [[(1, 7)], [(3, 7)]] * 2
 
 
+def test_a_model_that_routes_is_checked_on_its_own_choices_of_the_same_sequence(checked):
+    routed = dict(attention="moh", num_heads=4, num_shared_heads=1, top_k=2, max_positions=11, num_layers=2)
+    result, seen, _ = checked(make_config(WORDS | routed), 7, which="forward")
+    assert result.wrong is None and seen == [OUTPUT, TIMED]
+    # seven tokens in two layers, alone and as the last of three sequences
+    assert (result.tokens, result.other) == (2 * 2 * 7, 0)
+
+
 def test_the_last_image_is_checked_whole(checked):
     result, seen, shapes = checked(make_config(IMAGES), 5, which="forward", seq_len=9)
     assert result.wrong is None and seen == [OUTPUT, TIMED]

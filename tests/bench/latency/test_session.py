@@ -51,13 +51,6 @@ def rows_of(path):
     return [r for r in found if r["kind"] == "latency"]
 
 
-def test_the_command_prints_a_smoke_test_that_names_the_cpu(capsys):
-    assert main([*CPU, "--pass", "forward"]) == 0
-    out = capsys.readouterr().out
-    assert "CPU wall time on" in out and "2 blocks: a smoke test, not a measurement" in out
-    assert "CUDA is not measured here" in out
-
-
 def test_an_interrupted_run_resumes_by_cell(tmp_path, monkeypatch):
     path = tmp_path / "r.jsonl"
     argv = [*CPU, "--pass", "forward", "both", "--json", str(path)]

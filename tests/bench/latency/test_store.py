@@ -56,6 +56,13 @@ def test_what_a_run_has_finished_is_done_and_stored_where_there_is_a_place(store
     assert Store(tmp_path / "r.jsonl").done.keys() == ({"layer moa T7"} if stored else set())
 
 
+def test_a_line_that_is_no_record_is_named_beside_what_is_printed(tmp_path, capsys):
+    (tmp_path / "r.jsonl").write_text("{\n")
+    assert Store(tmp_path / "r.jsonl").done == {}
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"{tmp_path / 'r.jsonl'}:1: not JSON") and err.count("\n") == 1
+
+
 def test_what_is_stored_is_of_its_cell_alone(tmp_path):
     other = [row | {"cell": "layer moa T11"} for row in rows("9:00", ARMS[:1], of=1)]
     mixed = [*rows("9:00")[:2], *other, *rows("9:00")[2:]]
