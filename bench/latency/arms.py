@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headcount.bench.case import model_form, with_attention
+from headcount.bench.case import with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
@@ -103,9 +103,7 @@ def model_arms(name: str, asked: Sequence[str] | None, device: str | None, token
     config = preset(name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; {LISTED} names the models that run")
-    rows = [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention, asked, device, tokens)]
-    # a model that decodes is causal, which an arm without masks cannot be
-    return rows if asked or not hasattr(model_form(config), "step") else [row for row in rows if row.masks]
+    return [ArmSpec(name, config, how, "subject") for how in _chosen(config.attention, asked, device, tokens)]
 
 
 def timed_models() -> list[str]:

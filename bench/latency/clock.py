@@ -1,6 +1,7 @@
 """One cell measured: its arms checked against the reference, interleaved, and summed up as records."""
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -34,10 +35,9 @@ def measure_cell(
     ``known`` holds the status of arms, by label, that are not to be run again. Raises DeviceLost where an arm leaves
     the device unusable for this process.
     """
-    specs = cell.arms()
     with side_stream(cell.device):
-        shared = Shared(cell, cell.config if cell.subject == "model" else specs[0].config)
-        prepared = [prepare(cell, spec, shared, known or {}) for spec in specs]
+        shared = Shared(cell, cell.config)
+        prepared = [prepare(cell, spec, shared, known or {}) for spec in cell.arms()]
         twin = _time_together(cell, prepared, blocks, on_block)
     ratios.compare([(record, arm) for record, arm in prepared if arm is not None], twin)
     for record, arm in prepared:
@@ -53,7 +53,7 @@ class Timed(Arm):
         super().__init__(run.label, run.call, run.sets)
         self.run = run
         self.peak_memory: int | None = None
-        self.bound = float("inf")
+        self.bound = math.inf
         self.replay_error: float | None = None
 
 

@@ -140,9 +140,8 @@ def check_cell(cell: Any) -> Iterator[dict[str, Any]]:
 
     found = []
     with side_stream(cell.device):
-        specs = cell.arms()
-        shared = Shared(cell, specs[0].config)
-        for spec in specs:
+        shared = Shared(cell, cell.config)
+        for spec in cell.arms():
             _poison(cell.device)
             record, arm = clock.prepare(cell, spec, shared, {})
             beside = {"replay": None, "same": None}

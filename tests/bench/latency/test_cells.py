@@ -140,6 +140,7 @@ def test_a_model_has_every_length_and_a_layer_its_new_tokens_and_all_keys():
     assert model.case(model.config).lengths == {"batch_size": 2, "src_len": 7, "tgt_len": 7}
     step = Cell("layer", "mha-base", **TINY | {"which": "decode"})
     assert step.case(step.config).lengths == {"batch_size": 2, "tgt_len": 1, "src_len": 7}
+    assert (model.case(model.config).name, step.case(step.config).name) == ("transformer-base", "mha-base")
 
 
 def test_a_key_says_all_that_tells_a_cell_from_another():

@@ -80,6 +80,16 @@ def test_different_devices_are_refused_unless_forced():
     with pytest.raises(UsageError, match="^A was measured on cpu A, B on gpu B; --force compares$"):
         compare(a, b)
     assert len(compare(a, b, force=True)[0]) == 1
+    with pytest.raises(UsageError, match="^A was measured on cpu A, B on cpu A, gpu B; --force compares$"):
+        compare(a, a + b)
+
+
+def test_the_command_compares_different_devices_where_it_is_told_to(tmp_path, capsys):
+    for name, device in (("a", "cpu A"), ("b", "gpu B")):
+        records.append(tmp_path / name, record(device=device))
+    argv = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    assert (main(argv), main([*argv, "--force"])) == (2, 0)
+    assert "A was measured on cpu A, B on gpu B" in capsys.readouterr().err
 
 
 def test_files_without_a_common_row_are_refused():

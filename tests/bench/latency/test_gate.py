@@ -269,6 +269,13 @@ def test_the_float64_reference_stays_within_its_memory(layers, monkeypatch):
     assert checked.wrong is None and checked.tokens == 4 + 3
 
 
+def test_a_step_is_checked_in_the_first_the_middle_and_the_last_sequence(layers, monkeypatch):
+    picked, plain = [], gate._step
+    monkeypatch.setattr(gate, "_step", lambda layer, run, rows: picked.append(rows) or plain(layer, run, rows))
+    checked = Gate(runs("some", which="decode", batch_size=7)["subject grouped"]).check()
+    assert picked == [[0, 3, 6]] * 3 and checked.tokens == 3 and checked.wrong is None
+
+
 @pytest.mark.parametrize("which, what", [("forward", "output"), ("decode", "the timed call's output")])
 def test_what_is_checked_is_named(which, what, layers, monkeypatch):
     monkeypatch.setattr(Gate, "_worst", lambda self, backends: [name for *_, name in self.found])

@@ -66,6 +66,16 @@ def test_options_of_a_model_are_those_of_a_layer_and_it_routes_by_itself():
     assert cell.key == "model dit-s2 T256 B4 float32 forward cpu natural"
 
 
+def test_of_fewer_tokens_than_a_sequence_has_there_is_one_sequence():
+    argv = ["--layer", "mha-base", "--model", "llm-s", "--tokens", "5", "--seq-len", "7", "--pass", "forward"]
+    assert [(cell.subject, cell.batch_size) for cell in cells(*argv)] == [("layer", 1), ("model", 1)]
+
+
+def test_the_command_line_is_that_of_the_process_unless_told(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["latency", "--list"])
+    assert latency.main() == 0 and capsys.readouterr().out.startswith("layers ")
+
+
 def test_routings_are_those_of_the_options_for_layers_that_choose():
     argv = ["--layer", "mha-base", "moa-8K32E128D", "--seq-len", "7", "--pass", "forward", "--routing", "zipf", "paper"]
     assert [(cell.name, cell.routing, cell.asked) for cell in cells(*argv)] == [

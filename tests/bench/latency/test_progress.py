@@ -10,9 +10,11 @@ import pytest
 from headcount.bench import records
 from headcount.bench.latency import clock, session
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.faults import DeviceLost
 from headcount.bench.latency.telemetry import Telemetry
 from tests.bench.latency.conftest import PEAKS
 
+CELL = "layer dense T7 B2 float64 forward cpu balanced"
 ARGV = "--layer dense --seq-len 7 --batch-size 2 --blocks 2 --dtype float64 --pass forward".split()
 
 
@@ -44,15 +46,19 @@ def test_what_is_wrong_with_all_arms_of_a_cell_is_said_of_each(monkeypatch, tmp_
     assert timed == [(arm, "failed: ValueError: no clock", "not measured") for arm in arms]
 
 
-def test_a_device_that_is_lost_outside_of_an_arm_is_said_of_the_cell(monkeypatch, capsys):
+OUTSIDE = RuntimeError("gone"), True, "the cell: failed: RuntimeError: gone"
+INSIDE = DeviceLost("dense fused", "failed: ValueError: gone"), False, "dense fused: failed: ValueError: gone"
+
+
+@pytest.mark.parametrize("error, lost, said", [OUTSIDE, INSIDE])
+def test_a_device_that_is_lost_outside_of_an_arm_is_said_of_the_cell(error, lost, said, monkeypatch, capsys):
     def gone(*_, **__):
-        raise RuntimeError("unspecified launch failure")
+        raise error
 
     monkeypatch.setattr(clock, "measure_cell", gone)
-    monkeypatch.setattr(session, "lost", lambda device: True)
+    monkeypatch.setattr(session, "lost", lambda device: lost)
     assert main(ARGV) == 1
-    said = "layer dense T7 B2 float64 forward cpu balanced: the cell: failed: RuntimeError: unspecified launch failure"
-    assert f": error: {said}; --json PATH lets a run go on in a new process\n" in capsys.readouterr().err
+    assert f": error: {CELL}: {said}; --json PATH lets a run go on in a new process\n" in capsys.readouterr().err
 
 
 def test_the_command_prints_a_smoke_test_that_names_the_cpu(capsys):
@@ -66,8 +72,8 @@ def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch,
     bars, watts = [], iter((7_000, 5_000))
 
     class Bar:
-        def __init__(self, total, **_):
-            self.total, self.done = total, 0
+        def __init__(self, total, **how):
+            self.total, self.done, self.how = total, 0, how
             bars.append(self)
 
         def update(self):
@@ -77,11 +83,27 @@ def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch,
             self.closed = True
 
     monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
-    monkeypatch.setattr(session, "Telemetry", lambda device: Telemetry(device, {"power_mw": watts.__next__}))
+    read = {"power_mw": watts.__next__, "sm_clock_mhz": iter((1000, 500)).__next__}
+    monkeypatch.setattr(session, "Telemetry", lambda device: Telemetry(device, read))
     path = tmp_path / "rows.json"
     assert main([*ARGV, "--format", "json", "--out", str(path)]) == 0
     (row,) = (row for table in json.loads(path.read_text())["tables"] for row in table["rows"])
     assert (row["arm"], row["arms_in_cell"]) == ("dense", 1)
     # what was read after each of two blocks
     assert (row["telemetry"]["samples"], row["telemetry"]["power_mw"]) == (2, {"min": 5_000, "max": 7_000})
+    # of a median of 750 MHz
+    assert row["telemetry"]["slow_blocks"] == [1]
     assert [(bar.total, bar.done, bar.closed) for bar in bars] == [(2, 2, True)]
+    shown = {"desc": f"1/1 {CELL}", "unit": "block", "leave": False, "disable": None, "file": sys.stderr}
+    assert bars[0].how == shown
+
+
+def test_records_that_are_kept_have_a_place_of_their_device_day_and_commit(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(records, "writable", lambda: tmp_path)
+    monkeypatch.setattr(records, "place", lambda *of: asked.append(of) or tmp_path / "r.jsonl")
+    assert main([*ARGV, "--record", "--commit", "abc123"]) == 0
+    ((folder, device, day, commit),) = asked
+    (row,) = (one for one in records.read(tmp_path / "r.jsonl")[0] if one["kind"] == "latency")
+    assert (folder, device, commit) == (tmp_path, row["environment"]["device"], "abc123")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", day)

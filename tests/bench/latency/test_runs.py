@@ -2,6 +2,7 @@
 
 from itertools import product
 from math import prod
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -70,6 +71,15 @@ def test_decoding_is_one_token_behind_those_that_are_stored():
     cache.length = 6
     with torch.no_grad():
         assert torch.equal(run.module(run.inputs[0], cache=cache), first)
+
+
+def test_layers_that_took_different_paths_name_both():
+    run = run_of("layer", "forward", LAYER)
+    paths = [SimpleNamespace(arm="auto", arm_used=path) for path in ("loop", "fused", "loop", None)]
+    run.module = SimpleNamespace(modules=lambda: [*paths, SimpleNamespace(arm_used="no layer")])
+    assert run.arm_used() == "fused+loop"
+    run.module = SimpleNamespace(modules=lambda: paths[3:])
+    assert run.arm_used() is None
 
 
 @pytest.mark.parametrize("shape, sign", [((3, 7, 5), 1), ((1, 7, 5), 1), ((2, 1, 5), 1), ((7,), 1), ((1, 1, 5), -1)])

@@ -113,6 +113,10 @@ def test_out_dir_and_commit(tmp_path):
     environ = json.loads((tmp_path / "out" / "env.json").read_text())
     assert row["environment"]["commit"] == environ["commit"] == "abc123" and environ["dirty"] is None
     assert row["environment"] == environ and environ["device_type"] == "cpu"
+    assert environ["command"][:3] == ["bench.latency", "--layer", "dense"] and environ["command"][-2:] == [
+        "--commit",
+        "abc123",
+    ]
 
 
 def test_no_cell_is_begun_that_would_not_finish(tmp_path, capsys, monkeypatch):

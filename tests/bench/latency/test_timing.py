@@ -201,6 +201,12 @@ def test_a_failed_capture_puts_the_stream_back_and_is_the_last_of_the_process(si
     assert second.graph_reason == f"an earlier capture failed in this process: {first.graph_reason}"
 
 
+def test_waits_are_errors_for_a_while_only(side):
+    side.sync_mode = 1
+    interleave([OnDevice(side, 1).arm, OnDevice(side, 1, waits=True).arm], blocks=1, device="cuda")
+    assert side.sync_mode == 1
+
+
 def test_warm_up_is_longer_before_the_first_arm(side, monkeypatch):
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 0.01})
     monkeypatch.setattr(timing, "CELL_WARM_UP_S", {"cuda": 0.05})

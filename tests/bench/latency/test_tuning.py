@@ -31,7 +31,7 @@ def clocked(cuda, monkeypatch):
         return Replayed()
 
     monkeypatch.setattr(tuning, "capture", capture)
-    monkeypatch.setattr(tuning, "elapsed_s", lambda replay: times.pop())
+    monkeypatch.setattr(tuning, "elapsed_s", lambda replay: replay() or times.pop())
     return called
 
 
@@ -65,6 +65,12 @@ def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch
     assert made == [((2, 1, 15, 8), "cuda", torch.float32), ((2, 1, 5, 8), "cuda", torch.float32)]
     (((q, k, v), options),) = given
     assert (q.shape, k.shape, options) == ((2, 1, 15, 8), (2, 1, 5, 8), {}) and k is v
+
+
+def test_fewer_tokens_than_a_sequence_has_are_one_sequence(clocked, monkeypatch):
+    monkeypatch.setattr(tuning, "CORES", ((3, 8, 5),))
+    assert len(list(tuning._cores(4, torch.float32))) == 3
+    assert {tuple(found.shape) for found in clocked} == {(1, 1, 15, 8)}
 
 
 def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked, monkeypatch):

@@ -34,6 +34,7 @@ def test_turns_are_taken_slot_after_slot_and_token_after_token():
     assert one[:, 0].tolist() == [0] * 5
     assert one[:, 1:].flatten().tolist() == [*range(1, 6)] * 2
     assert workload.selection("one-expert", 3, 1, 1, seed=7).tolist() == [[0]] * 3
+    assert workload.selection("one-expert", 3, 2, 2, seed=7).tolist() == [[0, 1]] * 3
 
 
 def test_zipf_and_paper_favour_the_first_experts():
@@ -46,6 +47,7 @@ def test_shares_are_those_of_the_figures():
     shares = routings.expert_shares("paper", 32)
     assert sum(shares) == pytest.approx(1)
     assert 0.05 < shares[0] < 0.06 and shares[-1] == pytest.approx(shares[0] / 5.5)
+    assert routings.expert_shares("balanced", 8) == routings.expert_shares("one-expert", 8) == [1 / 8] * 8
     zipf = routings.expert_shares("zipf", 4)
     assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
 
