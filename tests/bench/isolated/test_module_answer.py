@@ -103,8 +103,30 @@ def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, mo
     with pytest.raises(UserCodeError, match="^the module's forward pass on cpu raised RuntimeError: mat1 and mat2"):
         answer("fails")
     monkeypatch.setattr(module_answer, "read", lambda *_, **__: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        answer("linear")
+    for function in ("linear", "lazy_by_keyword"):
+        with pytest.raises(ZeroDivisionError):
+            answer(function)
+
+
+def test_the_answer_has_all_of_this(answer):
+    found = answer("linear")
+    parts = ("device", "why_not_meta", "macs", "headline", "dispatched", "with_elementwise", "elementwise", "ledger")
+    assert tuple(found) == (*parts, "inputs", "params", "trainable_params", "counters", "audit")
+    assert (found["inputs"], found["trainable_params"]) == (["0: 3x5 float32"], 7 * 5 + 7)
+    assert (found["dispatched"], found["with_elementwise"], found["elementwise"], found["counters"]) == (
+        105,
+        105,
+        [],
+        [],
+    )
+
+
+def test_parameters_are_named_by_their_module_and_are_there_once():
+    inner = nn.Linear(5, 7, bias=False).requires_grad_(False)
+    module = nn.Sequential(nn.Sequential(inner), inner, nn.LayerNorm(7, bias=False))
+    first = {"path": "0.0", "name": "weight", "shape": [7, 5], "params": 35, "trainable": False}
+    norm = {"path": "2", "name": "weight", "shape": [7], "params": 7, "trainable": True}
+    assert module_answer.parameters(module) == [first, norm]
 
 
 def test_the_answer_has_every_operation_with_its_state(answer):

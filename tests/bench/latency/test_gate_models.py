@@ -1,6 +1,8 @@
 """A whole model is checked on its last sequence: output and gradients, in short and in the timed call."""
 
 import pytest
+import torch
+from torch import nn
 
 from headcount.bench.latency import gate
 from headcount.bench.latency.arms import ArmSpec
@@ -62,6 +64,23 @@ def test_a_model_that_routes_is_checked_on_its_own_choices_of_the_same_sequence(
     assert result.wrong is None and seen == [OUTPUT, TIMED]
     # seven tokens in two layers, alone and as the last of three sequences
     assert (result.tokens, result.other) == (2 * 2 * 7, 0)
+
+
+class Sums(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unused, self.used = nn.Parameter(torch.ones(2)), nn.Parameter(torch.tensor([[[3.0, 6.0, 9.0]]]))
+        self.frozen = nn.Parameter(torch.ones(7), requires_grad=False)
+
+    def forward(self, x):
+        return 1 * self.used
+
+
+def test_a_parameter_that_nothing_asks_for_has_a_gradient_of_zeros_and_a_frozen_one_none():
+    """Of the mean of three squares: two thirds of each number."""
+    out, gradients = gate._model_trained(Sums(), (torch.ones(5),))
+    assert out.tolist() == [[[3, 6, 9]]] and not out.requires_grad
+    assert gradients.tolist() == [0, 0, 2, 4, 6]
 
 
 def test_the_last_image_is_checked_whole(checked):

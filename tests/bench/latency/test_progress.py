@@ -10,7 +10,10 @@ import pytest
 from headcount.bench import records
 from headcount.bench.latency import clock, session
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.cells import Cell
 from headcount.bench.latency.faults import DeviceLost
+from headcount.bench.latency.store import Store
+from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
 from tests.bench.latency.conftest import PEAKS
 
@@ -66,6 +69,18 @@ def test_the_command_prints_a_smoke_test_that_names_the_cpu(capsys):
     out = capsys.readouterr().out
     assert "CPU wall time on" in out and "2 blocks: a smoke test, not a measurement" in out
     assert "CUDA is not measured here" in out
+
+
+@pytest.mark.parametrize("within, left", [(None, ""), (60.0, ", 53 s left"), (5.0, ", 0 s left")])
+def test_what_is_still_to_do_is_said_with_the_time_it_is_thought_to_take(within, left, monkeypatch, capsys):
+    monkeypatch.setattr(session.order, "seconds", lambda cell, blocks: blocks * cell.seq_len)
+    now = iter([100.0, 107.0])
+    run = session.Session(Store(None), Columns("cpu"), {}, blocks=2, within=within, now=lambda: next(now))
+    cells = [Cell("layer", "dense", length, 3, "float32", "forward", "cpu", "zipf") for length in (5, 7, 11)]
+    run.store.done[cells[1].key] = []
+    run.announce(cells)
+    expected = [f"   10.0 s expected  {cells[0].key}", f"   22.0 s expected  {cells[2].key}"]
+    assert capsys.readouterr().err.splitlines() == [*expected, f"   32.0 s expected for 2 cells{left}"]
 
 
 def test_a_row_stands_for_its_record_and_a_bar_for_the_cells_blocks(monkeypatch, tmp_path):
