@@ -130,6 +130,11 @@ def test_arms_that_are_asked_for_by_name_are_all_that_is_timed():
     assert [arm.arm for arm in found if arm.role == "subject"] == ["loop", "auto"]
 
 
+def test_arms_that_a_layer_does_not_have_are_named_with_those_that_it_has():
+    with pytest.raises(UsageError, match="^mha has no arm loop, fast; choose from reference, fused, auto$"):
+        layer_arms("mha-base", ["loop", "fast"], "cpu")
+
+
 def test_a_number_has_as_many_bytes_as_torch_gives_it():
     assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == ELEMENT_BYTES
     assert Cell("layer", "mha-base", **TINY | {"dtype": "bfloat16"}).element_bytes == 2
