@@ -123,7 +123,7 @@ def _packed_on_device(
     """
     config, head_dim = layer.config, layer.config.head_dim
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
-    selected, gates = layer.route(x, query_padding_mask, full if config.router is Router.QUERY_NORM else None)
+    selected, gates = layer.route(x, query_padding_mask, full)
     query = rotate(full, rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
     batch_size, src_len, num_kv_heads, _ = key.shape

@@ -1,5 +1,7 @@
 """Packed heads equal every head computed, forward and backward; the packing for a GPU equals it with a loop inside."""
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,7 +103,9 @@ def test_packing_for_a_device_with_variable_length_attention(case, length):
 
     def loop(query, key, value, ends, key_ends, most, src_len):
         sizes = ends.diff().tolist()
-        assert max(sizes) <= most
+        assert max(sizes) <= most and src_len == length
+        # the kernel reads no others
+        assert ends.dtype == key_ends.dtype == torch.int32
         out = []
         for q, k, v in zip(query.split(sizes), key.split(src_len), value.split(src_len), strict=True):
             q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
@@ -166,6 +170,7 @@ def test_packed_heads_decode_what_one_pass_gives(sizes):
 def test_packing_for_a_device_leaves_hidden_keys_out(case):
     def loop(query, key, value, ends, key_ends, most, src_len):
         out = []
+        assert ends.dtype == key_ends.dtype == torch.int32
         for i, size in enumerate(ends.diff().tolist()):
             q = query[ends[i] : ends[i] + size]
             k, v = (x[key_ends[i] : key_ends[i + 1]] for x in (key, value))
@@ -193,24 +198,55 @@ def test_packed_heads_are_counted_on_meta_as_on_the_cpu(case, mask):
     assert counts == [count_macs(ideal, torch.zeros(B, T, 13, device="meta"), kwargs=mask).macs] * 2
 
 
+def on_a_device(tgt_len, **masks):
+    """A layer's call on CUDA, without one: its tensors have no values."""
+    module, rotary = layer("h6-s2-r1-norm"), rotary_table(tgt_len, 4, 100.0)
+    with FakeTensorMode():
+        x, key, value = (torch.empty(1, *shape, device="cuda") for shape in ((tgt_len, 12), (7, 3, 4), (7, 3, 4)))
+        ragged.ragged(module, x, key, value, **masks, rotary=rotary, dropout=0.0)
+    return module, x, key, value, rotary
+
+
 def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypatch):
-    asked = []
+    asked, said = [], []
+    monkeypatch.setattr(ragged, "say_once", lambda *words: said.append(words))
     monkeypatch.setattr(
         ragged, "arm_function", lambda name: lambda *args, **how: asked.append((name, args, how)) or args[1]
     )
-    module = layer("h6-s2-r1-norm")
-    padding = torch.zeros(1, 7, dtype=torch.bool)
-    with FakeTensorMode():
-        x, key, value = (torch.empty(1, 7, *shape, device="cuda") for shape in ((12,), (3, 4), (3, 4)))
-        ragged.ragged(
-            module, x, key, value, causal=True, key_padding_mask=padding, query_padding_mask=None, rotary=None,
-            dropout=0.0,
-        )  # fmt: skip
+    masks = dict(causal=True, key_padding_mask=padding(7), query_padding_mask=padding(5))
+    *given, rotary = on_a_device(7, **masks)
     ((name, args, how),) = asked
-    assert name == "moh:fused" and all(a is b for a, b in zip(args, (module, x, key, value), strict=True))
-    assert how == dict(
-        causal=True, key_padding_mask=padding, query_padding_mask=None, rotary=None, dropout=0.0, every=False
+    assert name == "moh:fused" and all(a is b for a, b in zip(args, given, strict=True))
+    assert how == dict(**masks, rotary=rotary, dropout=0.0, every=False)
+    assert said == [(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")]
+
+
+@pytest.mark.parametrize("tgt_len, causal", [(7, False), (1, True)], ids=["all", "the-last-of-them"])
+def test_queries_that_see_every_key_are_packed_on_a_device(tgt_len, causal, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ragged, "_packed_on_device", lambda *args: asked.append(args) or args[1])
+    padded, hidden = padding(5)[:, :tgt_len], padding(6)
+    module, x, key, value, rotary = on_a_device(
+        tgt_len, causal=causal, key_padding_mask=hidden, query_padding_mask=padded
     )
+    (args,) = asked
+    assert all(a is b for a, b in zip(args, (module, x, key, value, padded, rotary, hidden), strict=True))
+
+
+def test_two_causal_queries_on_a_device_are_not_packed(monkeypatch):
+    monkeypatch.setattr(ragged, "arm_function", lambda name: lambda *args, **how: args[1])
+    monkeypatch.setattr(ragged, "_packed_on_device", None)
+    on_a_device(2, causal=True, key_padding_mask=None, query_padding_mask=None)
+
+
+def test_rows_of_more_sequences_than_a_byte_tells_apart_are_in_order():
+    generator = torch.Generator().manual_seed(1)
+    selected = torch.stack([torch.randperm(6, generator=generator)[:2] for _ in range(131 * 2)]).view(131, 2, 2)
+    sequences, order = ragged._order(selected, 2, 3)
+    assert sequences.view(131, 2, 2).tolist() == [
+        [[3 * b + head // 2 for head in token] for token in sequence] for b, sequence in enumerate(selected.tolist())
+    ]
+    assert order.tolist() == sorted(range(131 * 4), key=sequences.tolist().__getitem__)
 
 
 def test_dropout_is_refused():

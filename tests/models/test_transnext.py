@@ -45,6 +45,12 @@ def test_images_become_logits_and_every_parameter_learns(values):
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
+def test_the_grid_of_a_stage_is_made_once_for_its_layers(monkeypatch):
+    config = make_config(IMAGES)
+    monkeypatch.setattr("headcount.models.aggregated.grid_of", None)
+    assert build(config)(**example_inputs(config, {"batch_size": 2})).shape == (2, 7)
+
+
 def test_images_of_a_batch_do_not_meet():
     config = make_config(MOH)
     model, images = build(config), example_inputs(config, {"batch_size": 3})["images"]
