@@ -52,7 +52,7 @@ class TimestepEmbedding(nn.Module):
     def forward(self, timesteps: Int[Tensor, "batch"]) -> Float[Tensor, "batch d_model"]:
         """(B,) to (B, d_m)."""
         order = torch.arange(self.half, device=timesteps.device, dtype=torch.float32)
-        angles = timesteps[:, None].to(torch.float32) * (10000.0 ** (order * (-1.0 / self.half)))[None]
+        angles = timesteps[:, None] * (10000.0 ** (order * (-1.0 / self.half)))[None]
         waves = torch.cat((torch.cos(angles), torch.sin(angles)), dim=-1)
         return self.fc2(F.silu(self.fc1(waves.to(self.fc1.weight.dtype))))
 

@@ -108,7 +108,7 @@ def sinusoidal_positions(
     t counts from ``start``. ``seq_len`` is a tensor while torch.jit traces.
     """
     even = torch.arange(0, d_model, 2, device=device, dtype=torch.float32)
-    positions = torch.arange(start, start + seq_len, device=device, dtype=torch.float32)
+    positions = torch.arange(start, start + seq_len, device=device)
     angles = positions[:, None] * torch.exp(even * (-math.log(10000.0) / d_model))
     # an odd d_model has one sine more than cosines
     return torch.stack((torch.sin(angles), torch.cos(angles)), dim=-1).flatten(1)[:, :d_model]

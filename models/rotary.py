@@ -28,7 +28,7 @@ def rotary_table(
     ``seq_len`` is a tensor while torch.jit traces.
     """
     pairs = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32)
-    positions = torch.arange(seq_len, device=device, dtype=torch.float32) + start
+    positions = torch.arange(seq_len, device=device) + start
     angles = positions[:, None] * (theta ** (pairs * (-1.0 / head_dim)))[None]
     return Rotary(torch.cos(angles).to(dtype), torch.sin(angles).to(dtype))
 

@@ -78,8 +78,7 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
         query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
-        bias = None if layer.q_proj.bias is None else layer.q_proj.bias.unflatten(0, (-1, head_dim))
-        bias = None if bias is None else lowered(bias)
+        bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
         query = spread(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments).view(*selected.shape, head_dim)
     out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))

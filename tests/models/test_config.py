@@ -173,6 +173,8 @@ def test_overrides_are_read_as_the_types_of_their_fields():
         "convolution": "dynamic",
     }
     assert parse_overrides("transformer-base", ["num_kv_heads=2"]) == {"num_kv_heads": 2}
+    # where layers may differ
+    assert parse_overrides("llm-s", ["num_heads=3,5", "num_kv_heads=2"]) == {"num_heads": (3, 5), "num_kv_heads": 2}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,8 @@ def test_overrides_are_read_as_the_types_of_their_fields():
         ("moa-8K8E128D", "bias=1", "bias takes true or false, not '1'"),
         ("moa-8K8E128D", "dropout=much", "dropout takes a number, not 'much'"),
         ("lightconv", "encoder_kernel_sizes=3,x", "encoder_kernel_sizes takes whole numbers with commas, not '3,x'"),
+        ("llm-s", "num_heads=x", "num_heads takes a whole number, or one for each layer with commas, not 'x'"),
+        ("llm-s", "num_heads=3,x", "num_heads takes a whole number, or one for each layer with commas, not '3,x'"),
     ],
 )
 def test_override_of_the_wrong_kind_says_what_the_field_takes(name, text, message):

@@ -190,6 +190,16 @@ def test_a_decoder_keeps_a_kernels_inputs_however_much_it_decodes():
     assert held == [[min(n, 4), 0, min(n, 18)] for n in range(1, 14)]
 
 
+@every_kind
+def test_the_encoders_output_is_weighed_once_for_all_steps(kind):
+    translator = model(kind, attention="mae", gate_width=5)
+    src, tgt, _ = sentences()
+    state = translator.encode(src, max_len=1)
+    for block in translator.decoder.layers:
+        block.cross_attn.gate = None
+    assert translator.step(state, tgt[:, :1]).shape == (3, 1, 17)
+
+
 def test_a_window_takes_in_more_tokens_than_it_keeps():
     cache = WindowCache(1, 3, 1, torch.zeros(1))
     assert cache.append(torch.tensor([[[1.0]]])).flatten().tolist() == [0, 0, 1]

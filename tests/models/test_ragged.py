@@ -27,7 +27,12 @@ CASES = {
 
 def layer(case, arm="ragged", **more):
     config = make_config(dict(attention="moh", d_model=13, **CASES[case], **more))
-    return build(config, dtype=torch.float64, arm=arm)
+    module = build(config, dtype=torch.float64, arm=arm)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(generator=torch.Generator().manual_seed(7))
+    return module
 
 
 def expected_of(case, arm="ragged"):
