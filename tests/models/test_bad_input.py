@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.losses import auxiliary_loss
@@ -139,3 +140,10 @@ def test_sizes_beyond_the_edge_are_refused_in_one_line(values, message):
     with pytest.raises(ConfigError, match=message) as raised:
         make_config(values)
     assert "\n" not in str(raised.value)
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    layer = make_config(dict(attention="mha", d_model=8, num_heads=2))
+    with pytest.raises(ConfigError, match="^no CUDA device on this machine; device takes cpu or meta here$"):
+        build(layer, device="cuda")

@@ -272,13 +272,6 @@ def test_a_layer_is_a_model_of_one_layer():
     assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
 
 
-def test_a_layer_that_there_is_not_is_refused_with_where_the_names_stand():
-    from headcount.models.configs.layers import layer
-
-    with pytest.raises(ConfigError, match=r"^unknown layer 'mha-bas'; did you mean mha-base.*headcount latency --list"):
-        layer("mha-bas")
-
-
 @pytest.mark.parametrize("name", sorted(MODELS.keys() - {"transnext"}))
 def test_a_models_width_is_that_of_its_attention(name):
     of_model = next(config for config in map(preset, PRESETS) if config.variant == name)

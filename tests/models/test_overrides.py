@@ -5,6 +5,7 @@ import re
 import pytest
 
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.nearest import choices, meant, nearest
 from headcount.models.configs.presets import assignments, parse_overrides, preset, spelled
 
@@ -86,3 +87,12 @@ def test_a_list_that_fits_no_line_is_left_to_the_command_that_prints_it():
     assert choices("x", ["a" * 49, "b" * 49], "COMMAND") == f"choose from {'a' * 49}, {'b' * 49}"
     assert choices("x", ["a" * 49, "b" * 50], "COMMAND") == "COMMAND names all 2"
     assert choices("b" * 49, ["a" * 49, "b" * 50], "COMMAND") == f"did you mean {'b' * 50}? COMMAND names all 2"
+
+
+def test_layers_that_are_compared_have_no_biases():
+    assert {layer(name).letters().get("bias", False) for name in LAYERS} == {False}
+
+
+def test_a_layer_that_there_is_not_is_refused_with_where_the_names_stand():
+    with pytest.raises(ConfigError, match=r"^unknown layer 'mha-bas'; did you mean mha-base.*headcount latency --list"):
+        layer("mha-bas")

@@ -1,5 +1,7 @@
 """The Triton operators without triton: shapes on meta, exact products, and a plain refusal where they cannot run."""
 
+import re
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -74,15 +76,41 @@ def test_every_operator_tells_its_products():
     assert sorted(value._name for value in made) == sorted(names)
 
 
-@pytest.mark.parametrize("found, lacks", [(None, "the package triton"), (object(), "a CUDA device")])
+PACKAGE = "the package triton (pip install 'headcount[gpu]')"
+
+
+@pytest.mark.parametrize("found, lacks", [(None, PACKAGE), (object(), "a CUDA device")], ids=["package", "device"])
 def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monkeypatch):
     monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: found)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    config = make_config(LAYERS["moa-K3-E7-dm11-D5"])
-    layer = build(config, arm="triton")
-    with pytest.raises(ConfigError, match=f"arm triton needs {lacks}.*; choose from reference, .*loop$"):
+    layer = build(make_config(LAYERS["moa-K3-E7-dm11-D5"]), arm="triton")
+    message = f"arm triton needs {lacks}; choose from reference, gathered, dense-all, grouped, loop"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         layer(torch.zeros(1, 2, 11))
-    assert layer.arm_used is None and "triton" not in runnable(config, torch.device("cpu"))
+    assert layer.arm_used is None
+
+
+@pytest.mark.parametrize(
+    "package, interpret, lacks",
+    [
+        (None, None, {"cpu": PACKAGE, "cuda": PACKAGE, "meta": None}),
+        (None, "1", {"cpu": PACKAGE, "cuda": PACKAGE, "meta": None}),
+        (object(), None, {"cpu": "a CUDA device", "cuda": None, "meta": None}),
+        (object(), "0", {"cpu": "a CUDA device", "cuda": None, "meta": None}),
+        (object(), "1", {"cpu": None, "cuda": None, "meta": None}),
+    ],
+)
+def test_what_it_lacks_on_each_device(package, interpret, lacks, monkeypatch):
+    monkeypatch.setattr(choose.importlib.util, "find_spec", {"triton": package}.__getitem__)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    if interpret:
+        monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    config = make_config(LAYERS["moa-K3-E7-dm11-D5"])
+    arms = {arm.name: arm for arm in config.arms}
+    for device, lack in lacks.items():
+        assert missing(arms["triton"], torch.device(device)) == lack
+        assert missing(arms["loop"], torch.device(device)) is None
+        assert ("triton" in runnable(config, torch.device(device))) == (lack is None)
 
 
 def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
@@ -90,19 +118,12 @@ def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
     layers = [build(make_config(values)) for values in LAYERS.values()]
     with FakeTensorMode():
         query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
-    assert [layer.automatic(query) for layer in layers] == ["triton"] * 3
+    for bits in (query, query.half()):
+        assert [layer.automatic(bits) for layer in layers] == ["triton"] * 3
     assert [layer.automatic(query.float()) for layer in layers] == ["gathered", "dense-all", "fused"]
     monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
     layers = [build(make_config(values)) for values in LAYERS.values()]
     assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
-
-
-def test_a_device_of_its_own_kind_and_meta_lack_nothing(monkeypatch):
-    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: object())
-    arms = {arm.name: arm for arm in make_config(LAYERS["moa-K3-E7-dm11-D5"]).arms}
-    assert missing(arms["triton"], torch.device("cuda")) is None
-    assert missing(arms["triton"], torch.device("meta")) is None
-    assert missing(arms["loop"], torch.device("cpu")) is None
 
 
 @pytest.mark.parametrize("kernel", TABLE)
