@@ -176,7 +176,7 @@ def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
     positions, index = coordinates(config, like), pairs(side, config.pool_ratio, like.device)
     if not config.num_pooled:
         return Grid(positions, index, None, log(config.num_tokens))
-    visible = F.unfold(like.new_ones(1, 1, side, side), 3, padding=1)[0].t()
+    visible = F.unfold(like.new_ones(1, side, side), 3, padding=1).t()
     return Grid(positions, index, visible == 0, torch.log(visible.sum(dim=-1) + config.num_pooled))
 
 

@@ -56,7 +56,7 @@ def _dispatch(routing: Routing) -> Dispatch:
     gates, experts = routing.weights.flatten(), routing.indices.flatten()
     # a gate that is not a number is none of 0 either
     selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) != 0
-    used = gates.nonzero().squeeze(-1)
+    used = gates.nonzero().flatten()
     rows = used[experts[used].sort().indices]
     return Dispatch(rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0))
 

@@ -162,15 +162,23 @@ def test_a_configuration_is_converted_layer_by_layer():
     [
         ("llama", dict(shared=4, routed=3), "top_k must lie in 0..num_heads - num_shared_heads = 0..2, not 3"),
         ("llama", dict(shared=7, routed=0), "num_shared_heads must lie in 0..num_heads = 0..6, not 7"),
-        ("llama", dict(shared=0, routed=0), "num_shared_heads and top_k must not both be 0"),
+        (
+            "llama",
+            dict(shared=0, routed=0),
+            "num_shared_heads and top_k must not both be 0: no token would use any head",
+        ),
         ("llama", dict(shared=2, routed=2, router="best"), "router must be one of linear, query_norm, not 'best'"),
         ("llama", dict(shared=(1, 2, 3), routed=2), "shared takes one whole number or one for each of 2 layers, not 3"),
-        ("masked_lm", dict(shared=2, routed=(2, 3)), "routed takes one whole number or one for each of 1 layers"),
+        (
+            "masked_lm",
+            dict(shared=2, routed=(2, 3)),
+            "routed takes one whole number or one for each of 1 layers, not 2",
+        ),
     ],
 )
 def test_heads_that_there_are_not_are_named(name, given, message):
     for dense in (make_config(MODELS[name]), build(make_config(MODELS[name]), device="meta")):
-        with pytest.raises(ConfigError, match=f"^{message}"):
+        with pytest.raises(ConfigError, match=f"^{message}$"):
             convert(dense, **given)
 
 
@@ -182,5 +190,7 @@ def test_what_cannot_be_converted_is_named():
     dense, _ = dense_model("llama")
     with pytest.raises(ConfigError, match="^scores has none for layers.1.self_attn$"):
         reorder_heads(dense, {"layers.0.self_attn": range(6)})
-    with pytest.raises(ConfigError, match=r"^scores has \(5,\) numbers for layers.0.self_attn, not one for each of 6"):
+    with pytest.raises(
+        ConfigError, match=r"^scores has \(5,\) numbers for layers.0.self_attn, not one for each of 6 heads$"
+    ):
         reorder_heads(dense, {"layers.0.self_attn": [1, 2, 3, 4, 5]})

@@ -125,7 +125,7 @@ def test_a_cache_refuses_more_tokens_than_it_has_room_for():
     layer = build(LAYERS["mha-h3-g3-dm15"])
     cache = layer.make_cache(1, 3)
     layer(torch.zeros(1, 2, 15), cache=cache)
-    with pytest.raises(ValueError, match="room for 3 tokens, not 4"):
+    with pytest.raises(ValueError, match="^the cache has room for 3 tokens, not 4$"):
         layer(torch.zeros(1, 2, 15), cache=cache)
     assert cache.length == 2
 
@@ -134,9 +134,10 @@ def test_a_closed_cache_takes_no_tokens_and_a_layer_takes_key_or_cache():
     layer = build(LAYERS["mha-h3-g3-dm15"])
     x = torch.zeros(1, 2, 15)
     cache = layer.fill_cache(x)
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(ValueError, match="^the cache is closed and takes no more tokens$"):
         cache.append(cache.key, cache.value)
-    with pytest.raises(ValueError, match="key or cache, not both"):
+    message = r"^give key or cache, not both; layer.fill_cache\(key\) makes a cache of keys$"
+    with pytest.raises(ValueError, match=message):
         layer(x, x, cache=cache)
 
 

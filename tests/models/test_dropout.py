@@ -4,8 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from headcount.models.activations import relu
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.mixture import MixtureFeedForward
+from headcount.models.transformer import FeedForward
 
 SIZES = dict(attention="mha", d_model=15, num_heads=3, d_ff=17, vocab_size=19)
 TRANSLATOR = dict(num_encoder_layers=1, num_decoder_layers=1)
@@ -85,3 +89,10 @@ def test_a_mixture_whose_hidden_layers_are_dropped_gives_its_biases_alone(name):
     for layer in layers(name, ffn_dropout=0.3, **EXPERTS):
         torch.nn.init.zeros_(layer.feed_forward.fc2.bias)
         assert not layer.feed_forward(features(7, 1)).any()
+
+
+def test_a_block_by_itself_drops_nothing_unless_told():
+    mixture = MixtureFeedForwardConfig(d_model=15, d_ff=17, num_experts=3, top_k=2)
+    for block in (FeedForward(15, 17, relu), MixtureFeedForward(mixture)):
+        block, x = block.double(), features(7, 1)
+        assert torch.equal(block.train()(x), block.eval()(x))

@@ -17,7 +17,10 @@ MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)
 MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=4)
 NORM = MOH | dict(router="query_norm")
 UNEVEN = MOH | dict(num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0))
-CASES = {"mha": SIZES | MHA, "moh": SIZES | MOH, "query-norm": SIZES | NORM, "uneven": SIZES | UNEVEN}
+CASES = {
+    "mha": SIZES | MHA, "moh": SIZES | MOH, "query-norm": SIZES | NORM, "uneven": SIZES | UNEVEN,
+    "one-layer": SIZES | MHA | dict(num_layers=1),
+}  # fmt: skip
 every_case = pytest.mark.parametrize("case", CASES)
 
 
@@ -75,7 +78,7 @@ def test_decoding_with_caches_is_the_whole_forward(case):
     torch.testing.assert_close(torch.cat(steps, 1), model(tokens), rtol=0, atol=1e-10)
     with pytest.raises(ValueError, match="^the cache has room for 7 tokens, not 8$"):
         model(tokens[:, :1], caches=caches)
-    with pytest.raises(ValueError, match="^padding_mask is for whole sequences"):
+    with pytest.raises(ValueError, match="^padding_mask is for whole sequences: with caches every token is real$"):
         model(tokens, torch.zeros(2, 7, dtype=torch.bool), caches)
 
 

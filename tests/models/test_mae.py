@@ -189,7 +189,7 @@ def test_a_gate_on_what_is_not_made_yet_is_refused():
         module(x, causal=True)
     with pytest.raises(ValueError, match=reason):
         module(x, cache=module.make_cache(1, 3))
-    with pytest.raises(ValueError, match="^gate=memory without a key needs what layer.of_memory gives"):
+    with pytest.raises(ValueError, match="^gate=memory without a key needs what layer.of_memory gives$"):
         layer(gate="memory")(x)
 
 

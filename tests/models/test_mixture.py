@@ -231,10 +231,13 @@ def test_an_arm_of_the_attention_leaves_the_block_its_choice():
         (dict(ffn_num_experts=3), "ffn_top_k must lie in 1..ffn_num_experts = 1..3, not 0"),
         (dict(ffn_top_k=2), "ffn_top_k must lie in 0..ffn_num_experts = 0..0, not 2"),
         (dict(ffn_num_experts=-1), "ffn_num_experts must be at least 0, not -1"),
-        (dict(ffn_num_experts=3, ffn_top_k=1, ffn_z_loss_weight=-1.0), "ffn_z_loss_weight must be at least 0, not -1"),
+        (
+            dict(ffn_num_experts=3, ffn_top_k=1, ffn_z_loss_weight=-1.0),
+            "ffn_z_loss_weight must be at least 0, not -1.0",
+        ),
     ],
 )
 @pytest.mark.parametrize("model", MODELS)
 def test_sizes_that_cannot_be_built_are_named(model, fields, message):
-    with pytest.raises(ConfigError, match=f"^{message}"):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
         make_config(MODELS[model] | dict(d_model=28) | fields)

@@ -188,17 +188,20 @@ def test_sizes_that_are_not_given_are_the_papers():
     "fields, message",
     [
         (dict(num_heads=0), "num_heads must be at least 1, not 0"),
-        (dict(num_heads=5, head_dim=None), "num_heads must divide d_model, and 5 does not divide 13"),
+        (
+            dict(num_heads=5, head_dim=None),
+            "num_heads must divide d_model, and 5 does not divide 13; choose another num_heads or set head_dim",
+        ),
         (dict(rotary_dim=0), "rotary_dim must be at least 1, not 0"),
         (dict(kv_rank=0), "kv_rank must be at least 1, not 0"),
         (dict(query_rank=0), "query_rank must be at least 1, not 0"),
         (dict(form="dense"), "form must be one of released, ideal, not 'dense'"),
-        (dict(attention_dropout=1.0), "attention_dropout must lie in"),
+        (dict(attention_dropout=1.0), r"attention_dropout must lie in \[0, 1\), not 1.0"),
     ],
     ids=str,
 )
 def test_sizes_that_cannot_be_built_are_named(fields, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(ValueError, match=f"^{message}$"):
         make_config(SIZES | fields)
 
 

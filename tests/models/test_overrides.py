@@ -94,5 +94,6 @@ def test_layers_that_are_compared_have_no_biases():
 
 
 def test_a_layer_that_there_is_not_is_refused_with_where_the_names_stand():
-    with pytest.raises(ConfigError, match=r"^unknown layer 'mha-bas'; did you mean mha-base.*headcount latency --list"):
+    message = "unknown layer 'mha-bas'; did you mean mha-base, mae-base or mha-big? headcount latency --list names all"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)} {len(LAYERS)}$"):
         layer("mha-bas")

@@ -11,7 +11,7 @@ from headcount.bench.count import count_macs
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.kernels import ragged
+from headcount.models.kernels import ragged, segments
 from headcount.models.rotary import rotary_table
 
 B, T, S = 3, 7, 11
@@ -242,6 +242,14 @@ def test_two_causal_queries_on_a_device_are_not_packed(monkeypatch):
     monkeypatch.setattr(ragged, "arm_function", lambda name: lambda *args, **how: args[1])
     monkeypatch.setattr(ragged, "_packed_on_device", None)
     on_a_device(2, causal=True, key_padding_mask=None, query_padding_mask=None)
+
+
+@pytest.mark.parametrize(
+    "below, kind",
+    [(1, "uint8"), (256, "uint8"), (257, "int16"), (2**15, "int16"), (2**15 + 1, "int32"), (2**31, "int32")],
+)
+def test_keys_of_a_sort_have_as_few_bytes_as_hold_them(below, kind):
+    assert segments.smallest_integer(below) is getattr(torch, kind)
 
 
 def test_rows_of_more_sequences_than_a_byte_tells_apart_are_in_order():

@@ -181,7 +181,7 @@ def test_there_is_no_loss_for_balance():
             dict(head_dim=None),
             "num_heads must divide d_model, and 3 does not divide 13; choose another num_heads or set head_dim$",
         ),
-        (dict(attention_dropout=1.0), "attention_dropout must lie in"),
+        (dict(attention_dropout=1.0), r"attention_dropout must lie in \[0, 1\), not 1.0$"),
     ],
     ids=str,
 )

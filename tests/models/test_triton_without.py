@@ -11,6 +11,7 @@ from headcount.bench.trace.record import record
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
+from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.kernels import choose, triton_ops
 from headcount.models.kernels.choose import missing, runnable
 from headcount.models.kernels.triton_configs import TABLE, launch_for, splits_of_keys
@@ -124,6 +125,18 @@ def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
     monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
     layers = [build(make_config(values)) for values in LAYERS.values()]
     assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
+
+
+@pytest.mark.parametrize("shape, arm", [((21, 1), "few"), ((1, 21), "few"), ((22, 1), "grouped"), ((1, 22), "grouped")])
+def test_64_rows_on_a_device_are_grouped_and_fewer_are_not(shape, arm):
+    """Of 3 experts for each token, however the tokens lie in sequences."""
+    sizes = dict(d_model=11, num_experts=7, top_k=3)
+    moa = build(make_config(dict(attention="moa", head_dim=5, **sizes)))
+    mixture = build(MixtureFeedForwardConfig(d_ff=5, **sizes))
+    with FakeTensorMode():
+        query = torch.empty(*shape, 11, device="cuda")
+    assert moa.automatic(query) == {"few": "gathered"}.get(arm, arm)
+    assert mixture.automatic(query) == {"few": "reference"}.get(arm, arm)
 
 
 @pytest.mark.parametrize("kernel", TABLE)
