@@ -200,6 +200,13 @@ def test_the_encoders_output_is_weighed_once_for_all_steps(kind):
     assert translator.step(state, tgt[:, :1]).shape == (3, 1, 17)
 
 
+def test_kernels_of_a_light_convolution_start_as_glorot_normal_values():
+    sizes = dict(d_model=700, num_weight_heads=700, encoder_kernel_sizes=(19,), decoder_kernel_sizes=(3,))
+    weight = model("light", **sizes).encoder.layers[0].conv.weight
+    assert weight.shape == (700, 19) and abs(weight.mean()) < 0.01
+    assert abs(weight.std() / (2 / (700 + 19)) ** 0.5 - 1) < 4 / (2 * weight.numel()) ** 0.5
+
+
 def test_a_window_takes_in_more_tokens_than_it_keeps():
     cache = WindowCache(1, 3, 1, torch.zeros(1))
     assert cache.append(torch.tensor([[[1.0]]])).flatten().tolist() == [0, 0, 1]
