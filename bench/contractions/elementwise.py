@@ -217,7 +217,7 @@ class _Follower(Memory):
             return self._new(event, facts, outs)
         out, term = outs[0], self._term(fact)
         if len(out.shape) == rank:
-            left = [(axis.varies and (n not in dims or name == "cumsum"), axis.mark) for n, axis in enumerate(axes)]
+            left = [(name == "cumsum" if n in dims else axis.varies, axis.mark) for n, axis in enumerate(axes)]
         else:
             left = [(axis.varies, axis.mark) for n, axis in enumerate(axes) if n not in dims]
         if len(left) != len(out.shape):
