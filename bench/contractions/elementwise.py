@@ -43,6 +43,8 @@ _ACCUMULATES = frozenset(
     "index_add scatter_add scatter_reduce bincount col2im embedding_dense_backward _unsafe_index_put"
     " _unsafe_masked_index_put_accumulate unfold_backward segment_reduce".split()
 )
+_OF_THE_FIRST = frozenset({"col2im", "embedding_dense_backward", "segment_reduce", "unfold_backward"})
+"""What they sum comes first; the others add it to what comes first."""
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
@@ -124,7 +126,7 @@ class _Follower(Memory):
         elif name in _OWN_SQUARES:
             self._own_square(event, name, facts)
             self._new(event, facts, outs)
-        elif name in _ACCUMULATES or name in ("index_put", "_index_put_impl") and _accumulates(event):
+        elif name in _ACCUMULATES or name in ("index_put", "_index_put_impl") and event.argument(3):
             self._accumulate(event, name, facts, outs)
         elif name in ("mul", "addcmul", "lerp", "pow", "square"):
             self._multiply(event, name, facts, outs)
@@ -228,7 +230,7 @@ class _Follower(Memory):
 
     def _accumulate(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
         named = list(tensors_in(event.kwargs.get("weights")))
-        source = named or facts[1:] or facts
+        source = named or (facts[:1] if name in _OF_THE_FIRST else facts[1:])
         if name in ("scatter_reduce", "segment_reduce") and not any(r in event.args for r in ("sum", "mean")):
             return self._new(event, facts, outs)
         for fact in source:
@@ -237,8 +239,7 @@ class _Follower(Memory):
         self._new(event, facts, outs)
 
     def _own_square(self, event: Event, name: str, facts: list[TensorFact]) -> None:
-        order = event.argument(1, default=2)
-        if name in ("norm", "linalg_vector_norm") and order not in (2, None):
+        if name in ("norm", "linalg_vector_norm") and event.argument(1) not in (2, None):
             return
         fact = max(facts, key=lambda fact: fact.numel, default=None)
         if fact is not None and fact.numel > 1:
@@ -294,7 +295,3 @@ def _dims(event: Event, name: str, rank: int) -> set[int]:
     # without a number it is over all
     chosen = dims if isinstance(dims, tuple) else (dims,) * isinstance(dims, int)
     return {dim % max(rank, 1) for dim in chosen} or set(range(rank))
-
-
-def _accumulates(event: Event) -> bool | None:
-    return event.argument(3)

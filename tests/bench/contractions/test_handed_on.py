@@ -85,6 +85,17 @@ def test_products_that_are_joined_are_summed_along_the_index_of_both(dim):
     assert sizes(function, (7, 5), lacking[0], (7, 5), lacking[1]) == {CONTRACTION: 2 * 35}
 
 
+def test_what_the_same_three_last_steps_made_is_told_apart_no_more():
+    def taps(first, second):
+        return sizes(
+            lambda x, v, w, c: (c + x[:, :5] * first(v)) + x[:, 1:] * second(w), (7, 6), (7, 5), (7, 5), (7, 5)
+        )
+
+    # so that the states of a loop are the same from the third step on
+    assert taps(lambda v: v.sin().exp().tan().neg(), lambda w: w.cos().exp().tan().neg()) == {CONTRACTION: 70}
+    assert taps(lambda v: v.sin().tan().neg(), lambda w: w.cos().tan().neg()) == {SCALED: 70}
+
+
 class Taps(nn.Module):
     """Two rows of a weight on one input, or all of it on two."""
 

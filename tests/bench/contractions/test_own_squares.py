@@ -35,6 +35,7 @@ def test_a_variance_squares_whatever_it_takes(spread):
     assert sizes(lambda a: spread(a, 1, correction=0), (7, 1)) == {SQUARE: 7}
     # of one number there is nothing to multiply and add
     assert sizes(lambda a: spread(a, 0, correction=0), (1,)) == {}
+    assert sizes(lambda a: spread(a, 0, correction=0), (2,)) == {SQUARE: 2}
 
 
 def test_a_squared_error_squares_the_larger_of_the_two():
@@ -61,6 +62,33 @@ def test_segments_are_summed_where_they_are_added(how, size):
     lengths = torch.tensor([3, 4])
     found = sizes(lambda a, b: torch.segment_reduce(a * b, how, lengths=lengths), (7,), (7,))
     assert found == ({CONTRACTION: size} if size else {})
+
+
+def test_gradients_of_rows_that_were_looked_up_are_summed():
+    def looked_up(table, places, v, w):
+        return torch.ops.aten.embedding_dense_backward(v * w, places, 3, -1, False)
+
+    assert sizes(looked_up, (3, 11), index(13, 3), (13, 11), (13, 1)) == {CONTRACTION: 13 * 11}
+
+
+ADDED_TO = {
+    "index_add": lambda start, i, y: start.index_add(0, i, y),
+    "scatter_add": lambda start, i, y: start.scatter_add(0, i[:, None].expand(13, 11), y),
+    "scatter_reduce": lambda start, i, y: start.scatter_reduce(0, i[:, None].expand(13, 11), y, reduce="sum"),
+    "index_put": lambda start, i, y: start.index_put((i,), y, accumulate=True),
+}
+
+
+@pytest.mark.parametrize("add", ADDED_TO.values(), ids=ADDED_TO)
+def test_a_product_to_which_others_are_added_is_not_summed(add):
+    assert CONTRACTION not in sizes(lambda a, b, y, i: add(a * b, i, y), (7, 11), (7, 1), (13, 11), index(13, 7))
+
+
+def test_what_windows_are_put_back_together_from_is_summed():
+    def windows(x, w):
+        return torch.ops.aten.unfold_backward(x * w, [11], 0, 3, 2)
+
+    assert sizes(windows, (5, 3), (5, 3)) == {CONTRACTION: 5 * 3}
 
 
 POOLS = {

@@ -79,6 +79,8 @@ def test_recurrent_layers_and_torchs_fast_paths():
     macs = 3 * (11 * 12 * 36 + 2 * 11 * 11 * 12 + 11 * 12 * 12 + 2 * 11 * 12 * 17)
     fast = count(layer, torch.ones(3, 11, 12))
     assert [line.operation for line in fast.audit] == ["_transformer_encoder_layer_fwd"]
+    # sizes are whole numbers, which are printed
+    assert {type(size) for entry in fast.ledger for size in entry.dims.values()} == {int}
     assert fast.macs == count(layer, torch.ones(3, 11, 12), backward=True, training=True).macs / 3 == macs
 
 
