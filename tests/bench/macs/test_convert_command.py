@@ -68,6 +68,13 @@ def test_the_length_from_which_skipping_pays_for_the_routers(capsys):
     assert macs["64"] == 0 > macs["65"]
 
 
+def test_a_length_between_two_whole_ones_is_not_the_one_before_it(capsys):
+    """7 heads of width 2, 6 of them used: 4 d_m T and 4 T^2 saved in a layer, 9 d_m T spent: equal at 5/4 of d_m."""
+    sizes = ["--set", "d_model=62", "num_heads=7", "head_dim=2", "--convert", "s=2", "r=4", "router=linear"]
+    _, out, _ = run(capsys, "--preset", "llm-s", *sizes)
+    assert 77 < 5 * 62 / 4 < 78 and "Break-even: ideal computes less than dense from 78 tokens on." in out
+
+
 def test_where_nothing_is_skipped_nothing_is_repaid(capsys):
     _, out, _ = run(capsys, "--preset", "llm-s", "--convert", "s=4", "r=8")
     assert "no less than dense at every length" in out and "Ideal saves nothing" in out

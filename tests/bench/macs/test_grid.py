@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from headcount.bench.case import Case
+from headcount.bench.errors import UsageError
 from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.grid import parse, section
 
@@ -127,3 +129,14 @@ def test_routers_and_what_is_active_have_columns_where_something_routes(sizes, h
 )
 def test_a_grid_says_the_sizes_that_were_not_given(sizes, said):
     assert section(parse(sizes), [], None).table.notes_above[0] == said
+
+
+def test_layers_are_asked_whether_they_run_where_they_are_counted(monkeypatch):
+    def refuses(case):
+        raise UsageError("it does not run")
+
+    monkeypatch.setattr(Case, "check_runs", refuses)
+    asked = parse("K=3 E=5 D=7 T=11")
+    assert len(section(asked, [], None).rows) == 1
+    with pytest.raises(UsageError, match="it does not run"):
+        section(asked, ["torch"], None)

@@ -93,6 +93,11 @@ def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
         "sizes": ["4 x m=7 i=11", "2 x m=5", "m=7 i=11", "m=13", "m=7 i=11", "m=7 i=11"],
         "multiplications": ["308", "10", "77", "13", "77", "77"],
     }
+    assert section.table.notes_above == [
+        "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
+    ]
+    leaves = sorted(section.table.columns, key=lambda column: -column.priority)
+    assert [column.key for column in leaves][:2] == ["sizes", "call"] and leaves[1].priority > leaves[2].priority
     first, second, *_ = (row.records for row in section.rows)
     assert first == [line("layers.*.gate", times=4)] and second == [square]
 
@@ -116,6 +121,8 @@ def test_parameters_that_no_product_has_are_rows_of_their_own_in_their_module():
         "Counted on cpu, one forward pass over the whole batch.", "Not on meta: it is odd."
     ]  # fmt: skip
     assert section.below == ["173 of 178 parameters are trainable."]
+    # programs read rows without what sums them
+    assert [row.total for row in section.rows] == [False, False, False, True]
 
 
 def test_json_says_how_many_parameters_there_are_and_how_many_are_trained(tmp_path, capfd):
