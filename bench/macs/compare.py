@@ -42,6 +42,19 @@ NEAR = 64
 EXACT = Way("exact", conventions.exact, conventions.statement(conventions.exact))
 
 
+TURN_COLUMNS = [
+    Column("account", "account"),
+    Column("letter", "letter", width=9, priority=0),
+    Column("difference", "A less B", width=44, wraps=16),
+    Column("below", "last at", kind="int", width=9, priority=0),
+    Column("at_below", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
+    Column("above", "first at", kind="int", width=9, priority=0),
+    Column("at_above", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
+    Column("counted", "counted there", priority=0),
+]
+"""Rows come one by one: each column has room for what is to come."""
+
+
 def block(entry: Entry) -> str:
     """attention, feed-forward, vocabulary or other."""
     return next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
@@ -167,16 +180,7 @@ def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> S
     layout = Table(
         "compare-turns",
         f"{a.name} against {b.name}: where the ranking turns",
-        [
-            Column("account", "account"),
-            Column("letter", "letter", width=9, priority=0),
-            Column("difference", "A less B", width=44, wraps=16),
-            Column("below", "last at", kind="int", width=9, priority=0),
-            Column("at_below", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
-            Column("above", "first at", kind="int", width=9, priority=0),
-            Column("at_above", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
-            Column("counted", "counted there", priority=0),
-        ],
+        TURN_COLUMNS,
         notes_above=notes,
         note_column="counted",
     )
