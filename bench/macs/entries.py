@@ -27,6 +27,28 @@ ABOUT = (
 CAUSES = "the calls that make each difference"
 
 
+COUNTED = [
+    Column("counter", "counter"),
+    Column("device", "device"),
+    Column("reading", "reading", kind="int", of="MACs", priority=0),
+    Column("difference", "reading\nless exact", kind="int", sign=True, of="MACs", priority=0),
+    Column("because", "what it adds, by name", priority=0, wraps=16),
+    Column("agrees", "as its rules\npredict", priority=0, tones=TONES),
+]
+"""What a counter reads, and what makes it differ."""
+
+
+CALLED = [
+    Column("counter", "counter"),
+    Column("macs", "MACs", kind="int", sign=True, of="MACs", priority=0),
+    Column("what", "what", priority=2),
+    Column("name", "call", priority=0, wraps=20),
+    Column("calls", "calls", kind="int", priority=3),
+    Column("place", "place in the tool's source", wraps=20),
+]
+"""The calls that make a difference, and where a tool has them."""
+
+
 def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
     """The ledger of ``measured`` entry by entry, its sums by kind, and its counters."""
     about = f"Input: {describe_input(measured.lengths)}."
@@ -114,14 +136,7 @@ def _counter_section(name: str, measured: Measurement) -> Section:
     layout = Table(
         f"{name}-counters",
         f"{name}: counters",
-        [
-            Column("counter", "counter"),
-            Column("device", "device"),
-            Column("reading", "reading", kind="int", of="MACs", priority=0),
-            Column("difference", "reading\nless exact", kind="int", sign=True, of="MACs", priority=0),
-            Column("because", "what it adds, by name", priority=0, wraps=16),
-            Column("agrees", "as its rules\npredict", priority=0, tones=TONES),
-        ],
+        COUNTED,
         note_column="agrees",
     )
     return Section(layout, [_count_row(count, measured.ledger.macs) for count in measured.counts])
@@ -148,14 +163,7 @@ def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]])
     layout = Table(
         name,
         heading,
-        [
-            Column("counter", "counter"),
-            Column("macs", "MACs", kind="int", sign=True, of="MACs", priority=0),
-            Column("what", "what", priority=2),
-            Column("name", "call", priority=0, wraps=20),
-            Column("calls", "calls", kind="int", priority=3),
-            Column("place", "place in the tool's source", wraps=20),
-        ],
+        CALLED,
     )
     rows = []
     for count in counts:
