@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.contractions.count import right_count
@@ -112,3 +113,16 @@ class Taps(nn.Module):
 def test_parts_of_one_weight_are_taps(rows, kind):
     found = right_count(record(Taps(rows), [torch.ones(7, 5)] * 3)).elementwise
     assert [(part.kind, part.size) for part in found] == [(kind, 35), (kind, 35)]
+
+
+def test_what_is_padded_varies_along_its_index():
+    assert sizes(lambda x, w: (F.pad(x.expand(7, 5), (0, 3)) * w).sum(1), (7, 1), (7, 8)) == {CONTRACTION: 7 * 8}
+
+
+def test_what_an_input_is_written_into_is_decided_by_it():
+    def added(x, w, a, b):
+        state = torch.full((7, 5), 2.0)
+        state[1:] = x
+        return state * w + a * b
+
+    assert sizes(added, (6, 5), (7, 5), (7, 5), (7, 5)) == {CONTRACTION: 2 * 35}
