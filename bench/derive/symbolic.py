@@ -107,7 +107,8 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
 def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
     source = ConstantSource(name)
     made = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
-    return env.create_symintnode(made, hint=hint, source=source)
+    # torch finds the hint with the symbol
+    return env.create_symintnode(made, hint=None)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,14 +1,16 @@
 """One run with symbols for sizes, asked for directly."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 import sympy
 import torch
 from torch import nn
+from torch.torch_version import TorchVersion
 from torch.utils._sympy.functions import Mod
 
-from headcount.bench.derive import guards
+from headcount.bench.derive import guards, symbolic
 from headcount.bench.derive.derivation import derive
 from headcount.bench.derive.interpolate import Grid
 from headcount.bench.derive.symbolic import NotSymbolic, run
@@ -76,3 +78,14 @@ def test_a_size_stands_before_the_number_that_it_is_compared_with():
     compared = [sympy.Ge(5, t), sympy.Lt(7, t), sympy.Ne(3, t), t < s, sympy.Eq(Mod(t, 3), 0)]
     assert [guards.text(guard) for guard in compared] == ["T <= 5", "T > 7", "T != 3", "T < S", "3 divides T"]
     assert guards.text((t > 7) & (s > 5)) == "(S > 5) & (T > 7)"
+
+
+@pytest.mark.parametrize(("version", "by_us"), [("2.12.1", True), ("2.13.0", False), ("2.14.0+cpu", False)])
+def test_only_a_torch_that_takes_no_symbols_for_sizes_itself_is_helped(version, by_us, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    assert (not isinstance(symbolic.decomposed(), nullcontext)) is by_us
+
+
+def test_sizes_that_start_at_the_same_number_are_told_apart():
+    found = run(lambda T, D: (nn.Linear(D, 3), (torch.ones(T, D),), {}), {"T": 7, "D": 7})
+    assert found.by_kind == {"linear": 3 * symbol("T") * symbol("D")}

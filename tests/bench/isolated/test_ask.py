@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import Ended, _end, _run, ask, settings, within
+from headcount.bench.isolated.ask import Ended, _end, _environment, _run, ask, settings, within
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -221,6 +221,21 @@ def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives
         _run({"spec": "model.py:make"}, out.fileno(), 0.25)
     said = "model.py:make still ran after 0.25 s and was ended; HEADCOUNT_WITHIN=SECONDS gives it more"
     assert str(raised.value) == said and raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("before", [None, "", str(ROOT), os.pathsep.join([str(ROOT), "", str(ROOT / "tests" / "..")])])
+def test_our_own_checkout_is_not_on_the_path_that_their_process_is_given(before, monkeypatch):
+    monkeypatch.setenv("KEPT", "7")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONPATH", before)
+    assert _environment() == {**os.environ, "PYTHONPATH": ""}
+
+
+def test_all_others_stay_on_that_path_in_their_order_and_as_they_are_written(monkeypatch):
+    others = ["theirs", str(ROOT.parent), f"{ROOT}/tests", "./more"]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([others[0], str(ROOT), *others[1:]]))
+    assert _environment()["PYTHONPATH"].split(os.pathsep) == others
 
 
 def test_the_process_has_a_group_of_its_own_and_nothing_beside_it_on_its_path(monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 
 from headcount.bench.trace.record import record
+from headcount.bench.trace.stand_ins import _on_cpu
 from tests.bench.contractions.written import module
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
@@ -89,3 +90,12 @@ def test_heads_without_a_batch_are_a_batch_of_one_where_torch_fuses_them(mask, a
     assert (call.argument(3, default=0.0), call.argument(4, default=False)) == (0.0, causal)
     assert call.argument(6, "scale") == 0.5
     assert trace.out[0].shape == (3, 5, 8)
+
+
+def test_what_stands_for_a_tensor_on_the_cpu_has_the_memory_of_one_row():
+    tensor = torch.empty(2, 3, 5, 7, dtype=torch.bfloat16, device="meta")
+    for learned in (False, True):
+        found = _on_cpu(tensor.requires_grad_(learned))
+        assert (found.shape, found.dtype, found.device.type) == (tensor.shape, tensor.dtype, "cpu")
+        assert found.requires_grad is learned and found.stride(-1) == 1
+        assert found.untyped_storage().nbytes() == 7 * 2

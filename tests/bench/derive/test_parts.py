@@ -1,0 +1,25 @@
+"""What of a preset is derived, and what is said of what cannot be."""
+
+import pytest
+
+from headcount.bench.derive.parts import part
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.presets import preset
+
+PRESET = "moa-8K8E128D"
+PARTS = ("attention", "feed-forward", "model")
+
+
+@pytest.mark.parametrize(
+    ("without", "refused"),
+    [("model", {"model": "encoder_decoder"}), ("attention", {"attention": "moa", "model": "moa"})],
+)
+def test_what_has_no_module_is_named_where_it_is_needed_and_nowhere_else(without, refused, monkeypatch):
+    config = preset(PRESET)
+    monkeypatch.setattr(type(config if without == "model" else config.attention), "module", None)
+    for which in PARTS:
+        if which in refused:
+            with pytest.raises(ConfigError, match=f"^{refused[which]} has a closed form only, no module$"):
+                part(PRESET, which, {}, ("T",))
+        else:
+            assert part(PRESET, which, {}, ("T",)).closed
