@@ -145,7 +145,7 @@ def _attention(config: ModelConfig, names) -> Part:
 def _feed_forward(config: ModelConfig, names) -> Part:
     if not hasattr(config, "d_ff"):
         raise UsageError(f"the feed-forward blocks of a {config.variant} model differ from stage to stage")
-    mixture = getattr(config, "mixture", None)
+    mixture = config.mixture
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
     known |= config.mixture_letters if mixture else {}
     letters = _letters(names, known)

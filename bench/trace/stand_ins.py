@@ -93,8 +93,8 @@ def each_tensor(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]]
 
     def calls() -> Iterator[Any]:
         for position in range(len(args[0])):
-            yield operation(
-                *(value[position] if isinstance(value, list | tuple) else value for value in args), **kwargs
-            )
+            own = [value[position] if isinstance(value, list) else value for value in args]
+            # what addcmul multiplies its product by: of lists the fourth, of tensors known by name alone
+            yield operation(*own[:3], **{"value": factor for factor in own[3:]}, **kwargs)
 
     return lambda: list(calls())

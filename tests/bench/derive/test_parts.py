@@ -23,3 +23,10 @@ def test_what_has_no_module_is_named_where_it_is_needed_and_nowhere_else(without
                 part(PRESET, which, {}, ("T",))
         else:
             assert part(PRESET, which, {}, ("T",)).closed
+
+
+def test_counting_starts_at_a_presets_own_sizes_only_where_it_must_and_layers_always_at_one():
+    # d_h starts at 5, and half of a rotated head is no whole number
+    assert part("llm-s", "model", {}, ("N", "d_h", "T")).starts == {"N": 1, "d_h": 64, "T": 11}
+    assert part("llm-s", "attention", {}, ("d_h", "T")).starts == {"d_h": 5, "T": 11}
+    assert part("moa-8K8E128D", "attention", {"top_k": 2}, ("E", "K")).starts == {"E": 17, "K": 3}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -80,6 +81,14 @@ def test_an_operation_writes_to_all_that_it_is_given_to_write_to():
     assert [fact.source for fact in added.args] == [sort.index] * 2
 
 
+@pytest.mark.parametrize(("function", "result"), [(torch.mul, "mul"), (torch.add, "add")])
+def test_a_result_that_is_given_right_after_the_operands_is_written_to(function, result):
+    trace = record(module(lambda x, y, z: function(x, y, out=z) + 1), [torch.ones(3, 5) for _ in range(3)])
+    first, second = trace.operations()
+    assert (first.name, first.writes) == (result, (trace.args[2].storage,))
+    assert second.args[0].source == first.index
+
+
 def test_a_gradient_comes_from_outside_without_gaps_however_the_result_lies():
     seen = []
 
@@ -107,6 +116,18 @@ def test_products_of_lists_that_are_written_in_place_have_no_result_of_their_own
     assert written.name == "_foreach_mul_" and written.out is None
     assert made.name == "_foreach_mul" and [fact.shape for fact in made.out] == [(3, 5)]
     assert [event.name for event in trace.operations()] == ["mul_", "mul_", "mul"]
+
+
+def test_what_stands_beside_the_lists_goes_with_each_of_their_tensors():
+    def scaled(x, y):
+        each = torch._foreach_addcmul([x, y], (x, x), [y, y], [7.0, 11.0])
+        return torch._foreach_mul([x, y], 3.0) + torch._foreach_addcmul([x, y], (x, x), [y, y], value=7) + each
+
+    trace = record(module(scaled), (torch.ones(5), torch.ones(3, 5)))
+    assert [event.name for event in trace.operations()] == 2 * ["addcmul"] + 2 * ["mul"] + 2 * ["addcmul"]
+    values = []
+    record(module(lambda *inputs: values.extend(scaled(*inputs))), (torch.ones(5), torch.ones(3, 5)))
+    assert [value.unique().tolist() for value in values] == [[3], [3], [8], [8], [8], [12]]
 
 
 def test_of_a_modules_attributes_numbers_and_words_are_known_and_tuples_of_them():

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.trace.events import NAMED
-from headcount.bench.trace.names import evaluating, keeping
+from headcount.bench.trace.events import FUNCTION, NAMED
+from headcount.bench.trace.modes import Called
+from headcount.bench.trace.names import Guards, evaluating, keeping, replacing
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
@@ -47,3 +49,43 @@ def test_a_name_that_this_torch_does_not_have_is_left_out():
     assert [event.what for event in trace.events if event.what == NAMED] == []
     trace = record(module(lambda x: torch.mm(x, x)), (torch.ones(3, 3),), names=("torch.there_is_none", "torch.mm"))
     assert [event.name for event in trace.events if event.what == NAMED] == ["torch.mm"]
+
+
+ASKING = {
+    "has_torch_function_unary": (F.hardtanh, ["hardtanh"]),
+    "has_torch_function_variadic": (lambda x: F.layer_norm(x, (5,)), ["layer_norm"]),
+    "has_torch_function": (lambda x: torch.functional.einsum("ab,cb->ac", x, x), ["einsum"]),
+}
+"""Torch's Python by how it asks whether somebody else takes the whole call, and what of C++ it calls then."""
+
+
+@pytest.mark.parametrize("question", ASKING)
+def test_nobody_takes_a_whole_call_of_torchs_python_so_that_what_it_calls_is_seen(question):
+    function, calls = ASKING[question]
+    trace = record(module(function), (torch.ones(3, 5),))
+    assert [event.name for event in trace.events if event.what == FUNCTION] == calls
+
+
+def test_a_tensor_with_functions_of_its_own_takes_the_whole_call():
+    taken = []
+
+    class Taking(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            taken.append(function)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    record(module(lambda x: F.layer_norm(x, (5,))), (torch.ones(3, 5).as_subclass(Taking),))
+    assert F.layer_norm in taken
+
+
+def test_questions_are_answered_in_a_modules_own_names_and_in_nobody_elses():
+    asked = torch.functional.has_torch_function
+    with replacing() as replaced:
+        guards = Guards(Called, replaced)
+        for alone in ({}, {"__name__": "nowhere"}, {"__name__": "torch.functional"}):
+            guards.open({**alone, "has_torch_function": asked})
+            assert torch.functional.has_torch_function is asked
+        guards.open(vars(torch.functional))
+        assert torch.functional.has_torch_function == guards.has_torch_function
+    assert torch.functional.has_torch_function is asked
