@@ -239,7 +239,7 @@ class Recorder:
             number = self._numbers.get(module)
             outer = self._open[-1].path if self._open else ""
             if number is None:
-                path = f"{outer}.({type(module).__name__})".lstrip(".")
+                path = f"{outer}{'.' if outer else ''}({type(module).__name__})"
             else:
                 path = self.trace.modules[number].path
             event = self.begin(MODULE, type(module).__name__, args, kwargs, path)

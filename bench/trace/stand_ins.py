@@ -95,6 +95,7 @@ def each_tensor(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]]
         for position in range(len(args[0])):
             own = [value[position] if isinstance(value, list) else value for value in args]
             # what addcmul multiplies its product by: of lists the fourth, of tensors known by name alone
-            yield operation(*own[:3], **{"value": factor for factor in own[3:]}, **kwargs)
+            named = {"value": own[3]} if len(own) > 3 else {}
+            yield operation(*own[:3], **named, **kwargs)
 
     return lambda: list(calls())

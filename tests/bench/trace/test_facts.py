@@ -118,16 +118,22 @@ def test_products_of_lists_that_are_written_in_place_have_no_result_of_their_own
     assert [event.name for event in trace.operations()] == ["mul_", "mul_", "mul"]
 
 
-def test_what_stands_beside_the_lists_goes_with_each_of_their_tensors():
-    def scaled(x, y):
-        each = torch._foreach_addcmul([x, y], (x, x), [y, y], [7.0, 11.0])
-        return torch._foreach_mul([x, y], 3.0) + torch._foreach_addcmul([x, y], (x, x), [y, y], value=7) + each
+BESIDE = {
+    "mul": (lambda x, y: torch._foreach_mul([x, y], 3.0), [3, 3]),
+    "lerp": (lambda x, y: torch._foreach_lerp([x, y], [5 * x, 7 * y], 0.5), [3, 4]),
+    "addcmul": (lambda x, y: torch._foreach_addcmul([x, y], (x, x), [y, y], value=7), [8, 8]),
+    "addcmul of each": (lambda x, y: torch._foreach_addcmul([x, y], [x, x], [y, y], [7.0, 11.0]), [8, 12]),
+}
 
-    trace = record(module(scaled), (torch.ones(5), torch.ones(3, 5)))
-    assert [event.name for event in trace.operations()] == 2 * ["addcmul"] + 2 * ["mul"] + 2 * ["addcmul"]
-    values = []
-    record(module(lambda *inputs: values.extend(scaled(*inputs))), (torch.ones(5), torch.ones(3, 5)))
-    assert [value.unique().tolist() for value in values] == [[3], [3], [8], [8], [8], [12]]
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_stands_beside_the_lists_goes_with_each_of_their_tensors(name):
+    function, expected = BESIDE[name]
+    found = []
+    record(module(lambda *inputs: found.extend(function(*inputs))), (torch.ones(5), torch.ones(3, 5)))
+    assert [out.unique().tolist() for out in found] == [[value] for value in expected]
+    trace = record(module(function), (torch.ones(5), torch.ones(3, 5)))
+    assert [event.name for event in trace.operations()][-2:] == 2 * name.split()[:1]
 
 
 def test_of_a_modules_attributes_numbers_and_words_are_known_and_tuples_of_them():

@@ -32,6 +32,7 @@ CALLS = {
     "transposed": lambda x: x.transpose(0, 2) * 2,
     "integers": lambda x: x.argmax(-1) + 1,
     "whole-and-real": lambda x: (x.argmax(-1) + 1, x.argmax(-1) + 1.0, x.argmax(-1) + True),
+    "by-name": lambda x: (x.sum(-1, dtype=torch.float64), x.sum(-1, dtype=torch.float32)),
     "several": lambda x: x.topk(3, dim=-1),
     "joined": lambda x: (torch.cat([x, x]), torch.cat([x, x, x])),
     "written": lambda x: x.clone().add_(x),

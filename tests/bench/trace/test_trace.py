@@ -257,6 +257,15 @@ def test_recording_leaves_nothing_behind(fails):
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
 
 
+@pytest.mark.parametrize(
+    ("lazy", "where"), [(nn.LazyLinear(3), "the model"), (nn.Sequential(nn.ReLU(), nn.LazyLinear(3)), "1")]
+)
+def test_a_part_without_shapes_is_named_where_it_stands(lazy, where):
+    said = f"^LazyLinear at {where} has no shapes before it has run: call the module once$"
+    with pytest.raises(ValueError, match=said):
+        record(lazy, (torch.ones(2, 5),))
+
+
 def test_the_fast_path_of_torchs_attention_is_recorded_as_it_runs():
     attention = nn.MultiheadAttention(12, 2, batch_first=True)
     x = torch.ones(2, 3, 12)
