@@ -28,6 +28,7 @@ def test_where_a_sparse_tensor_lies_is_not_said():
     assert (fact.shape, fact.strides, fact.offset, fact.stored) == ((3, 3), None, 0, 3)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_of_a_nested_tensor_its_parts_are_known_and_how_much_they_hold():
     nested = torch.nested.nested_tensor([torch.ones(2, 5), torch.ones(3, 5)], dtype=torch.float64)
     (fact,) = record(module(lambda x: x), (nested,)).args
