@@ -1,6 +1,7 @@
 """One module of somebody's: where it is counted, and whose fault it is where it is not."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,3 +162,12 @@ def test_on_meta_buffers_are_too_and_what_was_shared_or_frozen_still_is():
     assert {getattr(found, name).device.type for name in shapes} == {"meta"}
     assert [getattr(found, name).requires_grad for name in shapes] == [True, False, False]
     assert module.one.device.type == module.table.device.type == "cpu"
+
+
+def test_equal_products_of_one_module_are_one_line_and_others_are_their_own():
+    first = {"path": "a", "call": "mul", "kind": "scores", "dims": {"i": 3, "j": 5}}
+    others = [{**first, **changed} for changed in ({"path": "b"}, {"call": "sum"}, {"kind": "values"}, {"dims": {}})]
+    parts = [SimpleNamespace(**part, size=15) for part in (first, *others, first)]
+    found = module_answer._written_elementwise(SimpleNamespace(elementwise=parts))
+    once = [{**part, "times": 1, "size": 15} for part in others]
+    assert found == [{**first, "times": 2, "size": 30}, *once]
