@@ -1,6 +1,7 @@
 """The process of somebody's code: who is at fault where it ends, and that nothing of it is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.ask import Ended, _end, _environment, _run, ask, settings, within
+from headcount.bench.isolated.count_module import formulas
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -190,6 +192,14 @@ def test_settings_are_integers_by_name():
     for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=٣", "d=1_0", "d=--3", "d=1" + 5000 * "0"):
         with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
             settings([wrong])
+
+
+def test_formulas_are_expressions_by_operation():
+    assert formulas(["mm=a0*o", "lib.op=a1*b0+7"]) == {"mm": "a0*o", "lib.op": "a1*b0+7"}
+    none = "is no OPERATOR=EXPRESSION$"
+    for wrong, why in {"mm": none, "=a0": none, "mm=": "", "mm=len(a)": "", "mm=a0/0": ""}.items():
+        with pytest.raises(UsageError, match=f"^--formula {re.escape(wrong)}: {why}"):
+            formulas([wrong])
 
 
 def test_a_task_that_nobody_knows_is_an_error_of_ours(factory):
