@@ -157,3 +157,8 @@ def test_of_a_modules_attributes_numbers_and_words_are_known_and_tuples_of_them(
     (fact,) = record(Sized(), (torch.ones(3),)).modules
     known = {name: value for name, value in fact.attributes.items() if not name.startswith("_")}
     assert known == {"training": True, "size": 3, "word": "same", "none": None, "tuple": (5, ("x", 7.0))}
+
+
+def test_a_modules_parameters_are_known_by_their_shapes_and_one_that_it_goes_without_too():
+    (fact,) = record(nn.Linear(5, 3, bias=False), (torch.ones(2, 5),)).modules
+    assert fact.parameters == {"weight": (3, 5), "bias": None}

@@ -188,3 +188,11 @@ def test_a_tool_reads_the_same_on_the_cpu_without_values(tool):
     plain = adapter.read(model, inputs, label=tool)
     with shapes.without_values("cpu"):
         assert adapter.read(model, inputs, label=tool) == plain
+
+
+def test_several_results_of_one_call_are_remembered_together():
+    x = meta(5, 7)
+    with Seen() as below, shapes.Remembered():
+        for _ in range(2):
+            x.topk(3, dim=-1)
+    assert below.names == ["topk", "empty_strided", "empty_strided"]
