@@ -16,9 +16,6 @@ from tests import mutation_children, mutation_imports
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutation"
-STORED = ("records", *(f"generated/{name}.md" for name in ("commands", "examples", "examples-own")))
-"""What tests read of reports/."""
-
 SHARED = ("anew.py", "conftest.py", "mutation_shared.py", "plain.py", "tally.py", "warm.py")
 """What tests of several rooms import."""
 
@@ -219,8 +216,9 @@ class Stage:
             copy(ROOT / room, self.folder / "headcount" / room)
             # python -m bench.macs is found as in a checkout
             copy(ROOT / room, self.folder / room)
-        laid = [(ROOT / "reports" / name, self.folder / "headcount" / "reports" / name) for name in STORED]
-        laid += [(ROOT / "tests" / name, self.folder / "tests" / name) for name in (*SHARED, *ROOMS[self.room])]
+        # tests read what it has stored, and run its examples
+        copy(ROOT / "reports", self.folder / "headcount" / "reports")
+        laid = [(ROOT / "tests" / name, self.folder / "tests" / name) for name in (*SHARED, *ROOMS[self.room])]
         for source, target in laid:
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copy2 if source.is_file() else copy)(source, target)
