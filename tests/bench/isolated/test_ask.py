@@ -233,8 +233,14 @@ def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives
     assert str(raised.value) == said and raised.value.__suppress_context__
 
 
+@pytest.fixture
+def from_a_checkout(monkeypatch):
+    """As ours is found where it is not installed."""
+    monkeypatch.setitem(_environment.__globals__, "_OURS", [str(ROOT)])
+
+
 @pytest.mark.parametrize("before", [None, "", str(ROOT), os.pathsep.join([str(ROOT), "", str(ROOT / "tests" / "..")])])
-def test_our_own_checkout_is_not_on_the_path_that_their_process_is_given(before, monkeypatch):
+def test_our_own_checkout_is_not_on_the_path_that_their_process_is_given(before, monkeypatch, from_a_checkout):
     monkeypatch.setenv("KEPT", "7")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before is not None:
@@ -242,7 +248,7 @@ def test_our_own_checkout_is_not_on_the_path_that_their_process_is_given(before,
     assert _environment() == {**os.environ, "PYTHONPATH": ""}
 
 
-def test_all_others_stay_on_that_path_in_their_order_and_as_they_are_written(monkeypatch):
+def test_all_others_stay_on_that_path_in_their_order_and_as_they_are_written(monkeypatch, from_a_checkout):
     others = ["theirs", str(ROOT.parent), f"{ROOT}/tests", "./more"]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([others[0], str(ROOT), *others[1:]]))
     assert _environment()["PYTHONPATH"].split(os.pathsep) == others
