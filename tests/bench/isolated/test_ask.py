@@ -236,7 +236,7 @@ def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives
 @pytest.fixture
 def from_a_checkout(monkeypatch):
     """As ours is found where it is not installed."""
-    monkeypatch.setitem(_environment.__globals__, "_OURS", [str(ROOT)])
+    monkeypatch.setattr("headcount.bench.isolated.ask._OURS", [str(ROOT)])
 
 
 @pytest.mark.parametrize("before", [None, "", str(ROOT), os.pathsep.join([str(ROOT), "", str(ROOT / "tests" / "..")])])
