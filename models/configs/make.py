@@ -80,6 +80,6 @@ def _construct(cls, values):
         raise ConfigError(f"{cls.__name__} needs {', '.join(required)}")
     chosen = {f.name: values[f.name] for f in fields(cls) if f.name in values}
     for f in fields(cls):
-        if f.type in (int, int | None) and type(chosen.get(f.name, 0)) not in (int, type(None)):
+        if f.type in (int, int | None) and type(chosen.get(f.name)) not in (int, type(None)):
             raise ConfigError(f"{f.name} must be a whole number, not {chosen[f.name]!r}")
     return cls(**chosen)

@@ -177,6 +177,10 @@ def test_the_balance_loss_is_that_of_moh():
     torch.testing.assert_close(auxiliary_loss(layer), expected)
 
 
+def test_of_the_lengths_a_grid_has_the_batch_alone():
+    assert make_config(DENSE).length_letters({"batch_size": 2}) == {"B": 2}
+
+
 def test_seeded_values_start_where_the_paper_starts():
     layer = build(make_config(DENSE))
     torch.testing.assert_close(torch.nn.functional.softplus(layer.temperature), torch.full((3,), 1 / 0.24))

@@ -1,5 +1,7 @@
 """Mixture feed-forward blocks: a loop over tokens, both arms, padding, losses, and the models that take them."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped_mixture
 from headcount.models.kernels.choose import arms_used
 
@@ -129,6 +132,27 @@ def test_one_expert_of_one_is_a_dense_block(gated):
     mixture.load_state_dict(state)
     tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(mixture(tokens), dense(tokens), rtol=1e-12, atol=1e-12)
+
+
+def test_a_routers_gates_are_one_in_sum_whatever_it_learns():
+    """Softmax over what was selected: the gradient of a gate passes through the denominator too."""
+    router = block("K3-E7-dm11-F5").router
+    router(features(11)).weights.sum().backward()
+    torch.testing.assert_close(router.proj.weight.grad, torch.zeros_like(router.proj.weight), atol=1e-15, rtol=0)
+
+
+def test_experts_start_in_the_range_of_a_layer_of_their_sizes():
+    torch.manual_seed(3)
+    weight = ExpertLinear(5, 7, 11).weight
+    widest = weight.abs().max().item()
+    assert weight.shape == (5, 7, 11) and 0.95 * math.sqrt(6 / (7 + 11)) < widest < math.sqrt(6 / (7 + 11))
+
+
+def test_the_lengths_of_a_block_are_letters():
+    assert MixtureFeedForwardConfig(**SIZES["K3-E7-dm11-F5"]).length_letters({"batch_size": 2, "tgt_len": 7}) == {
+        "B": 2,
+        "T": 7,
+    }
 
 
 @pytest.mark.parametrize("model", MODELS)

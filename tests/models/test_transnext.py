@@ -1,6 +1,7 @@
 """TransNeXt around its attention: stages, routing, and what its configuration refuses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -134,6 +135,9 @@ def test_attentions_of_sequences_and_of_grids_do_not_change_places():
         ConfigError, match="^attention must be aggregated or moh_aggregated in a transnext model, not 'mha'$"
     ):
         preset("transnext-micro", {"attention": "mha"})
+    micro = preset("transnext-micro")
+    with pytest.raises(ConfigError, match="in a transnext model, not 'mha'$"):
+        replace(micro, layers=(preset("transformer-base").attention, *micro.layers[1:]))
     grid = dict(attention="aggregated", num_heads=8, side=7, pool_ratio=1)
     with pytest.raises(
         ConfigError, match="^attention aggregated is of a grid of tokens, which only a transnext model has$"
