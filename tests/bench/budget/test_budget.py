@@ -224,12 +224,12 @@ def test_the_times_of_layers_are_of_one_kind(kind, tmp_path):
     assert found == {(8, 32, 128): expected[0], (8, 8, 128): expected[1]}
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_a_plot_is_drawn_and_the_same_search_draws_the_same(suffix, capsys, tmp_path):
+@pytest.mark.parametrize("suffix, begins", [("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_a_plot_is_drawn_and_the_same_search_draws_the_same(suffix, begins, capsys, tmp_path):
     paths = [tmp_path / f"{i}.{suffix}" for i in range(2)]
     for path in paths:
         assert run(capsys, "--macs", "1G", "--limit", "3", "--plot", str(path))[0] == 0
-    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[0].read_bytes() == paths[1].read_bytes() and paths[0].read_bytes().startswith(begins)
 
 
 @pytest.mark.parametrize("element_bytes", [2, 3])

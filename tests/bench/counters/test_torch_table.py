@@ -53,7 +53,7 @@ CALLS = {
     },
     **{name: (name, (Q, K, V), OUT) for name in FUSED},
     **{
-        f"{name}_backward": (f"{name}_backward", (OUT, Q, K, V), tuple(tensor(*of.shape) for of in (Q, K, V)))
+        f"{name}_backward": (f"{name}_backward", (OUT, Q, K, V, OUT), tuple(tensor(*of.shape) for of in (Q, K, V)))
         for name in FUSED
     },
     **({"flex": ("flex_attention", (Q, K, V), OUT)} if "flex_attention" in TABLE else {}),

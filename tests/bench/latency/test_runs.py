@@ -48,6 +48,12 @@ def test_a_layers_gradients_are_those_of_its_input_and_all_parameters(which):
         assert same(run.call(i), expected)
 
 
+def test_a_parameter_that_nothing_reads_has_no_gradient():
+    run = run_of("model", "both", MODEL)
+    run.parameters = [*run.parameters, nn.Parameter(torch.ones(3))]
+    assert run.call(0)[-1] is None
+
+
 def test_a_models_step_is_the_gradients_of_the_cross_entropy_of_its_tokens():
     run = run_of("model", "both", MODEL)
     (tokens,) = run.inputs[1]

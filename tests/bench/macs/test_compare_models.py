@@ -79,7 +79,7 @@ def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypa
 
     monkeypatch.setattr(cases, "counted", off_by_one)
     code, out, err = run(capsys, *BIG, "--counter", "torch", "--check")
-    assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err
+    assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err and "  no [" in out
 
 
 @pytest.mark.parametrize(

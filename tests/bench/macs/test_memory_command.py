@@ -90,6 +90,19 @@ def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
 
 
+def test_a_presets_record_says_what_it_has_no_account_of(capsys):
+    _, out, _ = run(capsys, "--preset", "dit-s2", "--columns", "kv_bytes", "--counter", "closed-form", "--format", "json")
+    ((row,),) = (table["rows"] for table in json.loads(out)["tables"] if table["name"] == "memory")
+    assert row["kv_bytes"] is None and row["missing"].keys() == {"kv_bytes"}
+
+
+def test_a_table_with_columns_keeps_its_notes_and_has_theirs(capsys):
+    argv = ["--table", "moa-table3", "--counter", "closed-form", "--columns", "kv_bytes"]
+    _, out, _ = run(capsys, *argv)
+    before, _, _ = out.partition("---")
+    assert "Rule: Every linear layer" in before and "2 bytes per element." in before
+
+
 def test_heads_say_how_many_bytes_a_number_takes(capsys):
     argv = ["--preset", "llm-s", "--seq-len", "7", "--columns", "kv_bytes", "decode_macs", "--format", "md"]
     for given, each in (([], 2), (["--element-bytes", "3"], 3)):
