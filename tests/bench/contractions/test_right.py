@@ -123,6 +123,12 @@ def test_a_formula_makes_an_unknown_operation_counted():
     assert right_count(trace, formulas=formulas).macs == 3 * 5 * 7
 
 
+def test_a_matrix_for_each_block_of_rows_is_a_batch_of_products():
+    x, w = torch.ones(3, 16, 32, dtype=torch.bfloat16), torch.ones(3, 32, 48, dtype=torch.bfloat16)
+    (entry,) = count(module(torch._grouped_mm), x, w).ledger.entries
+    assert (entry.kind, dict(entry.dims)) == ("expert_linear", {"b": 3, "m": 16, "i": 32, "j": 48})
+
+
 def test_every_operation_is_in_one_of_the_states():
     audit = spelled("moa-fused", "cpu").audit
     states = {line.operation: line.state for line in audit}

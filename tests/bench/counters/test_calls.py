@@ -44,7 +44,14 @@ FORMS = {
     ),
     "batch norm by names": (
         lambda x, mean, var, w: torch.batch_norm(
-            input=x, weight=w, bias=None, running_mean=mean, running_var=var, training=True, momentum=0.5, eps=0.125,
+            input=x,
+            weight=w,
+            bias=None,
+            running_mean=mean,
+            running_var=var,
+            training=True,
+            momentum=0.5,
+            eps=0.125,
             cudnn_enabled=False,
         ),
         [X, (5,), (5,), (5,)],

@@ -83,10 +83,11 @@ def test_like_is_divided_by_like(cuda):
     assert loop["tax"]["value"] != pytest.approx(loop["gpu_ms"][0] / mqa["gpu_ms"][0])
 
 
-def test_caches_rotate_beyond_the_gpus_own(cuda):
-    record = on_gpu(which="decode", seq_len=4096, batch_size=16)["mqa fused"]
-    # 2 x 16 x 4096 x 16 elements of 2 bytes
-    assert (record["sets"], record["rotated_bytes"]) == (32, 32 * 2 * 16 * 4096 * 16 * 2)
+@pytest.mark.parametrize("batch_size, sets", [(16, 32), (64, 12)], ids=["at most 32 sets", "180 MiB of 16 each"])
+def test_caches_rotate_beyond_the_gpus_own(batch_size, sets, cuda):
+    record = on_gpu(which="decode", seq_len=4096, batch_size=batch_size)["mqa fused"]
+    # 2 x B x 4096 x 16 elements of 2 bytes
+    assert (record["sets"], record["rotated_bytes"]) == (sets, sets * 2 * batch_size * 4096 * 16 * 2)
 
 
 def test_an_arm_that_is_wrong_prints_no_time(layers, monkeypatch):

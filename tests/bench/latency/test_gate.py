@@ -59,9 +59,10 @@ def test_the_worst_is_what_is_nearest_to_its_own_bound_or_beyond_and_no_number_i
     assert made._worst(["flash"]).what == worst
 
 
-def test_caches_hold_the_same_tokens_in_every_run_and_each_set_other_ones(layers):
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_caches_hold_the_same_tokens_in_every_run_and_each_set_other_ones(part, layers):
     found = [runs("some", which="decode")["subject grouped"] for _ in range(2)]
-    one, two = ([cache.key for cache in run.shared.caches(run.module)] for run in found)
+    one, two = ([getattr(cache, part) for cache in run.shared.caches(run.module)] for run in found)
     assert len(one) > 1 and all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
     assert not torch.equal(one[0], one[1]) and torch.equal(one[0].roll(1, 1), one[1])
 

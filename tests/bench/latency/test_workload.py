@@ -47,6 +47,7 @@ def test_shares_are_those_of_the_figures():
     shares = routings.expert_shares("paper", 32)
     assert sum(shares) == pytest.approx(1)
     assert 0.05 < shares[0] < 0.06 and shares[-1] == pytest.approx(shares[0] / 5.5)
+    assert routings.expert_shares("paper", 2) == pytest.approx([5.5 / 6.5, 1 / 6.5])
     assert routings.expert_shares("balanced", 8) == routings.expert_shares("one-expert", 8) == [1 / 8] * 8
     zipf = routings.expert_shares("zipf", 4)
     assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])

@@ -46,6 +46,12 @@ def test_the_result_is_said_in_a_sentence(command, capsys):
     assert last_line(capsys, *shlex.split(command)) == SAID[command]
 
 
+@pytest.mark.parametrize("difference, said", [(1, "1 MACs more than B"), (-1, "1 MACs less than B")])
+def test_one_multiply_accumulate_is_a_difference(difference, said):
+    table = Table("compare", "A against B", [Column("difference", "A less B")])
+    assert results.compared([Section(table, [Row({"difference": difference}, total=True)])], False) == f"A: {said}."
+
+
 def test_parameters_that_a_token_leaves_alone_are_told_apart(capsys):
     said = last_line(capsys, "--preset", "moa-8K32E64D", "transformer-base", "--counter", "closed-form")
     routed, dense = said.split("; ")

@@ -91,7 +91,9 @@ def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
 
 
 def test_a_presets_record_says_what_it_has_no_account_of(capsys):
-    _, out, _ = run(capsys, "--preset", "dit-s2", "--columns", "kv_bytes", "--counter", "closed-form", "--format", "json")
+    _, out, _ = run(
+        capsys, "--preset", "dit-s2", "--columns", "kv_bytes", "--counter", "closed-form", "--format", "json"
+    )
     ((row,),) = (table["rows"] for table in json.loads(out)["tables"] if table["name"] == "memory")
     assert row["kv_bytes"] is None and row["missing"].keys() == {"kv_bytes"}
 

@@ -61,7 +61,10 @@ def test_what_a_row_is_called_is_no_markup_of_the_page(case):
 def test_a_text_of_digits_stays_as_it_is_written():
     rows = [Row({"name": "0070", "share": "12.50"}), Row({"name": "1e3", "share": "3.0"})]
     text = printed("md", Section(Table("t", "T", [Column("name", "name"), Column("share", "share")]), rows))
-    assert [line.strip("| ").split() for line in text.splitlines()[-2:]] == [["0070", "|", "12.50"], ["1e3", "|", "3.0"]]
+    assert [line.strip("| ").split() for line in text.splitlines()[-2:]] == [
+        ["0070", "|", "12.50"],
+        ["1e3", "|", "3.0"],
+    ]
 
 
 def test_an_example_too_long_for_the_terminal_says_what_it_does_below_itself(monkeypatch):
