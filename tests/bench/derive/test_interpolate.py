@@ -68,6 +68,7 @@ T, h, s, r, g = map(symbol, "T h s r g".split())
     [
         ([s <= h, r <= h - s], ["r <= h - s"]),
         ([sympy.Gt(T, 2), sympy.Ge(T, 3)], ["T >= 3"]),
+        ([sympy.Gt(T, 3), sympy.Ge(T, 3)], ["T > 3"]),
         ([sympy.Le(-T, -7)], ["T >= 7"]),
         ([sympy.Lt(4 * T, 20 * T * h)], []),
         ([sympy.Ge(T * h, T * s)], ["h >= s"]),
