@@ -116,7 +116,7 @@ def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy
     for one, other in ((guard.lhs, guard.rhs), (guard.rhs, guard.lhs)):
         if one.is_number:
             constant = other.as_coeff_Add()[0]
-            guard = guard.func(*(side - constant for side in guard.args)) if constant else guard
+            guard = guard.func(*(side - constant for side in guard.args))
             negative = all(term.could_extract_minus_sign() for term in sympy.Add.make_args(other - constant))
             guard = guard.reversedsign if negative and isinstance(guard, sympy.Rel) else guard
             break

@@ -151,6 +151,7 @@ SAID = [
      "patched torch.matmul: its formula sees the shapes of one call, not of what runs for all (vmap)"),
     ("torch", lambda x, w: torch.mm(x, w), [torch.eye(7).to_sparse_coo(), Y], DIFFERS, (7 - 1) * 7 * 11,
      "aten.mm: as if every element were stored"),
+    ("ptflops-pytorch", lambda x: F.gelu(x), [X], ADDED, ELEMENTS, "activation by patched F.gelu"),
     ("ptflops-pytorch", tried, [(5, 7), Y], ADDED, 5 * 7 * 7, "patched torch.mm, a call that failed"),
     ("fvcore", lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED,
      "aten::conv1d: a complex convolution as three real ones"),
