@@ -224,8 +224,8 @@ def test_a_kind_that_nobody_declared_cannot_be_made():
 
 
 def test_a_bias_without_a_product_is_an_error():
-    alone = ledger(Entry("here", "bias", {"B": B}))
-    with pytest.raises(ValueError, match="^bias without a product at here$"):
+    alone = ledger(*(Entry(path, "bias", {"B": B}) for path in ("there", "here")))
+    with pytest.raises(ValueError, match="^bias without a product at here, there$"):
         base.predict(registry.counter("ptflops-pytorch"), alone, "cpu")
 
 

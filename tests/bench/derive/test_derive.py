@@ -47,6 +47,15 @@ def mixed(T, D, h, E):
     return Mixed(D, h, E), (torch.empty(2, T, D),)
 
 
+class Halved(nn.Linear):
+    def forward(self, x):
+        return super().forward(x[: x.shape[0] // 2])
+
+
+def halved(T):
+    return Halved(8, 8), (torch.empty(T, 8),)
+
+
 def padded(T):
     return Padded(), (torch.empty(T, 8),)
 
@@ -164,6 +173,12 @@ def test_a_count_that_is_no_polynomial_names_the_point_that_breaks_it(capsys, us
     assert code == 1
     assert "no polynomial in T" in out
     assert "linear at T=17 counts 1,536; the points before it would give 1024" in err
+
+
+def test_a_count_with_a_quotient_says_why_a_grid_is_asked(capsys, user):
+    code, out, _ = run(capsys, "--module", f"{user}:halved", "--vars", "T")
+    assert code == 1
+    assert "because with symbols its linear is 64*((T//2)), no polynomial" in " ".join(out.split())
 
 
 def test_a_loop_over_layers_goes_on_the_grid_and_other_sizes_stay_symbols(capsys, user):

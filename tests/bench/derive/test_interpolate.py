@@ -7,6 +7,7 @@ import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Mod
 
+from headcount.bench.derive.derivation import _confirmed
 from headcount.bench.derive.guards import tell, text
 from headcount.bench.derive.interpolate import MOST_POINTS, Grid, NoPolynomial, interpolate, through
 from headcount.formulas.symbols import symbol
@@ -105,3 +106,8 @@ def test_of_many_sizes_the_greatest_total_degree_is_taken_that_keeps_the_points_
     assert sizes[-1] > MOST_POINTS
     # of e, whose degree is 2, a line of 4 points goes one step farther
     assert points == max(size for size in sizes if size <= MOST_POINTS) + 1
+
+
+def test_what_no_other_point_confirms_is_said():
+    assert _confirmed([]) == "; no point was found to confirm it at"
+    assert _confirmed([{"T": 7}, {"T": 11}]) == ", confirmed by counting at T=7; T=11"

@@ -13,6 +13,7 @@ import pytest
 from headcount.bench.budget.__main__ import main as budget
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.__main__ import main as macs
+from headcount.bench.output.files import made
 from headcount.bench.output.latex import escaped, points
 from headcount.bench.render import emit, fits
 from headcount.bench.table import Column, Row, Section, Table
@@ -30,6 +31,10 @@ def printed(form, section):
 
 def numeric(column):
     return column.kind in ("int", "fixed")
+
+
+def test_a_folder_is_made_with_those_above_it(tmp_path):
+    assert made(tmp_path / "a" / "b").is_dir() and made(tmp_path / "a" / "b").is_dir()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
