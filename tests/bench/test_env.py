@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -19,6 +20,14 @@ def test_windows_says_its_peak_memory_by_psutil(monkeypatch):
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5, peak_wset=7 * 2**28))
     monkeypatch.setattr(psutil, "Process", lambda: process)
     assert (env.peak_memory_bytes(), env.peak_memory()) == (7 * 2**28, ", peak memory 1.75 GiB")
+
+
+def test_a_processor_is_called_as_linux_calls_the_first(monkeypatch):
+    lines = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9\nprocessor\t: 1\nmodel name\t: other\n"
+    monkeypatch.setattr(Path, "read_text", lambda path: lines if str(path) == "/proc/cpuinfo" else "")
+    assert env._cpu() == "AMD EPYC 9"
+    monkeypatch.setattr(Path, "read_text", lambda path: "processor: 0")
+    assert env._cpu() is None
 
 
 def test_a_plot_without_matplotlib_says_how_to_install_it(monkeypatch):
