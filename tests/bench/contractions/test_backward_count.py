@@ -201,3 +201,10 @@ def test_windows_with_time_first_go_back_through_two_products(device):
     counted = right_count(record(module(lambda x, w: torch.conv_tbc(x, w, w[0, 0])), (x, w), backward=True))
     one = 2 * 7 * 3 * 3 * 5
     assert (counted.by_kind()["conv"], counted.macs) == (one, 3 * one)
+
+
+def test_the_gradient_of_a_matrix_times_a_vector_is_a_product_of_vectors():
+    layer = module(lambda x: torch.mv(x, layer.w))
+    layer.w = nn.Parameter(torch.ones(7))
+    (found,) = right_count(record(layer, (torch.ones(5, 7).requires_grad_(),), backward=True)).elementwise
+    assert (found.call, found.macs) == ("mul, gradient of a product of vectors", 5 * 7)
