@@ -111,7 +111,6 @@ class Renderer(ABC):
     style: Style = Style()
     table: Table | None = field(default=None, init=False)
     footnotes: list[str] = field(default_factory=list, init=False)
-    tables: int = field(default=0, init=False)
 
     def print(self, section: Section, rows: Iterable[Row]) -> None:
         """A whole section, ``rows`` instead of its own."""
@@ -122,9 +121,8 @@ class Renderer(ABC):
 
     def begin(self, table: Table) -> None:
         """The first of a table's calls."""
-        if self.tables:
+        if self.table:
             self.stream.write("\n")
-        self.tables += 1
         above = [shown(note) for note in table.notes_above]
         self.table, self.footnotes = replace(table, title=shown(table.title), notes_above=above), []
 

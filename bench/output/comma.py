@@ -13,7 +13,7 @@ class Csv(Collected):
 
     def begin(self, table) -> None:
         """ValueError for a second table: a file has one."""
-        if self.tables:
+        if self.table:
             raise ValueError(f"a CSV file holds one table, and {table.name!r} is another")
         super().begin(table)
         self.notes: list[str] = []
