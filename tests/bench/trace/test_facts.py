@@ -162,3 +162,10 @@ def test_of_a_modules_attributes_numbers_and_words_are_known_and_tuples_of_them(
 def test_a_modules_parameters_are_known_by_their_shapes_and_one_that_it_goes_without_too():
     (fact,) = record(nn.Linear(5, 3, bias=False), (torch.ones(2, 5),)).modules
     assert fact.parameters == {"weight": (3, 5), "bias": None}
+
+
+def test_plain_tensors_of_every_module_are_given():
+    model = nn.Sequential(nn.Identity(), nn.Identity())
+    for part, size in zip(model, (7, 11), strict=True):
+        part.table = torch.ones(size)
+    assert len(record(model, (torch.ones(5),)).given) == 2
