@@ -1,0 +1,230 @@
+"""What is wrong with a command line: exit code, one line on standard error, and the values that the line must name.
+
+The words are values and valid choices, never sentences: those are in the golden files and may be reworded.
+"""
+
+import pytest
+
+from tests.golden.conftest import run
+
+CLOSED = "macs --counter closed-form"
+PRESET = f"{CLOSED} --preset transformer-base"
+CONVERT = "macs --preset llama3-8b --convert"
+DERIVE = "derive --preset moa-8K8E128D --vars"
+BUDGET = "budget --macs 1G"
+MOH = "budget --preset moh-llm-s-75 --macs 400G"
+ROUTING = (
+    "routing --checkpoint model.pt --preset mlm-moa-8K8E128D "
+    "--set d_model=6 d_ff=5 num_layers=2 vocab_size=11 top_k=2 num_experts=3 head_dim=4 --tokens"
+)
+CAMPAIGN = "latency campaign --device cpu --out-dir d"
+
+HEADCOUNT = [
+    ("", 2, ["macs", "latency", "derive", "budget", "routing", "lock", "report"]),
+    ("mac", 2, ["'mac'", "macs"]),
+    ("Latencies", 2, ["'Latencies'", "latency"]),
+    ("xyz", 2, ["'xyz'", "macs", "report"]),
+    ("--format json", 2, ["--format json"]),
+    ("--print-completion fish", 2, ["'fish'", "bash", "zsh"]),
+]
+MACS = [
+    ("macs --fast", 2, ["--fast"]),
+    ("macs --tabel moa-table1", 2, ["--tabel", "--table"]),
+    ("macs --table table9", 2, ["'table9'", "moa-table1", "jetmoe"]),
+    ("macs --table moa-tabel3", 2, ["'moa-tabel3'", "moa-table3"]),
+    ("macs --counter thop", 2, ["'thop'", "closed-form", "ptflops-aten", "fvcore", "torch", "all"]),
+    (f"{CLOSED} --format html", 2, ["'html'", "text", "md", "json", "csv", "latex"]),
+    (f"{CLOSED} --unit K", 2, ["'K'", "auto", "raw", "M", "G"]),
+    (f"{CLOSED} --device tpu", 2, ["'tpu'", "cpu", "meta", "cuda"]),
+    ("macs --device cuda", 3, ["CUDA", "cpu", "meta"]),
+    ("macs --compare transformer-base moa-8K8E128D --device cuda", 3, ["CUDA", "cpu", "meta"]),
+    (f"{CLOSED} --out /nonexistent/x.md", 2, ["/nonexistent/x.md", "No such file or directory"]),
+    (f"{CLOSED} --format csv", 2, ["CSV", "--out"]),
+    ("macs --preset zzz", 2, ["'zzz'", "--list"]),
+    ("macs --preset moa-8k8e128d", 2, ["'moa-8k8e128d'", "moa-8K8E128D"]),
+    ("macs --preset moa-8K8E128D --set top_k=9", 2, ["top_k", "num_experts", "1..8", "9"]),
+    ("macs --preset moa-8K8E128D --set top_k=0", 2, ["top_k", "0"]),
+    ("macs --preset moa-8K8E128D --set top_k=two", 2, ["top_k", "'two'"]),
+    ("macs --preset moa-8K8E128D --set top_k", 2, ["top_k=VALUE"]),
+    ("macs --preset moa-8K8E128D --set bias=1", 2, ["bias", "true", "false", "'1'"]),
+    ("macs --preset moa-8K8E128D --set num_heads=4", 2, ["'num_heads'"]),
+    ("macs --preset moa-8K8E128D --set num_expert=4", 2, ["'num_expert'", "num_experts"]),
+    ("macs --preset transformer-base --set num_heads=7", 2, ["7", "512"]),
+    (f"{PRESET} --seq-len 0", 2, ["seq_len", "0"]),
+    (f"{PRESET} --seq-len x", 2, ["--seq-len", "'x'"]),
+    (f"{PRESET} --batch-size 1.5", 2, ["--batch-size", "'1.5'"]),
+    ("macs --preset mlm-transformer --seq-len 129", 2, ["max_positions - 2 = 128", "129"]),
+    ("macs --preset mlm-transformer --src-len 7", 2, ["src_len", "batch_size", "seq_len"]),
+    ("macs --table moa-table1 --seq-len 7", 2, ["--seq-len", "--preset", "--compare"]),
+    ("macs --set top_k=2", 2, ["--set", "--preset", "--compare"]),
+    ("macs --grid 'K=1,x E=8'", 2, ["'K=1,x'"]),
+    ("macs --grid 'K=1 8'", 2, ["'8'"]),
+    ("macs --grid 'Q=1 E=8'", 2, ["'Q'", "h, d_h, g", "K, E, D"]),
+    ("macs --grid 'K=1 K=2'", 2, ["'K'"]),
+    ("macs --grid 'K=0 E=8 D=4 T=1'", 2, ["K=0"]),
+    ("macs --grid 'D=1 g=8 T=3'", 2, ["MHA", "h, d_h, g", "MoA", "K, E, D"]),
+    ("macs --grid 'K=1 T=3'", 2, ["E, D"]),
+    ("macs --grid 'K=9 E=8 D=4 T=1'", 2, ["K=9"]),
+    ("macs --grid /nonexistent.toml", 2, ["/nonexistent.toml", "No such file or directory"]),
+    ("macs --preset llm-s --depth 2", 2, ["--depth", "--module"]),
+    ("macs --audit --formula x=a", 2, ["--formula", "--module"]),
+    ("macs --audit --columns kv_bytes", 2, ["--columns", "--table", "--preset", "--grid"]),
+    ("macs --compare moa-8K8E128D", 2, ["--compare"]),
+    ("macs --compare moa-8K8E128D transformer-base --preset llm-s", 2, ["--compare", "--preset"]),
+    ("macs --compare moa-8K8E128D,top_k=9 transformer-base", 2, ["top_k", "1..8", "9"]),
+    ("macs --compare moa-8K8E128D model.txt", 2, ["'model.txt'"]),
+    (f"{PRESET} --columns kv", 2, ["'kv'", "kv_token_bytes", "kv_bytes", "--list"]),
+    (f"{PRESET} --columns kv_bytes kv_bytes", 2, ["kv_bytes, kv_bytes"]),
+    (f"{PRESET} --columns decode_bound --peak-macs 1", 2, ["decode_bound", "--peak-macs", "--bandwidth"]),
+    (f"{PRESET} --columns kv_bytes --peak-macs inf", 2, ["--peak-macs", "'inf'"]),
+    (f"{PRESET} --columns kv_bytes --element-bytes 0", 2, ["--element-bytes", "0"]),
+    (f"{PRESET} --context 7", 2, ["--context", "--columns"]),
+    (f"{CONVERT} s=16 r=17", 2, ["num_heads - num_shared_heads", "17"]),
+    (f"{CONVERT} s=33 r=0", 2, ["num_shared_heads", "0..32", "33"]),
+    (f"{CONVERT} s=16", 2, ["r=N"]),
+    (f"{CONVERT} h=16", 2, ["'h=16'", "s=N r=N", "router"]),
+    (f"{CONVERT} s=x r=1", 2, ["'s=x'"]),
+    (f"{CONVERT} s=1 r=1 router=best", 2, ["linear", "query_norm", "best"]),
+    (f"{CONVERT} s=16 r=8 --counter torch", 2, ["--convert", "--counter"]),
+    ("macs --preset moa-8K8E128D --convert s=1 r=1", 2, ["mha", "moa"]),
+    ("macs --convert s=1 r=1", 2, ["--convert", "--preset"]),
+    ("macs --module model.py", 2, ["model.py", "FUNCTION"]),
+    ("macs --module away.py:make", 2, ["away.py"]),
+    ("macs --module model.py:gone", 2, ["model.py", "gone"]),
+    ("macs --module model.py:make --set f=wide", 2, ["f=wide", "NAME=INTEGER"]),
+    ("macs --module model.py:make --set width=3", 2, ["model.py:make", "width"]),
+    ("macs --module model.py:make --depth 0", 2, ["--depth", "0"]),
+    ("macs --module model.py:make --seq-len 7", 2, ["--seq-len", "--module", "--set NAME=INTEGER"]),
+    ("macs --module model.py:make --elementwise maybe", 2, ["'maybe'", "report", "include", "refuse"]),
+    ("macs --module model.py:spectrum --counter right", 1, ["model.py:spectrum", "_fft_r2c", "8x8", "--formula"]),
+    ("macs --module model.py:spectrum --counter right --formula _fft_r2c=a0*", 2, ["a0*"]),
+    ("macs --module model.py:elementwise --counter right --elementwise refuse", 1, ["mul", "sum"]),
+]
+LATENCY = [
+    ("latency --layer moa", 2, ["'moa'", "moa-8K8E128D"]),
+    ("latency --model gpt", 2, ["'gpt'", "--list"]),
+    ("latency --layer mha-base --arm fast", 2, ["mha", "fast", "reference, fused, auto"]),
+    ("latency --layer moa-8K8E128D --arm triton", 2, ["triton", "CUDA"]),
+    ("latency --pass sideways", 2, ["'sideways'", "forward", "backward", "both", "decode"]),
+    ("latency --model transformer-base --pass decode", 2, ["--pass", "forward", "both"]),
+    ("latency --routing random", 2, ["'random'", "balanced", "zipf"]),
+    ("latency --seq-len 0", 2, ["--seq-len", "0"]),
+    ("latency --blocks 10001", 2, ["--blocks", "10,000", "10001"]),
+    ("latency --within nan", 2, ["--within", "'nan'"]),
+    ("latency --tokens 8 --batch-size 2", 2, ["--tokens", "--batch-size"]),
+    ("latency --json a --out-dir b", 2, ["--json", "--out-dir"]),
+    ("latency --dtype int8", 2, ["'int8'", "float32", "bfloat16"]),
+    ("latency --device h200", 2, ["h200", "--estimate"]),
+    ("latency --estimate --device cpu", 2, ["h200", "h100", "a100", "cpu"]),
+    ("latency --device cuda", 3, ["CUDA", "cpu"]),
+    ("latency --layer mha-base --seq-len 10 --blocks 1 --json tokens.txt/x", 2, ["tokens.txt/x"]),
+    ("latency compare a.jsonl", 2, ["B"]),
+    ("latency compare x.jsonl y.jsonl", 2, ["x.jsonl"]),
+    ("latency compare a.jsonl tokens.txt", 2, ["tokens.txt"]),
+    ("latency compare a.jsonl elsewhere.jsonl", 2, ["another CPU", "--force"]),
+    ("latency gates --layer moa", 2, ["'moa'", "moa-8K8E128D"]),
+    ("latency gates --dtype int8", 2, ["'int8'", "float32"]),
+    ("latency gates --device cuda", 3, ["CUDA", "cpu"]),
+    ("latency campaign --blocks 1", 2, ["--out-dir"]),
+    (f"{CAMPAIGN} --blocks 0", 2, ["--blocks", "0"]),
+    (f"{CAMPAIGN} --dtype float64", 2, ["'float64'", "bfloat16", "float16", "float32"]),
+    (f"{CAMPAIGN} --within nan", 2, ["--within", "'nan'"]),
+    ("latency campaign --out-dir d", 3, ["CUDA", "cpu"]),
+]
+DERIVE_BUDGET = [
+    ("derive --vars T", 2, ["--preset", "--module"]),
+    ("derive --preset transformer-base --module m.py:f --vars T", 2, ["--preset", "--module"]),
+    ("derive --preset transformer-base --vars ,", 2, ["--vars"]),
+    ("derive --preset moa --vars T", 2, ["'moa'", "moa-8K8E128D"]),
+    ("derive --preset transformer-base --vars lambda", 2, ["'lambda'"]),
+    (f"{DERIVE} T,q", 2, ["'q'", "B (batch_size)"]),
+    (f"{DERIVE} K,top_k", 2, ["K,top_k"]),
+    (f"{DERIVE} T,h,T", 2, ["T"]),
+    (f"{DERIVE} T,D --base K=3", 2, ["'K'", "T, D"]),
+    (f"{DERIVE} T --base T=0", 2, ["'T=0'", "T=START:STEP"]),
+    (f"{DERIVE} K --base K=9", 2, ["K=9", "1..8"]),
+    (f"{DERIVE} T --part head", 2, ["'head'", "attention", "feed-forward", "model"]),
+    ("derive --module away.py:make --vars n", 2, ["away.py"]),
+    ("derive --module model.py:make --vars n,q", 2, ["model.py:make", "'q'"]),
+    ("derive --module model.py:at_most_13 --vars T", 2, ["T=14", "ValueError", "at most 13", "--base"]),
+    ("budget", 2, ["--macs", "--params", "--active-params", "--kv-bytes", "--like"]),
+    ("budget --macs 1.2X", 2, ["'1.2X'", "1.2G", "64Mi", "1.1G:1.2G"]),
+    ("budget --macs 2G:1G", 2, ["'2G:1G'"]),
+    ("budget --macs 100M", 2, ["100,000,000", "422,191,360"]),
+    (f"{BUDGET} --match params", 2, ["--match", "--like"]),
+    (f"{BUDGET} --range h=2", 2, ["'h'", "K, E, D"]),
+    (f"{BUDGET} --range KK=2", 2, ["'KK'", "K"]),
+    (f"{BUDGET} --range K=a", 2, ["'K=a'", "K=1:64"]),
+    (f"{BUDGET} --range K=5:4", 2, ["K=5:4"]),
+    (f"{BUDGET} --range K=1:1000000000", 2, ["10,000"]),
+    (f"{BUDGET} --range K=9 E=8", 2, ["K <= E"]),
+    (f"{BUDGET} --attention aggregated", 2, ["'aggregated'", "mha", "moa", "moh"]),
+    (f"{BUDGET} --set top_k=4", 2, ["top_k", "--range K=4"]),
+    (f"{BUDGET} --sort cost", 2, ["'cost'", "macs", "params", "active-params", "kv-bytes"]),
+    (f"{BUDGET} --plot front.gif", 2, ["'front.gif'", ".svg", ".png"]),
+    (f"{BUDGET} --seq-len 0", 2, ["seq_len", "0"]),
+    (f"{BUDGET} --limit -1", 2, ["--limit", "'-1'"]),
+    (f"{BUDGET} --device cuda", 3, ["CUDA"]),
+    ("budget --like moa", 2, ["'moa'", "moa-8K8E128D"]),
+    ("budget --like transformer-big --preset transformer-base", 2, ["--like", "--preset"]),
+    ("budget --like transformer-big --tolerance 2", 2, ["--tolerance", "'2'"]),
+    ("budget --like dit-s2 --kv-bytes 7G", 2, ["dit-s2", "kv-bytes"]),
+    (f"{MOH} --range K=2", 2, ["'K'", "h, s, r, g, d_h"]),
+    (f"{MOH} --range d_h=7,9", 2, ["head_dim", "9"]),
+    (f"{MOH} --set attention=mha", 2, ["--attention", "--set"]),
+]
+ROUTING_LOCK_REPORT = [
+    ("routing", 2, ["--checkpoint", "--preset", "--tokens", "--example"]),
+    ("routing --checkpoint x --preset x --tokens x --save d", 2, ["--save", "--example"]),
+    ("routing --example --tokens x", 2, ["--tokens", "--example"]),
+    ("routing --example mae", 2, ["'mae'", "moa"]),
+    ("routing --example --least 0", 2, ["--least", "0"]),
+    ("routing --checkpoint x --tokens x --preset x", 2, ["'x'"]),
+    ("routing --checkpoint x --tokens x --preset moh-dit-s2-90", 2, ["dit"]),
+    (f"{ROUTING} away.txt", 2, ["away.txt"]),
+    (f"{ROUTING} model.py", 2, ["model.py", "line 1"]),
+    (f"{ROUTING} tokens.txt --checkpoint tokens.txt", 2, ["tokens.txt"]),
+    (f"{ROUTING} tokens.txt --log model.py", 2, ["line 1", "step", "tokens_per_expert"]),
+    (f"{ROUTING} tokens.txt --top 0", 2, ["--top", "0"]),
+    (f"{ROUTING} tokens.txt --format csv", 2, ["CSV"]),
+    ("lock", 2, ["--module", "--check", "--update"]),
+    ("lock --check none.lock", 2, ["none.lock", "No such file or directory"]),
+    ("lock --check model.py", 2, ["model.py", "JSON"]),
+    ("lock --check .", 2, ["."]),
+    ("lock --check a.lock --update b.lock", 2, ["--update", "--check"]),
+    ("lock --update a.lock --out b.lock", 2, ["--update", "--out"]),
+    ("lock --module model.py:make --format md", 2, ["--format md", "--check"]),
+    ("lock --module model.py:make --device tpu", 2, ["'tpu'", "cpu", "meta", "cuda"]),
+    ("lock --module away.py:make", 2, ["away.py"]),
+    ("lock --module model.py:make --set f=x", 2, ["f=x", "NAME=INTEGER"]),
+    ("lock --module model.py:make --device cuda", 3, ["CUDA"]),
+    ("lock --module model.py:spectrum", 1, ["model.py:spectrum", "_fft_r2c"]),
+    ("report --only x", 2, ["'x'", "moa", "moh", "readme"]),
+    ("report --outt x", 2, ["--outt", "--out"]),
+]
+ENDINGS = [
+    ([f"{CLOSED} --table moa-table3 --check"], 0),
+    (["macs --grid 'K=2 E=5 D=7 T=13' --counter torch --check"], 0),
+    (["macs --module model.py:spectrum --counter right --allow-uncounted"], 0),
+    (["derive --module model.py:padded --vars T"], 1),
+    (["lock --module model.py:make -o macs.lock", "lock --check macs.lock"], 0),
+    (["lock --module model.py:make -o macs.lock", "lock --check macs.lock --set f=11"], 1),
+    (["lock --module model.py:make -o macs.lock", "lock --check macs.lock --module model.py:away"], 2),
+]
+"""Lines, the last of which ends with a code whatever it prints."""
+ROWS = HEADCOUNT + MACS + LATENCY + DERIVE_BUDGET + ROUTING_LOCK_REPORT
+
+
+@pytest.mark.parametrize("line, code, words", ROWS, ids=[line or "(nothing)" for line, _, _ in ROWS])
+def test_error(line, code, words, folder, warm):
+    before = sorted(folder.iterdir())
+    ended = run(line)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.startswith("headcount") and ended.err.count("\n") == 1
+    assert [word for word in words if word not in ended.err] == []
+    assert [path for path in sorted(folder.iterdir()) if path not in before and path.name != "__pycache__"] == []
+
+
+@pytest.mark.parametrize("lines, code", ENDINGS, ids=[lines[-1] for lines, _ in ENDINGS])
+def test_exit_code(lines, code, folder, warm):
+    assert [run(line).code for line in lines] == [*[0] * (len(lines) - 1), code]
