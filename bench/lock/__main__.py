@@ -28,7 +28,6 @@ from headcount.bench.render import open_output
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Saved, of_answer
 from headcount.bench.saved.sections import LOCKED, equal, sections, summary
-from headcount.documented import said
 
 PROG = "python -m bench.lock"
 POLICIES = ("report", "include", "refuse")
@@ -36,7 +35,7 @@ POLICIES = ("report", "include", "refuse")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.lock."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     what = out.add_mutually_exclusive_group()
     what.add_argument("--check", metavar="LOCK", help="count what this file locks again, and compare")
     what.add_argument("--update", metavar="LOCK", help="count what this file locks again, and write it anew")

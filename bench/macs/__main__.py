@@ -35,7 +35,6 @@ from headcount.bench.saved.sections import COMPARED
 from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import having
-from headcount.documented import said
 from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
@@ -44,7 +43,7 @@ PROG = "python -m bench.macs"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.macs."""
-    return options.parser(prog, said(__name__).replace(PROG, prog))
+    return options.parser(prog, (__doc__ or "").replace(PROG, prog))
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
