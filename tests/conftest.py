@@ -12,7 +12,7 @@ if not Path("/dev/nvidiactl").exists():
 import pytest
 
 from headcount.bench.isolated import ask
-from headcount.bench.isolated.heap import keep_freed
+from headcount.bench.trace.collector import keep_freed
 from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"

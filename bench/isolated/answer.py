@@ -12,7 +12,7 @@ import threading
 import traceback
 from importlib import import_module
 
-from headcount.bench.errors import no_warning_is_an_error
+from headcount.bench.errors import reset_warning_filters
 from headcount.bench.isolated.ask import BROKEN
 from headcount.bench.isolated.user_code import UserCodeError, leave_path
 
@@ -20,7 +20,7 @@ from headcount.bench.isolated.user_code import UserCodeError, leave_path
 def main() -> int:
     """Answer the request; 0, or BROKEN with our traceback for an error of ours."""
     request = json.loads(sys.argv.pop())
-    no_warning_is_an_error()
+    reset_warning_filters()
     _end_with_parent()
     # What user code prints must not get among the answer or the command's output.
     out = os.dup(1)

@@ -28,7 +28,7 @@ ALLOWED = {
         "subprocess": "triton's disassembler, on a file of ours",
         "NamedTemporaryFile": "that file, which it is told by name",
     },
-    "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
+    "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
     "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
@@ -37,7 +37,6 @@ ALLOWED = {
     "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
     "bench/records.py": {"open": "the one place that appends to files"},
     "bench/isolated/answer.py": {"open": "the answer, to a file without a name"},
-    "bench/cli.py": {"open": "streams that are closed"},
 }
 """File -> what it may call after all, and why."""
 
