@@ -20,7 +20,7 @@ from contextlib import nullcontext
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import ask, settings
+from headcount.bench.isolated.run import parse_settings, run_isolated
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.numbers import whole
 
@@ -105,7 +105,8 @@ def _of_module(args, names: tuple[str, ...]) -> list[Section]:
     from headcount.bench.derive.derived import from_record, starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
-    found = ask("derive", args.module, settings=settings(args.set), base=base, step=step)
+    request = {"task": "derive", "spec": args.module, "settings": parse_settings(args.set), "base": base, "step": step}
+    found = run_isolated(request)
     return _sections(args.module, names, from_record(found, names), {}, None)
 
 

@@ -1,8 +1,4 @@
-"""The process that runs somebody's code: the request is its argument, the answer goes to its stdout as JSON.
-
-Everything of ours has one name, headcount, and the checkout leaves the path of imports before the user's code is
-imported: a project with packages called models, bench, tests or reports finds its own.
-"""
+"""The process that runs user code: the request is its last argument, the answer goes to its stdout as JSON."""
 
 import json
 import os
@@ -11,46 +7,54 @@ import sys
 import threading
 import traceback
 from importlib import import_module
+from pathlib import Path
 
+import headcount
 from headcount.bench.errors import reset_warning_filters
-from headcount.bench.isolated.ask import BROKEN
-from headcount.bench.isolated.user_code import UserCodeError, leave_path
+from headcount.bench.isolated.run import INTERNAL_ERROR, TASKS
+from headcount.bench.isolated.user_code import UserCodeError, import_folders
 
 
 def main() -> int:
-    """Answer the request; 0, or BROKEN with our traceback for an error of ours."""
+    """Answer the request. Return 0, or INTERNAL_ERROR after printing the traceback of an error of headcount."""
     request = json.loads(sys.argv.pop())
     reset_warning_filters()
-    _end_with_parent()
-    # What user code prints must not get among the answer or the command's output.
+    _exit_with_parent()
+    # what user code prints goes to stderr, so that it can neither corrupt the answer nor the command's output
     out = os.dup(1)
     os.dup2(2, 1)
     try:
-        task = import_module(request["task"])
-        leave_path(request["ours"])
+        # imported before the user's folders are on sys.path, where a file may be called like a package
+        task = import_module(TASKS[request["task"]])
+        sys.path[:] = [*import_folders(request["spec"]), *_without_checkout(sys.path)]
         try:
             answer = task.answer(request)
         except UserCodeError as error:
-            answer = {"error": error.reason, "traceback": error.trace}
+            answer = {"error": f"{error}\n{error.trace}".rstrip()}
         with open(out, "w", encoding="utf-8") as file:
             json.dump(answer, file)
     except Exception:
         traceback.print_exc()
-        return BROKEN
+        return INTERNAL_ERROR
     return 0
 
 
-def _end_with_parent() -> None:
-    """Take stdin away, and end this process and all that it started once the other end of it is closed."""
-    lifeline = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+def _without_checkout(folders: list[str]) -> list[str]:
+    """Return ``folders`` without the checkout's root, whose packages bench, models … may be called like the user's."""
+    return [folder for folder in folders if Path(folder).resolve() != headcount.CHECKOUT]
+
+
+def _exit_with_parent() -> None:
+    """Give user code an empty stdin, and kill this process and all that it started once the parent closes the pipe."""
+    pipe = os.dup(0)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
 
     def watch() -> None:
-        os.read(lifeline, 1)
+        os.read(pipe, 1)
         if hasattr(os, "killpg"):
             os.killpg(0, signal.SIGKILL)
-        os._exit(BROKEN)
+        os._exit(INTERNAL_ERROR)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,11 +1,11 @@
-"""What is asked of the process that runs user code: one module counted, by every counter that is wanted."""
+"""Count a user module, in the process that runs user code."""
 
 import contextlib
 import copy
 import random
 import string
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_thread
+from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError, build, called, load
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
@@ -24,69 +25,61 @@ from headcount.formulas.published.expressions import evaluate
 META = "meta"
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The right count, its audit, the parameters and every reading; only what is ``uncounted`` where that is an error.
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of the ModuleCount of a user module, or why it is ``refused``.
 
-    ``request`` holds spec, here, settings, counters, device, allow_uncounted, elementwise and formulas. Raises
-    UserCodeError.
+    ``request`` holds the arguments of module_count.count_module. Raises UserCodeError.
     """
     try:
-        return _counted(request)
+        return _count(request).as_record()
     except UncountedError as error:
-        return {"uncounted": [line.text() for line in error.uncounted]}
+        hint = "--formula OPERATOR=EXPRESSION counts one, --allow-uncounted leaves them out"
+        lines = "; ".join(line.text() for line in error.uncounted)
+        return {"refused": f"operations that may hold products: {lines} ({hint})"}
     except ElementwiseError as error:
-        return {"refused": list(dict.fromkeys(part.text() for part in error.elementwise))}
+        lines = "; ".join(dict.fromkeys(part.text() for part in error.elementwise))
+        return {"refused": f"contractions written elementwise: {lines} (--elementwise report names them)"}
 
 
-def _counted(request: dict[str, Any]) -> dict[str, Any]:
-    spec = request["spec"]
-    function = load(spec, Path(request["here"]))
+def _count(request: Mapping[str, Any]) -> ModuleCount:
+    function = load(request["spec"])
     random.seed(0)
     torch.manual_seed(0)
     with contextlib.suppress(ImportError):
         import numpy
 
         numpy.random.seed(0)
-    module, args, kwargs = build(spec, function, request["settings"])
-    _materialised(module, args, kwargs)
-
-    def run(module: nn.Module, args: tuple, kwargs: dict, counters: Sequence[str] = request["counters"]) -> Readings:
-        with one_thread():
-            return read(
-                module,
-                args,
-                kwargs,
-                counters=counters,
-                label=spec,
-                allow_uncounted=request["allow_uncounted"],
-                elementwise=request["elementwise"],
-                formulas={name: formula(text) for name, text in request["formulas"].items()},
-            )
-
-    found, device, why = _where_it_runs(run, module, args, kwargs, request["device"])
-    return {
-        "device": device,
-        "why_not_meta": why,
-        "macs": found.right.macs,
-        "headline": found.right.headline,
-        "dispatched": found.right.dispatched,
-        "with_elementwise": found.right.with_elementwise,
-        "elementwise": _written_elementwise(found.right),
-        "ledger": found.right.ledger.as_records(),
-        "inputs": inputs_of(args, kwargs),
-        "params": parameters(module),
-        "trainable_params": sum(p.numel() for p in module.parameters() if p.requires_grad),
-        "counters": [as_record(cell) for cell in found.counters],
-        "audit": [
-            {"operation": line.operation, "state": line.state, "path": line.path, "calls": line.calls,
-             "shapes": line.shapes, "text": line.text()}
-            for line in found.right.audit
-        ],
-    }  # fmt: skip
+    module, args, kwargs = build(request["spec"], function, request["settings"])
+    _materialize(module, args, kwargs)
+    formulas = {name: formula(text) for name, text in request["formulas"].items()}
+    options = {name: request[name] for name in ("counters", "allow_uncounted", "elementwise")}
+    run = partial(read, label=request["spec"], formulas=formulas, **options)
+    with one_thread():
+        found, device, why_not_meta = _run_on_device(run, module, args, kwargs, request["device"])
+    right = found.right
+    products = (
+        {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
+        for one in right.elementwise
+    )
+    return ModuleCount(
+        device=device,
+        why_not_meta=why_not_meta,
+        macs=right.macs,
+        headline=right.headline,
+        dispatched=right.dispatched,
+        with_elementwise=right.with_elementwise,
+        trainable_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
+        inputs=tuple(inputs_of(args, kwargs)),
+        ledger=right.ledger,
+        elementwise=tuple(merge_elementwise(products)),
+        parameters=tuple(parameters(module)),
+        counters=tuple(map(as_record, found.counters)),
+        audit=tuple({**vars(line), "text": line.text()} for line in right.audit),
+    )
 
 
 def formula(text: str) -> Formula:
-    """An expression in the sizes of an operation's tensors as the MACs of a call.
+    """Return the function that gives the MACs of a call by an expression in the sizes of its tensors.
 
     ``a`` is the number of elements of the first tensor, ``a0`` its first size; ``o`` is the result. Raises
     UserCodeError for a letter that the call does not have, and for a result that is no whole number.
@@ -106,8 +99,8 @@ def formula(text: str) -> Formula:
     return macs
 
 
-def _materialised(module: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Run a module with lazy parts once, so that they have shapes. Raises UserCodeError."""
+def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
+    """Run a module with lazy parts once, so that they have shapes. Raise UserCodeError where it fails."""
     if any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())):
         try:
             with torch.no_grad():
@@ -116,83 +109,65 @@ def _materialised(module: nn.Module, args: tuple, kwargs: dict) -> None:
             raise called("the first run of a module with lazy parts", error) from error
 
 
-def _written_elementwise(right: RightCount) -> list[dict[str, Any]]:
-    """Equal products of one module as one line with repetitions."""
-    lines: dict[tuple, dict[str, Any]] = {}
-    for part in right.elementwise:
-        key = (part.path, part.call, part.kind, tuple(part.dims.items()))
-        line = lines.setdefault(
-            key,
-            {"path": part.path, "call": part.call, "kind": part.kind, "dims": dict(part.dims), "times": 0, "size": 0},
-        )
-        line["times"] += 1
-        line["size"] += part.size
-    return list(lines.values())
+_PASSED_ON = (UncountedError, ElementwiseError, UserCodeError)
+"""Errors that say something of the module wherever it runs."""
+CHEAP_MACS = 10**9
+"""A model up to this size runs once more on its own device, to check that it counts there what it does on meta."""
 
 
-def _where_it_runs(
-    run: Callable, module: nn.Module, args: tuple, kwargs: dict, device: str | None
+def _run_on_device(
+    run: Callable[..., Readings], module: nn.Module, args: tuple, kwargs: dict, device: str | None
 ) -> tuple[Readings, str, str | None]:
-    """The readings on ``device``, or else on meta, or else where the module is; the device, and why not meta."""
-    given = {tensor.device.type for tensor in (*module.parameters(), *tensors_of((args, kwargs)))} or {"cpu"}
+    """Return the readings on ``device`` (default: on meta, else where the module is), the device, and why not meta."""
+    own = {tensor.device.type for tensor in (*module.parameters(), *tensors_of((args, kwargs)))} or {"cpu"}
     why = None
     if device in (None, META):
         try:
-            copied = _on_meta(module), *_moved((args, kwargs), META)
-            found = run(*copied)
-            why = None if device else _otherwise(run, found.right, module, args, kwargs, given)
+            found = run(_on_meta(module), *_moved((args, kwargs), META))
+            if not device:
+                why = _difference(run, found.right, module, args, kwargs, own)
             if why is None:
                 return found, META, None
-        except (UncountedError, ElementwiseError, UserCodeError):
+        except _PASSED_ON:
             raise
         except Exception as error:
-            why = called("a run on meta", error)
-            if device == META or META in given:
-                raise why from error
-    place = device or "cpu"
+            reason = called("a run on meta", error)
+            if device == META or META in own:
+                raise reason from error
+            why = str(reason)
     try:
         if device is not None:
             module, (args, kwargs) = module.to(device), _moved((args, kwargs), device)
-        return run(module, args, kwargs), device or "/".join(sorted(given)), why and why.reason
-    except (UncountedError, ElementwiseError, UserCodeError):
+        return run(module, args, kwargs), device or "/".join(sorted(own)), why
+    except _PASSED_ON:
         raise
     except Exception as error:
-        if _runs(module, args, kwargs):
-            # The module is fine, so this program is not: its own traceback is wanted.
-            raise
-        raise called(f"the module's forward pass on {place}", error) from error
+        try:
+            with torch.no_grad():
+                module.eval()(*args, **kwargs)
+        except Exception:
+            raise called(f"the module's forward pass on {device or 'cpu'}", error) from error
+        # the module runs, so this program is at fault: its own traceback is printed
+        raise
 
 
-CHEAP_MACS = 10**9
-"""A model up to this size runs once more where it is, to see whether that counts what meta does."""
-
-
-def _otherwise(
-    run: Callable, on_meta: RightCount, module: nn.Module, args: tuple, kwargs: dict, given: set[str]
-) -> UserCodeError | None:
-    """What is said of a module that counts otherwise where it is than on meta; None for any other."""
-    if META in given or on_meta.macs > CHEAP_MACS:
+def _difference(
+    run: Callable[..., Readings], on_meta: RightCount, module: nn.Module, args: tuple, kwargs: dict, own: set[str]
+) -> str | None:
+    """Return by how much a cheap module counts differently on its own device and on meta; None where it does not."""
+    if META in own or on_meta.macs > CHEAP_MACS:
         return None
     try:
-        there = run(module, args, kwargs, ()).right
+        there = run(module, args, kwargs, counters=()).right
     except Exception:
         return None
     if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
         return None
-    return UserCodeError(f"it counts {on_meta.macs:,} there and {there.macs:,} on {'/'.join(sorted(given))}")
-
-
-def _runs(module: nn.Module, args: tuple, kwargs: dict) -> bool:
-    try:
-        with torch.no_grad():
-            module.eval()(*args, **kwargs)
-    except Exception:
-        return False
-    return True
+    return f"it counts {on_meta.macs:,} there and {there.macs:,} on {'/'.join(sorted(own))}"
 
 
 def _on_meta(module: nn.Module) -> nn.Module:
-    """A copy of the module whose parameters and buffers have no values; sharing stays."""
+    """Return a copy of the module on meta that shares and freezes the same tensors."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to(META), parameter.requires_grad)
@@ -206,7 +181,7 @@ def _moved(value: Any, device: str) -> Any:
 
 
 def parameters(module: nn.Module) -> list[dict[str, Any]]:
-    """Each parameter tensor once, at the module that owns it first."""
+    """Return a record of each parameter tensor, once, at the first module that owns it."""
     return [
         {
             "path": name.rpartition(".")[0],
@@ -220,7 +195,7 @@ def parameters(module: nn.Module) -> list[dict[str, Any]]:
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[str]:
-    """The tensors among the inputs: where each stands, its shape and its type."""
+    """Return the place, shape and type of each tensor among the inputs."""
     places = tree_flatten_with_path({str(number): value for number, value in enumerate(args)} | kwargs)[0]
     return [
         f"{place[0].key}{keystr(place[1:])}: {'x'.join(map(str, value.shape)) or 'scalar'} "

@@ -1,7 +1,4 @@
-"""Asking something of code that is not ours: a process of its own runs it and answers. Imports no torch.
-
-The one place that starts a process for somebody's code; what runs there is bench.isolated.answer.
-"""
+"""Run user code in a process of its own. Imports no torch."""
 
 import json
 import os
@@ -10,137 +7,121 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.errors import UsageError, needs
 from headcount.bench.isolated.user_code import UserCodeError, check_spec
 from headcount.models.configs.numbers import whole
 
 TASKS = {
-    "count": "headcount.bench.isolated.module_answer",
+    "count": "headcount.bench.isolated.count_module",
     "derive": "headcount.bench.derive.derivation",
 }
-"""Where a task's ``answer(request)`` stands, which the process imports."""
-WITHIN, WITHIN_S = "HEADCOUNT_WITHIN", 3600
-"""The variable that says how many seconds somebody's code may take, and how many it has without one."""
-BROKEN = 70
-"""The process' exit code for an error of ours."""
-_OURS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
-"""What must be on the path of imports for ours to be found."""
-_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"process_group": 0}
-"""How a process gets a group of its own."""
-_START = "import sys; sys.path[:0] = {ours!r}; from headcount.bench.isolated.answer import main; sys.exit(main())"
+"""Module whose ``answer(request)`` the process calls, by task."""
+TIMEOUT, DEFAULT_TIMEOUT_S = "HEADCOUNT_WITHIN", 3600
+"""Environment variable with the seconds that user code may take, and their number without it."""
+INTERNAL_ERROR = 70
+"""Exit code of the process for an error of headcount."""
+_ROOTS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
+_START = (
+    "import sys; sys.path[:0] = {roots!r}; import headcount; del sys.path[:len({roots!r})]; "
+    "from headcount.bench.isolated.child import main; sys.exit(main())"
+)
+"""The program of the process. Once headcount is imported its packages are found without the checkout on sys.path."""
 
 
-class Broken(RuntimeError):
-    """An error of ours in the process of somebody's code, which has printed its traceback."""
+class InternalError(RuntimeError):
+    """An error of headcount in the process of user code, which has printed the traceback."""
 
     exit_code = 1
 
 
-class Ended(UsageError):
-    """Somebody's code, or what it called, ended the process that ran it with exit code ``code``."""
+class ProcessExited(UsageError):
+    """User code, or what it called, ended its process with ``code``; negative for a signal, as in subprocess."""
 
     def __init__(self, spec: str, code: int) -> None:
         super().__init__(f"{spec} ended the process that ran it, with exit code {code}")
         self.code = code
 
 
-def ask(task: str, spec: str, **details: Any) -> dict[str, Any]:
-    """The answer to ``task`` (a name of TASKS) about what ``spec`` builds, FILE.py:FUNCTION or package.module:FUNCTION.
+def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+    """Return the answer of a process of its own to ``request``.
 
-    ``details`` are the task's own. Raises UsageError where that code is at fault, with its traceback where it has
-    one, EnvironmentMissing where there is no torch, Ended where nothing is left to ask, Broken for an error of ours.
+    Args:
+        request: ``task``, a key of TASKS; ``spec``, FILE.py:FUNCTION or package.module:FUNCTION; what the task needs.
+        timeout_s: seconds after which the process is killed (default: from the environment, see TIMEOUT).
+
+    Raises:
+        UsageError: the user's code is at fault, with its traceback, or took too long.
+        ProcessExited: the process ended without an answer.
+        EnvironmentMissing: torch is not installed.
+        InternalError: headcount is at fault.
     """
-    if find_spec("torch") is None:
-        raise EnvironmentMissing(f"{spec} has to run, which needs torch; pip install torch")
-    here = Path.cwd().resolve()
+    spec = request["spec"]
+    needs("torch")
     try:
-        check_spec(spec, here)
+        check_spec(spec)
     except UserCodeError as error:
         raise UsageError(f"{spec}: {error}") from None
-    request = {"task": TASKS[task], "spec": spec, "ours": _OURS, "here": str(here), **details}
-    # A file without a name: nothing is left of it, however this ends.
+    # a file without a name: nothing is left of it, however this ends
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        code = _run(request, out.fileno(), within())
+        code = _run(request, out.fileno(), timeout_s or timeout())
         out.seek(0)
         text = out.read()
     if not text:
-        if code == BROKEN:
-            raise Broken(f"{spec}: this program failed, with the traceback above")
-        raise Ended(spec, code)
+        if code == INTERNAL_ERROR:
+            raise InternalError(f"{spec}: this program failed, with the traceback above")
+        raise ProcessExited(spec, code)
     answer = json.loads(text)
     if "error" in answer:
-        raise UsageError(f"{spec}: {answer['error']}\n{answer['traceback']}".rstrip())
+        raise UsageError(f"{spec}: {answer['error']}")
     return answer
 
 
-def settings(words: Sequence[str]) -> dict[str, int]:
-    """Integers by name from NAME=VALUE words; UsageError for anything else."""
-    out = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        try:
-            value = whole(text)
-        except ValueError:
-            value = None
-        if value is None or not name.isidentifier():
-            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER")
-        out[name] = value
-    return out
-
-
-def within() -> float:
-    """The seconds that one process may take; UsageError where WITHIN says none."""
-    text = os.environ.get(WITHIN) or str(WITHIN_S)
+def timeout() -> float:
+    """Return the seconds that user code may take. Raise UsageError where the environment variable holds none."""
+    text = os.environ.get(TIMEOUT) or str(DEFAULT_TIMEOUT_S)
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    # written so that a NaN fails too
+    # NaN fails this comparison too
     if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise UsageError(f"{WITHIN}={text!r}: a number of seconds above 0 is expected")
+        raise UsageError(f"{TIMEOUT}={text!r}: a number of seconds above 0 is expected")
     return seconds
 
 
-def _run(request: dict[str, Any], out: int, seconds: float) -> int:
-    """The exit code of the process that writes its answer to ``out``; afterwards nothing that it started runs."""
-    # -P: nothing but what the process itself puts there comes first on the path of imports.
-    command = [sys.executable, "-P", "-c", _START.format(ours=_OURS), json.dumps(request)]
-    # A group of its own, so that Ctrl-C in a terminal is ours alone. It ends when its stdin does: when we do.
-    options = {"stdin": subprocess.PIPE, "stdout": out, **_GROUP}
-    with subprocess.Popen(command, env=_environment(), **options) as process:
+def _run(request: Mapping[str, Any], out: int, timeout_s: float) -> int:
+    """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group."""
+    # -P: Python adds no folder to sys.path by itself
+    command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
+    # a process group of its own, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, process_group=0) as process:
         try:
-            return process.wait(seconds)
+            return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            said = f"{request['spec']} still ran after {seconds:g} s and was ended; {WITHIN}=SECONDS gives it more"
-            raise UsageError(said) from None
+            reason = f"still ran after {timeout_s:g} s and was ended; {TIMEOUT}=SECONDS gives it more"
+            raise UsageError(f"{request['spec']} {reason}") from None
         finally:
-            _end(process)
+            if hasattr(os, "killpg"):
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
 
 
-def _end(process: subprocess.Popen) -> None:
-    """End it and all that it started, or what is found of that where processes have no groups to be killed by."""
-    if hasattr(os, "killpg"):
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        return
-    import psutil
-
-    with suppress(psutil.Error):
-        started = psutil.Process(process.pid)
-        for one in (*started.children(recursive=True), started):
-            with suppress(psutil.Error):
-                one.kill()
-
-
-def _environment() -> dict[str, str]:
-    """The same without our own checkout on PYTHONPATH, where a user's packages would be ours."""
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kept = [path for path in paths if str(Path(path).resolve()) not in _OURS]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(kept)}
+def parse_settings(words: Sequence[str]) -> dict[str, int]:
+    """Return integers by name from NAME=INTEGER words. Raise UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        try:
+            if not name.isidentifier():
+                raise ValueError
+            out[name] = whole(text)
+        except ValueError:
+            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER") from None
+    return out

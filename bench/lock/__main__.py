@@ -20,8 +20,8 @@ from importlib.resources import files
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import settings
-from headcount.bench.isolated.count_module import count, formulas
+from headcount.bench.isolated.module_count import count_module, parse_formulas
+from headcount.bench.isolated.run import parse_settings
 from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.output.base import AUTO, RAW
 from headcount.bench.render import open_output
@@ -92,11 +92,11 @@ def _asked(args: argparse.Namespace, locked: Asked | None) -> Asked:
     """What is to be counted: what the lock remembers, but for what is given."""
     given = {
         "module": args.module,
-        "settings": None if args.set is None else settings(args.set),
+        "settings": None if args.set is None else parse_settings(args.set),
         "device": args.device,
         "allow_uncounted": args.allow_uncounted,
         "elementwise": args.elementwise,
-        "formulas": None if args.formula is None else formulas(args.formula),
+        "formulas": None if args.formula is None else parse_formulas(args.formula),
     }
     given = {name: value for name, value in given.items() if value is not None}
     if locked is None and not args.module:
@@ -110,7 +110,7 @@ def _counted(asked: Asked) -> Saved:
     if asked.device not in (None, *DEVICES) or asked.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {asked.device} and elementwise {asked.elementwise} cannot be counted")
     check_device(asked.device)
-    return of_answer(count(asked.module, dict(asked.settings), [], **asked.options()), asked, file.versions())
+    return of_answer(count_module(asked.module, asked.settings, **asked.options()), asked, file.versions())
 
 
 def _written(saved: Saved, path: str | None) -> str:
