@@ -11,7 +11,7 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 # Hundreds of processes import the rooms: what they compiled is kept, wherever a shell says not to.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: macs test kernels nightly matrix ptflops faults fuzz lint benchmark mutate reports clean
+.PHONY: macs test kernels nightly matrix ptflops faults fuzz lint benchmark reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -56,10 +56,6 @@ lint: $(VENV)/.stamp
 benchmark: $(VENV)/.stamp
 	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_commands.py --benchmark-json=reports/records/commands.json
 	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_limits.py tests/benchmarks/test_beside_torch.py
-
-mutate: $(VENV)/.stamp
-	$(INSTALL) -e '.[mutate]' >&2
-	$(PY) -m tests.mutate
 
 reports: $(VENV)/.stamp
 	$(PY) -m reports

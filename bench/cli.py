@@ -1,12 +1,8 @@
-"""What every command shares: its options of output, one-line errors, exit codes, a clean end on Ctrl-C and on a closed
-pipe, and the way from arguments to printed tables."""
+"""Shared code of all commands: output options, one-line errors, exit codes, and printing of the tables."""
 
 import argparse
-import codecs
 import os
-import re
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +13,7 @@ from importlib import import_module
 from typing import Any, NoReturn, TextIO
 
 import headcount
-from headcount.bench.errors import Stopped, UsageError, asked_to_end, needs, no_warning_is_an_error, said_of
+from headcount.bench.errors import UsageError, format_error, needs, reset_warning_filters
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
@@ -27,11 +23,8 @@ from headcount.bench.table import Section, shown
 from headcount.models.configs.nearest import meant
 from headcount.models.configs.numbers import decimal, whole
 
-SIGNALLED = 128
-"""The exit code of a command that a signal ended is so much more than the signal's number."""
-INTERRUPTED = SIGNALLED + signal.SIGINT
-ASCII = {"–": "-", "…": "...", "×": "x", "·": "*"}
-"""What stands for a character in a locale that lacks it."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -196,34 +189,31 @@ class _Done:
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
-    """The exit code of ``command``: its own, or that of the error or the signal that ended it."""
-    _print_anywhere()
-    no_warning_is_an_error()
+    """Run ``command`` and return its exit code. An error or Ctrl-C is reported in one line and has an exit code too."""
+    _prepare_streams()
+    reset_warning_filters()
     try:
-        with asked_to_end():
-            code = command()
-            sys.stdout.flush()
-            return code
+        code = command()
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
-        _read_no_more()
+        _discard_output()
         return 0
+    except KeyboardInterrupt:
+        return _exit_with(f"\n{prog}: interrupted", INTERRUPTED)
     except Exception as error:
-        found = said_of(error)
+        found = format_error(error)
         if found is None:
             raise
         text, code = found
-        return _ended(f"{prog}: error: {text}", code)
-    except Stopped as asked:
-        return _ended(f"{prog}: ended by {signal.Signals(asked.number).name}", SIGNALLED + asked.number)
-    except KeyboardInterrupt:
-        return _ended(f"\n{prog}: interrupted", INTERRUPTED)
+        return _exit_with(f"{prog}: error: {text}", code)
 
 
 def start(prog: str, module: str, package: str) -> NoReturn:
-    """Run the command that ``module`` has as its main, and leave; it imports ``package``, which may be missing.
+    """Run the ``main`` of ``module``, which imports ``package``, and exit.
 
-    Called by that file where it is run as a program, before it imports anything dear: what is said where the package is
-    missing, and a Ctrl-C during the imports, are a line.
+    A command's file calls this first when it is run as a program, so that a missing package, and a Ctrl-C during
+    the imports, are reported in one line.
     """
 
     def command() -> int:
@@ -233,17 +223,17 @@ def start(prog: str, module: str, package: str) -> NoReturn:
     sys.exit(run(prog, command))
 
 
-def _ended(text: str, code: int) -> int:
-    """``code``, said on stderr where that is still read."""
+def _exit_with(text: str, code: int) -> int:
+    """Print ``text`` on stderr, if it is still read, and return ``code``."""
     try:
         print(shown(text), file=sys.stderr, flush=True)
     except OSError:
-        _read_no_more()
+        _discard_output()
     return code
 
 
-def _read_no_more() -> None:
-    """Let Python's own flush at exit not complain: whoever read the output has what it wanted."""
+def _discard_output() -> None:
+    """Redirect streams whose reader has left to /dev/null, so that Python's flush at exit reports nothing."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()
@@ -251,30 +241,11 @@ def _read_no_more() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
-def _print_anywhere() -> None:
-    """Let a stream that is closed take what nobody reads, and a locale that lacks a character print another for it."""
-    if None in (sys.stdin, sys.stdout, sys.stderr):
-        _opened()
-    codecs.register_error("headcount", _instead)
+def _prepare_streams() -> None:
+    """Reopen closed standard streams on /dev/null and replace characters that the locale cannot encode."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="headcount")
-
-
-def _opened() -> None:
-    """Open what is closed of stdin, stdout and stderr: another file would get its number, and be printed into."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            # the lowest that is free, which is this one
-            os.open(os.devnull, os.O_RDWR)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))
-
-
-def _instead(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end]
-    return re.sub(r"[^\x00-\x7f]", lambda match: ASCII.get(match[0], "?"), text), error.end
+            stream.reconfigure(errors="replace")

@@ -6,7 +6,6 @@ integer, so that a convention is one more projection of the ledger.
 
 from collections.abc import Callable
 
-from headcount.documented import said
 from headcount.formulas.ledger import MAC_KINDS, Entry
 
 Convention = Callable[[Entry], int]
@@ -103,4 +102,4 @@ def by_name(name: str):
 
 def statement(convention) -> str:
     """What a convention bills, in words: its docstring on one line."""
-    return " ".join(said(convention).split())
+    return " ".join((convention.__doc__ or "").split())

@@ -10,7 +10,6 @@ import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
 from headcount.completion import SHELLS, script
-from headcount.documented import said
 
 PROG = "headcount"
 COMMANDS = {
@@ -29,8 +28,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line before that of a command."""
     lines = [f"  {name:8} {what}" for name, (_, what) in COMMANDS.items()]
     epilog = "\n".join(["commands:", *lines, "", "headcount COMMAND --help tells more"])
-    layout, about = argparse.RawDescriptionHelpFormatter, said(__name__)
-    out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=about, epilog=epilog, formatter_class=layout)
+    layout = argparse.RawDescriptionHelpFormatter
+    out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=__doc__, epilog=epilog, formatter_class=layout)
     out.add_argument(
         "--print-completion", choices=SHELLS, help="the script that completes this command, for your shell to read"
     )

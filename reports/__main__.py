@@ -13,7 +13,6 @@ import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
 from headcount.bench.output import files as output
-from headcount.documented import said
 
 PROG = "python -m reports"
 OUT = Path("headcount-report")
@@ -23,7 +22,7 @@ README = "readme"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
-    out = Parser(prog=prog, description=said(__name__))
+    out = Parser(prog=prog, description=__doc__)
     out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
     out.add_argument("--html", action="store_true", help="each page as static HTML too, beside it")
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
@@ -82,11 +81,11 @@ def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | 
 
 
 def filled(facts, root: Path) -> dict[Path, str]:
-    """The hand-written files that have generated blocks."""
+    """README.md with its generated blocks filled."""
     from headcount.reports import blocks, readme
 
-    paths = (root / "README.md", root / "CONTRIBUTING.md")
-    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts)) for path in paths}
+    path = root / "README.md"
+    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts))}
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:

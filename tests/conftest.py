@@ -11,8 +11,8 @@ if not Path("/dev/nvidiactl").exists():
 
 import pytest
 
-from headcount.bench.isolated import ask
-from headcount.bench.isolated.heap import keep_freed
+from headcount.bench.isolated import run as isolated
+from headcount.bench.trace.collector import keep_freed
 from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
@@ -89,7 +89,7 @@ def warm_process():
 @pytest.fixture
 def warm(monkeypatch, warm_process):
     """Somebody's code runs in a fork of a process that has torch already."""
-    monkeypatch.setattr(ask, "_run", warm_process)
+    monkeypatch.setattr(isolated, "_run", warm_process)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.env import commit, machine
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated import ask
+from headcount.bench.isolated import run as isolated
 from headcount.bench.table import shown
 from tests import warm
 from tests.fuzz_files import ROUTED, checkpoint
@@ -172,12 +172,12 @@ def fuzz(family: str, count: int, seed: int) -> Iterator[int | Broken]:
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
     """Somebody's code is asked about in forks of one process."""
-    own = ask._run
-    with warm.process() as ask._run:
+    own = isolated._run
+    with warm.process() as isolated._run:
         try:
             yield
         finally:
-            ask._run = own
+            isolated._run = own
 
 
 def lines(parser: argparse.ArgumentParser, rng: random.Random, count: int, of: Family) -> Iterator[list[str]]:

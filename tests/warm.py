@@ -1,6 +1,6 @@
 """A process that has imported torch and the counters, and forks one for each question about somebody's code.
 
-What answers is as bench.isolated.ask starts it, with nothing of pytest's: only its imports, most of its time, are
+What answers is as bench.isolated.run starts it, with nothing of pytest's: only its imports, most of its time, are
 done once for all. What a process of its own is for is tested with one, in bench/isolated/.
 """
 
@@ -15,7 +15,7 @@ import traceback
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
-from headcount.bench.isolated import ask
+from headcount.bench.isolated import run as isolated
 
 LARGEST = 2**16
 """Bytes of a request: what a socket takes at once."""
@@ -23,16 +23,16 @@ LARGEST = 2**16
 
 @contextmanager
 def process():
-    """Starts it, and gives what stands for bench.isolated.ask._run; it ends when the line to it is closed."""
+    """Starts it, and gives what stands for bench.isolated.run._run; it ends when the line to it is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    start = f"import runpy, sys; sys.path[:0] = {ask._OURS!r}; runpy.run_path({__file__!r}, run_name='__main__')"
+    start = f"import runpy, sys; sys.path[:0] = {isolated._ROOTS!r}; runpy.run_path({__file__!r}, run_name='__main__')"
     with theirs:
         started = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=theirs, stdout=subprocess.DEVNULL)
 
     def run(request, out, seconds):
         ends, lifeline = os.pipe()
         try:
-            details = {"here": os.getcwd(), "environment": ask._environment(), "request": request}
+            details = {"here": os.getcwd(), "environment": dict(os.environ), "request": request}
             socket.send_fds(ours, [json.dumps(details).encode()], [ends, out, 2])
             return json.loads(ours.recv(LARGEST))
         finally:
@@ -49,9 +49,9 @@ def serve():
     from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
     from headcount.bench.counters import registry
-    from headcount.bench.isolated.answer import main
+    from headcount.bench.isolated.child import main
 
-    for task in ask.TASKS.values():
+    for task in isolated.TASKS.values():
         import_module(task)
     for name in registry.NAMES:
         registry.counter(name)

@@ -35,7 +35,6 @@ from headcount.bench.budget.table import WORDS, Like, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.output.arguments import Value
 from headcount.bench.variants.variant import Variant, having, variant
-from headcount.documented import said
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import whole
 from headcount.models.configs.presets import assignments, parse_overrides, preset
@@ -50,7 +49,7 @@ ROWS = Value("number of rows", whole, lambda rows: rows >= 0)
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.budget."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     for word, metric in WORDS.items():
         out.add_argument(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
     out.add_argument(

@@ -20,9 +20,8 @@ from contextlib import nullcontext
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import ask, settings
+from headcount.bench.isolated.run import parse_settings, run_isolated
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.documented import said
 from headcount.models.configs.numbers import whole
 
 PROG = "python -m bench.derive"
@@ -31,7 +30,7 @@ PARTS = ("attention", "feed-forward", "model")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.derive."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
     out.add_argument("--part", choices=PARTS, default="attention", help="what of the preset")
     out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
@@ -106,7 +105,8 @@ def _of_module(args, names: tuple[str, ...]) -> list[Section]:
     from headcount.bench.derive.derived import from_record, starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
-    found = ask("derive", args.module, settings=settings(args.set), base=base, step=step)
+    request = {"task": "derive", "spec": args.module, "settings": parse_settings(args.set), "base": base, "step": step}
+    found = run_isolated(request)
     return _sections(args.module, names, from_record(found, names), {}, None)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import sympy
@@ -33,12 +32,12 @@ class CannotBuild(Exception):
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of the derivation of a user's module, for bench.isolated.answer.
+    """The record of the derivation of a user's module, for bench.isolated.child.
 
-    ``request`` holds spec, here, settings, base and step. Raises UserCodeError, also for operations that nobody knows.
+    ``request`` holds spec, settings, base and step. Raises UserCodeError, also for operations that nobody knows.
     """
     spec, given = request["spec"], request["settings"]
-    function = load(spec, Path(request["here"]))
+    function = load(spec)
     check_settings(spec, function, {**given, **request["base"]})
 
     def made(**sizes):

@@ -1,4 +1,4 @@
-"""Code that is not ours: finding a function by FILE.py:NAME or package.module:NAME, and what it may return."""
+"""Load user code: find a function by FILE.py:NAME or package.module:NAME, call it, and report its errors."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,47 +15,20 @@ import headcount
 
 
 class UserCodeError(Exception):
-    """A factory that cannot be used: one line that says why, and the user's own traceback, "" where there is none."""
+    """User code that cannot be used: the reason in one line, and the user's own traceback, if there is one."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
         self.trace = trace
 
 
-def leave_path(ours: Sequence[str]) -> None:
-    """Take our checkout off sys.path, whose folders may be called as the user's; headcount stays importable."""
-    sys.path[:] = [entry for entry in sys.path if not entry or str(Path(entry).resolve()) not in ours]
-
-
-def load(spec: str, here: Path) -> Callable[..., Any]:
-    """The function that ``spec`` names; UserCodeError where there is none.
-
-    A file's directory comes first on the path of imports (the top of its package, where it is in one), then
-    ``here``, the directory of the command.
-    """
-    check_spec(spec, here)
-    target, _, name = spec.rpartition(":")
-    sys.path.insert(0, str(here))
-    importing = f"importing {target}"
-    if target.endswith(".py"):
-        module = _guarded(importing, lambda: _from_file((here / target).resolve()))
-    else:
-        module = _guarded(importing, lambda: importlib.import_module(target))
-    function = getattr(module, name, None)
-    if not callable(function):
-        names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
-        raise UserCodeError(f"{target} has no function {name}; it has {', '.join(names) or 'none'}")
-    return function
-
-
-def check_spec(spec: str, here: Path) -> None:
-    """UserCodeError where ``spec`` names no function, or a file that is not there: what needs no process to be seen."""
+def check_spec(spec: str) -> None:
+    """Raise UserCodeError where ``spec`` names no function, or a file that does not exist."""
     target, _, name = spec.rpartition(":")
     dotted = all(part.isidentifier() for part in target.split("."))
     if not name.isidentifier() or not (dotted or target.endswith(".py")):
         raise UserCodeError(f"{spec!r} is not FILE.py:FUNCTION or package.module:FUNCTION")
-    if target.endswith(".py") and not _is_file(here / target):
+    if target.endswith(".py") and not _is_file(Path(target)):
         raise UserCodeError(f"there is no file {target}")
 
 
@@ -63,18 +36,43 @@ def _is_file(path: Path) -> bool:
     try:
         return path.resolve().is_file()
     except (OSError, ValueError, RuntimeError):
-        # a name that is too long, holds a zero, or links to itself
+        # a name that is too long or contains a null byte, or a link to itself
         return False
 
 
-def _from_file(file: Path) -> ModuleType:
-    top, parts = file.parent, [file.stem]
+def import_folders(spec: str) -> list[str]:
+    """Return the folders that come first on sys.path: the top of the file's package, and the current folder."""
+    file, _, _ = spec.rpartition(":")
+    return [*([str(_package_top(Path(file).resolve()))] if file.endswith(".py") else []), os.getcwd()]
+
+
+def _package_top(file: Path) -> Path:
+    top = file.parent
     while (top / "__init__.py").is_file():
-        parts.insert(0, top.name)
         top = top.parent
-    sys.path.insert(0, str(top))
-    if len(parts) > 1:
-        return importlib.import_module(".".join(parts))
+    return top
+
+
+def load(spec: str) -> Callable[..., Any]:
+    """Return the function that ``spec`` names. import_folders must be on sys.path. Raise UserCodeError for none."""
+    check_spec(spec)
+    target, _, name = spec.rpartition(":")
+    module = _guarded(f"importing {target}", lambda: _import(target))
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
+        raise UserCodeError(f"{target} has no function {name}; it has {', '.join(names) or 'none'}")
+    return function
+
+
+def _import(target: str) -> ModuleType:
+    if not target.endswith(".py"):
+        return importlib.import_module(target)
+    file = Path(target).resolve()
+    dotted = ".".join(file.relative_to(_package_top(file)).with_suffix("").parts)
+    if "." in dotted:
+        return importlib.import_module(dotted)
+    # by its path: a module of this name may be imported already
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module

@@ -1,22 +1,23 @@
-"""Worker processes with torch, which count while this process does something else."""
+"""Worker processes with torch that count while the calling process does something else."""
 
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import tqdm
 
-from headcount.bench.errors import EnvironmentMissing, no_warning_is_an_error
-from headcount.bench.isolated.heap import keep_freed
+from headcount.bench.errors import EnvironmentMissing, reset_warning_filters
+from headcount.bench.trace.collector import keep_freed
 
 
 class Here(Executor):
-    """Runs each call at once, in this process."""
+    """Executor that runs each call at once, in this process."""
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
         future: Future = Future()
@@ -25,23 +26,22 @@ class Here(Executor):
 
 
 class Workers(Executor):
-    """``number`` processes of this interpreter, which see no GPU; with ``bar`` a progress bar on stderr where that is a
-    terminal.
+    """Executor of ``number`` processes that see no GPU; ``bar`` shows a progress bar on stderr if it is a terminal.
 
-    As a context it leaves no process behind: it ends them where the block ends with an error, Ctrl-C included.
-    Raises EnvironmentMissing where something else ended one.
+    As a context manager it kills the processes where the block ends with an error, Ctrl-C included. They also exit
+    when this process ends. Raises EnvironmentMissing where one was ended from outside.
     """
 
     def __init__(self, number: int, bar: bool = False) -> None:
-        # a fork of a process with threads may hang, and none is to see a GPU: all machines must agree
+        # a fork of a process with threads may hang, and none may see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
-        with _signals_held():
-            # starts a process of its own, which minds what others leave
-            self._pool = ProcessPoolExecutor(number, context, initializer=_before_torch)
+        with _interrupts_blocked():
+            # creating the pool starts multiprocessing's resource tracker
+            self._pool = ProcessPoolExecutor(number, context, initializer=_initialize)
         self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
-        with _signals_held():
+        with _interrupts_blocked():
             future = self._pool.submit(call, *args, **named)
         self._bar.total += 1
         future.add_done_callback(lambda _: self._bar.update())
@@ -51,31 +51,36 @@ class Workers(Executor):
         if error:
             for process in multiprocessing.active_children():
                 process.kill()
-        # waits for the pool's thread: Python's end writes to the pipe that this thread closes
+        # waits for the pool's thread, whose pipe Python's shutdown would otherwise write to after it is closed
         self._pool.shutdown(cancel_futures=bool(error))
         self._bar.close()
         if error is BrokenProcessPool:
             raise EnvironmentMissing("a process that counts was ended from outside, perhaps for want of memory")
 
 
-def _before_torch() -> None:
-    no_warning_is_an_error()
+def _initialize() -> None:
+    """Prepare a worker before it imports torch."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    reset_warning_filters()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    # two workers of many small products: more threads only wait for one another
+    # two workers run many small products: more threads only wait for one another
     os.environ["OMP_NUM_THREADS"] = "1"
     keep_freed()
 
 
+def _exit_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
 @contextmanager
-def _held() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT, also in processes started in the block: the parent ends them after Ctrl-C."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _signals_held():
-    """Ctrl-C, SIGTERM and SIGHUP wait, and a process that is started here never hears them: it belongs to the one that
-    ends them."""
-    return _held() if hasattr(signal, "pthread_sigmask") else nullcontext()

@@ -38,7 +38,6 @@ from headcount.bench.latency.cells import ELEMENT_BYTES
 from headcount.bench.latency.table import Columns
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section
-from headcount.documented import said
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
@@ -53,7 +52,7 @@ OTHERS = ("compare", "gates", "campaign")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)}, or all: the default")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     known = dict.fromkeys(name for names in arms.arms_by_variant().values() for name in names)

@@ -20,7 +20,6 @@ from headcount.bench.latency import gates, numbers
 from headcount.bench.measure import check_device
 from headcount.bench.output.files import made, write
 from headcount.bench.table import Row, Section
-from headcount.documented import said
 
 PROG = "python -m bench.latency campaign"
 WITHIN_S = 580.0
@@ -31,7 +30,7 @@ BLOCKS, TOKENS = 20, 16384
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency campaign."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--within", type=float, metavar="SECONDS", default=WITHIN_S, help=f"{WITHIN_S:g} unless given")
     out.add_argument("--out-dir", metavar="DIR", required=True, help="where everything is stored")
     out.add_argument("--commit", metavar="SHA", help="what is measured, where there is no repository to ask")

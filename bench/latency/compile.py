@@ -24,7 +24,6 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.cuobjdump import read_binary
 from headcount.bench.render import open_output, renderer
 from headcount.bench.table import Column, Table
-from headcount.documented import said
 from headcount.models.kernels import triton_configs
 from headcount.models.kernels.triton_configs import TABLE
 
@@ -91,7 +90,7 @@ class Source(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    parser = Parser(prog=PROG, description=said(__name__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog=PROG, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", nargs="+", type=int, choices=sorted(SHARED_KIB), default=[JUDGED])
     parser.add_argument("--kernel", nargs="+", choices=sorted(TABLE), default=sorted(TABLE), metavar="NAME")
     parser.add_argument("--format", choices=("text", "md", "csv"), default="text")

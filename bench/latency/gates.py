@@ -15,7 +15,6 @@ from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import order
 from headcount.bench.measure import check_device
 from headcount.bench.table import TONES, Column, Row, Section, Table
-from headcount.documented import said
 
 PROG = "python -m bench.latency gates"
 LAYERS = (*order.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
@@ -48,7 +47,7 @@ TABLE = Table(
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.latency gates."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument(
         "--layer", nargs="+", metavar="NAME", default=list(LAYERS), help=f"{', '.join(LAYERS)}: all unless given"
     )

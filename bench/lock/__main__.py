@@ -20,15 +20,14 @@ from importlib.resources import files
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import settings
-from headcount.bench.isolated.count_module import count, formulas
+from headcount.bench.isolated.module_count import count_module, parse_formulas
+from headcount.bench.isolated.run import parse_settings
 from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.output.base import AUTO, RAW
 from headcount.bench.render import open_output
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Saved, of_answer
 from headcount.bench.saved.sections import LOCKED, equal, sections, summary
-from headcount.documented import said
 
 PROG = "python -m bench.lock"
 POLICIES = ("report", "include", "refuse")
@@ -36,7 +35,7 @@ POLICIES = ("report", "include", "refuse")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.lock."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     what = out.add_mutually_exclusive_group()
     what.add_argument("--check", metavar="LOCK", help="count what this file locks again, and compare")
     what.add_argument("--update", metavar="LOCK", help="count what this file locks again, and write it anew")
@@ -93,11 +92,11 @@ def _asked(args: argparse.Namespace, locked: Asked | None) -> Asked:
     """What is to be counted: what the lock remembers, but for what is given."""
     given = {
         "module": args.module,
-        "settings": None if args.set is None else settings(args.set),
+        "settings": None if args.set is None else parse_settings(args.set),
         "device": args.device,
         "allow_uncounted": args.allow_uncounted,
         "elementwise": args.elementwise,
-        "formulas": None if args.formula is None else formulas(args.formula),
+        "formulas": None if args.formula is None else parse_formulas(args.formula),
     }
     given = {name: value for name, value in given.items() if value is not None}
     if locked is None and not args.module:
@@ -111,7 +110,7 @@ def _counted(asked: Asked) -> Saved:
     if asked.device not in (None, *DEVICES) or asked.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {asked.device} and elementwise {asked.elementwise} cannot be counted")
     check_device(asked.device)
-    return of_answer(count(asked.module, dict(asked.settings), [], **asked.options()), asked, file.versions())
+    return of_answer(count_module(asked.module, asked.settings, **asked.options()), asked, file.versions())
 
 
 def _written(saved: Saved, path: str | None) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from headcount.bench.contractions.count import REPORT, Formula, RightCount
 from headcount.bench.count import count_macs
-from headcount.bench.isolated.module_answer import inputs_of, parameters
+from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import WRITTEN_ELEMENTWISE, Saved, parameters_of

@@ -35,7 +35,6 @@ from headcount.bench.saved.sections import COMPARED
 from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import having
-from headcount.documented import said
 from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
@@ -44,7 +43,7 @@ PROG = "python -m bench.macs"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.macs."""
-    return options.parser(prog, said(__name__).replace(PROG, prog))
+    return options.parser(prog, (__doc__ or "").replace(PROG, prog))
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -209,6 +208,8 @@ def _comparison(args, lengths) -> Iterator[Section]:
 
 
 def _module(args, counters) -> Iterator[Section]:
+    from headcount.bench.isolated.module_count import count_module, parse_formulas
+    from headcount.bench.isolated.run import parse_settings
     from headcount.bench.macs import module
 
     meant_elsewhere = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
@@ -218,11 +219,16 @@ def _module(args, counters) -> Iterator[Section]:
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
     tools = [name for name in counters if name in registry.NAMES]
-    given = module.settings(args.set)
-    options = {"allow_uncounted": args.allow_uncounted, "elementwise": args.elementwise or "report"}
-    options["formulas"] = module.formulas(args.formula)
-    answer = module.count(args.module, given, tools, device=args.device, **options)
-    return module.sections(args.module, answer, args.depth)
+    count = count_module(
+        args.module,
+        parse_settings(args.set),
+        tools,
+        device=args.device,
+        allow_uncounted=args.allow_uncounted,
+        elementwise=args.elementwise or "report",
+        formulas=parse_formulas(args.formula),
+    )
+    return module.sections(args.module, count, args.depth)
 
 
 def _published(args) -> Iterator[Section]:

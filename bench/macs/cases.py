@@ -9,8 +9,8 @@ from pathlib import Path
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import ask, settings
-from headcount.bench.macs import module
+from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.run import parse_settings, run_isolated
 from headcount.bench.measure import measure
 from headcount.bench.saved import file
 from headcount.bench.saved.saved import Asked, Saved, of_answer
@@ -48,7 +48,8 @@ class ModuleCase:
         """The derived polynomials in ``letter`` as a ledger; UsageError where the count is no polynomial."""
         rest = {name: value for name, value in self.lengths.items() if name != letter}
         start = {letter: max(2, self.lengths[letter])}
-        found = ask("derive", self.spec, settings=rest, base=start, step={letter: 1})
+        request = {"task": "derive", "spec": self.spec, "settings": rest, "base": start, "step": {letter: 1}}
+        found = run_isolated(request)
         if found["witness"]:
             raise UsageError(f"{self.name} has no closed form in {letter}: {found['witness']}")
         forms = {kind: expression(text).value({letter: size}) for kind, text in found["by_kind"].items()}
@@ -60,14 +61,13 @@ class ModuleCase:
 
 
 def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
-    """The module that ``spec`` builds, counted. Raises what isolated.count_module.count does."""
-    answer = module.count(spec, dict(sizes), [])
-    products = Ledger.from_records(answer["ledger"])
+    """The module that ``spec`` builds, counted. Raises what isolated.module_count.count_module does."""
+    count = count_module(spec, sizes)
     # A weight without an operation of its own: whichever product uses it is counted above.
-    weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in answer["params"]]
+    weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
-    saved = replace(of_answer(answer, Asked(spec, sizes), file.versions()), name=name)
-    return ModuleCase(name, spec, sizes, Ledger((*products, *weights)), saved)
+    saved = replace(of_answer(count, Asked(spec, sizes), file.versions()), name=name)
+    return ModuleCase(name, spec, sizes, Ledger((*count.ledger, *weights)), saved)
 
 
 def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Case | ModuleCase:
@@ -78,7 +78,7 @@ def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) ->
     """
     name = text.partition(",")[0]
     if ":" in name:
-        return of_module(name, settings(assignments(text)))
+        return of_module(name, parse_settings(assignments(text)))
     full = ",".join((text, *extra))
     case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
     # A length that the model has no positions for is refused before anything is printed.

@@ -8,8 +8,8 @@ from functools import partial
 from threading import Lock
 
 from headcount.bench.case import Case
-from headcount.bench.isolated.heap import keep_freed
 from headcount.bench.measure import Measurement, measure, was_taken
+from headcount.bench.trace.collector import keep_freed
 
 ENOUGH = 6
 """Models for which a second process is worth its start."""

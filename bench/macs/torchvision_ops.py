@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.table import TONES, Column, Row, Section, Table
-from headcount.documented import said
 
 COUNTED_BY = ("torchvision", "torch")
 """The packages whose versions the table names."""
@@ -66,7 +65,7 @@ def sections() -> Iterator[Section]:
             Column("macs", "MACs", kind="int", width=17, of="MACs", priority=0),
             Column("verdict", "verdict", width=17, priority=0, tones=TONES),
         ],
-        notes_above=[said(__name__).split("\n\n")[2].replace("\n", " ")],
+        notes_above=[__doc__.split("\n\n")[2].replace("\n", " ")],
         note_column="verdict",
     )
     tally: dict[str, int] = {}

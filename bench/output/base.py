@@ -58,8 +58,12 @@ class Style:
 
 
 def _columns() -> int | None:
-    text = os.environ.get("COLUMNS", "")
-    return int(text) if text.isdigit() and int(text) else None
+    """Return the width that the variable COLUMNS holds; None where it holds no positive integer, as in shutil."""
+    try:
+        width = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        return None
+    return width if width > 0 else None
 
 
 @dataclass(frozen=True)

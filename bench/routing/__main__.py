@@ -24,7 +24,6 @@ from headcount.bench.errors import UsageError
 from headcount.bench.render import fits
 from headcount.bench.routing import training_log
 from headcount.bench.table import Section
-from headcount.documented import said
 from headcount.models.configs import presets
 
 PROG = "python -m bench.routing"
@@ -34,7 +33,7 @@ CONVERSION = "conversion"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line of bench.routing."""
-    out = Parser(prog=prog, description=said(__name__).replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--checkpoint", metavar="FILE", help="a state dict, as torch.save(model.state_dict(), FILE)")
     out.add_argument("--preset", metavar="NAME", help="the model that the checkpoint is of")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the preset")

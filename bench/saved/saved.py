@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
+
+if TYPE_CHECKING:
+    from headcount.bench.isolated.module_count import ModuleCount
 
 WRITTEN_ELEMENTWISE = "elementwise_contraction"
 KINDS = (*MAC_KINDS, WRITTEN_ELEMENTWISE)
@@ -38,7 +41,7 @@ class Asked:
     formulas: Mapping[str, str] = field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
-        """The options of the count, by the names that ``isolated.count_module.count`` takes."""
+        """The options of the count, by the names that ``isolated.module_count.count_module`` takes."""
         names = ("device", "allow_uncounted", "elementwise", "formulas")
         return {name: getattr(self, name) for name in names}
 
@@ -103,15 +106,15 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
     )
 
 
-def of_answer(answer: Mapping[str, Any], asked: Asked, versions: Mapping[str, str]) -> Saved:
-    """What is kept of the answer of ``isolated.count_module.count`` to ``asked``."""
+def of_answer(count: "ModuleCount", asked: Asked, versions: Mapping[str, str]) -> Saved:
+    """Return what is stored of the count of a user module, which was made as ``asked`` says."""
     return Saved(
         name=asked.module,
-        terms=terms_of(answer["ledger"], answer["elementwise"]),
-        parameters=parameters_of(answer["params"]),
+        terms=terms_of(count.ledger.as_records(), count.elementwise),
+        parameters=parameters_of(count.parameters),
         included=asked.elementwise == "include",
-        uncounted=tuple(line["text"] for line in answer["audit"] if line["state"] == "unknown"),
-        inputs=tuple(answer["inputs"]),
+        uncounted=tuple(line["text"] for line in count.unsupported),
+        inputs=count.inputs,
         versions=versions,
         asked=asked,
     )

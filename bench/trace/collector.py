@@ -1,6 +1,7 @@
-"""Python's garbage collector while a trace grows, and while torch is imported."""
+"""Settings of Python's garbage collector and of the C allocator without which counting takes longer."""
 
 import atexit
+import ctypes
 import gc
 import sys
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def young_only() -> Iterator[None]:
-    """Collect what is young, and leave what is old for later: a trace is a million objects without a cycle, and each
-    full collection looks at all of them again. Thresholds are afterwards what they were."""
+    """Run no full garbage collection in the block.
+
+    A trace is a million objects without a cycle, and each full collection would visit all of them again.
+    """
     before = gc.get_threshold()
     gc.set_threshold(before[0], before[1], 10**6)
     try:
@@ -21,9 +24,10 @@ def young_only() -> Iterator[None]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """No collection while modules are imported, the first time that torch is among them: what they are made of stays
-    for good, and no later collection looks at it, nor the one at the end, whose pages the system takes back anyway. For
-    commands, whose process is theirs."""
+    """Run no garbage collection while torch is imported for the first time, and keep what it made out of later ones.
+
+    For commands, which own their process.
+    """
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return
@@ -34,3 +38,11 @@ def importing() -> Iterator[None]:
         gc.enable()
         gc.freeze()
         atexit.register(gc.freeze)
+
+
+def keep_freed() -> None:
+    """Keep the memory of freed tensors in this process for the next ones, where the C library has mallopt(3)."""
+    if sys.platform.startswith("linux") and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        mmap_max, trim_threshold = -4, -1
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2**31 - 1)

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -135,15 +134,11 @@ class Place:
         return _SAID[asked]
 
     def start(self, command, *more, env=None, **options):
-        """The command, begun in a session of its own, once it takes signals."""
+        """Start the command in a session of its own."""
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         options = {**streams, "preexec_fn": ignoring_nothing, **options}
         options |= {"cwd": self.folder, "env": self.environment(**(env or {})), "start_new_session": True}
-        process = subprocess.Popen(self.argv(command, *more), **options)
-        until = time.monotonic() + 30
-        while process.poll() is None and not catches(process.pid, 15) and time.monotonic() < until:
-            time.sleep(0.005)
-        return process
+        return subprocess.Popen(self.argv(command, *more), **options)
 
     def left(self):
         """Temporary files: those that a system or torch keeps apart."""
@@ -159,16 +154,6 @@ def ignoring_nothing():
     """Signals do what they do: whatever runs in the background of a script ignores Ctrl-C, and under nohup SIGHUP."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-
-
-def catches(pid, number):
-    """Whether a process has a handler for a signal."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return False
-    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt")), "0")
-    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def in_session(leader):

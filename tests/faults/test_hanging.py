@@ -32,8 +32,8 @@ def test_code_that_hangs_is_ended_and_named(command, place):
 @pytest.mark.parametrize("limit", ["x", "0", "-1", "nan", "inf", "1e300"])
 def test_a_limit_that_is_none_is_refused(command, limit, monkeypatch):
     from headcount.bench.errors import UsageError
-    from headcount.bench.isolated import ask
+    from headcount.bench.isolated import run
 
-    monkeypatch.setenv(ask.WITHIN, limit)
+    monkeypatch.setenv(run.TIMEOUT, limit)
     with pytest.raises(UsageError, match=f"^HEADCOUNT_WITHIN='{limit}': a number of seconds above 0 is expected$"):
-        ask.within()
+        run.timeout()

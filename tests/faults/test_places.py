@@ -88,7 +88,7 @@ def test_every_locale_prints(command, locale, place):
 
 
 SETTINGS = {
-    "PYTHONOPTIMIZE=2": {"PYTHONOPTIMIZE": "2"},
+    "PYTHONOPTIMIZE=1": {"PYTHONOPTIMIZE": "1"},
     "PYTHONWARNINGS=error": {"PYTHONWARNINGS": "error"},
     "PYTHONHASHSEED=1": {"PYTHONHASHSEED": "1"},
     "PYTHONDEVMODE=1": {"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "ignore"},

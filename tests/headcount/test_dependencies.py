@@ -71,8 +71,8 @@ def test_what_is_declared_is_imported():
 
 
 def test_what_tests_import_is_declared():
-    """Beside the extras hf and mutate, which tests go without where they are not installed."""
-    assert imported("tests") <= names_of(AT_RUN_TIME.union(*(EXTRAS[name] for name in ("test", "hf", "mutate"))))
+    """Tests skip without the extra hf."""
+    assert imported("tests") <= names_of(AT_RUN_TIME.union(*(EXTRAS[name] for name in ("test", "hf"))))
 
 
 def test_torch_has_no_upper_bound():

@@ -23,12 +23,12 @@ MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetl
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickle", "mkstemp", "NamedTemporaryFile"}
 
 ALLOWED = {
-    "bench/isolated/ask.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
+    "bench/isolated/run.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
     "bench/isolated/cuobjdump.py": {
         "subprocess": "triton's disassembler, on a file of ours",
         "NamedTemporaryFile": "that file, which it is told by name",
     },
-    "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
+    "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
     "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
@@ -36,8 +36,7 @@ ALLOWED = {
     "bench/output/comma.py": {"to_csv": "to a text, no file"},
     "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
     "bench/records.py": {"open": "the one place that appends to files"},
-    "bench/isolated/answer.py": {"open": "the answer, to a file without a name"},
-    "bench/cli.py": {"open": "streams that are closed"},
+    "bench/isolated/child.py": {"open": "the answer, to a file without a name"},
 }
 """File -> what it may call after all, and why."""
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from io import StringIO
 
 import pytest
 
+import headcount
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.workers import Here, Workers
 
@@ -66,3 +68,30 @@ def test_a_worker_that_is_ended_from_outside_is_an_error_of_the_environment():
         Workers(2) as workers,
     ):
         workers.submit(signal.raise_signal, signal.SIGKILL).result()
+
+
+PARENT = """
+import os, time
+from headcount.bench.isolated.workers import Workers
+
+if __name__ == "__main__":
+    with Workers(1) as workers:
+        print(workers.submit(os.getpid).result(), flush=True)
+        workers.submit(time.sleep, 600)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_worker_exits_with_parent(number, tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    env = {**os.environ, "PYTHONPATH": str(headcount.CHECKOUT)}
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "parent.py"], stdout=subprocess.PIPE, text=True, env=env
+    ) as parent:
+        assert int(parent.stdout.readline()) != parent.pid
+        parent.send_signal(number)
+        # the pipe is closed once the worker, which inherited it, has exited
+        assert parent.stdout.read() == ""
+    assert parent.returncode == -number

@@ -6,15 +6,17 @@ import re
 from contextlib import redirect_stdout
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import headcount
-from headcount.bench.isolated import ask
+from headcount.bench.isolated import run as isolated
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
 from headcount.bench.saved.file import text
 from headcount.bench.saved.saved import Asked, Saved
+from headcount.formulas.ledger import Ledger
 
 ROOT = Path(headcount.__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("warm")
@@ -71,7 +73,7 @@ def written(tmp_path_factory, warm_process):
     (folder / "model.py").write_text(FACTORY)
     argv = ["--module", "model.py:make", "--set", "layers=3", "-o", "macs.lock"]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as said:
-        patch.setattr(ask, "_run", warm_process)
+        patch.setattr(isolated, "_run", warm_process)
         patch.chdir(folder)
         assert main(argv) == 0
     return (folder / "macs.lock").read_bytes(), said.getvalue()
@@ -229,9 +231,9 @@ def test_every_option_reaches_the_count_and_the_lock(folder, capsys, monkeypatch
 
     def count(*what, **how):
         counted.append((*what, how))
-        return dict.fromkeys(("ledger", "elementwise", "params", "audit", "inputs"), ())
+        return SimpleNamespace(ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=())
 
-    monkeypatch.setattr(command, "count", count)
+    monkeypatch.setattr(command, "count_module", count)
     monkeypatch.setattr(command, "check_device", devices.append)
     given = ["--device", "cuda", "--allow-uncounted", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
@@ -239,4 +241,4 @@ def test_every_option_reaches_the_count_and_the_lock(folder, capsys, monkeypatch
     assert (lock["module"], lock["settings"], lock["options"]) == ("model.py:make", {"n": 7}, options)
     # what was given once is remembered
     assert main(["--check", "macs.lock"]) == 0
-    assert counted == [("model.py:make", {"n": 7}, [], options)] * 2 and devices == ["cuda"] * 2
+    assert counted == [("model.py:make", {"n": 7}, options)] * 2 and devices == ["cuda"] * 2

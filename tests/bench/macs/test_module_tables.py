@@ -5,6 +5,7 @@ from math import prod
 
 import pytest
 
+from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.module import _counters_section, _elementwise_section, _ledger_section
 from headcount.formulas.ledger import Entry, Ledger
@@ -33,6 +34,14 @@ def frozen():
     return module, inputs
 """
 COST = 7 * 13 * 11
+
+
+def count(**fields):
+    """A count of 1,001 MACs, but for ``fields``."""
+    usual = {"device": "cpu", "why_not_meta": None, "headline": "exact", "trainable_params": 0, "inputs": ()}
+    usual |= dict.fromkeys(("macs", "dispatched", "with_elementwise"), COST) | {"ledger": Ledger(())}
+    usual |= dict.fromkeys(("elementwise", "parameters", "counters", "audit"), ())
+    return ModuleCount(**usual | fields)
 
 
 @pytest.fixture
@@ -67,8 +76,7 @@ def test_a_counter_that_failed_is_called_so_and_is_not_explained(lines):
 def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_are_known():
     cell = {"counter": "fvcore", "macs": 1_013, "difference": 12, "predicted_macs": 1_011, "failed": None}
     cell |= {"explained": False, "unverified": ["torch 2.99"]}
-    answer = {"counters": [cell, cell | {"unverified": []}], "audit": [], "macs": 1_001, "with_elementwise": 1_001}
-    section = _counters_section(answer)
+    section = _counters_section(count(counters=(cell, cell | {"unverified": []})))
     assert columns(section)["by its calls"] == ["unexplained", "unexplained"]
     said, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
     assert [row.notes for row in section.rows] == [[said, unverified], [said]]
@@ -85,7 +93,7 @@ def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
     square = line("", kind="square_sum", times=2, call="pow, summed by mean", m=5)
     found = [line("layers.0.gate"), square, line("layers.1.gate", times=3), line("head")]
     found += [line("layers.2.gate", m=13), line("layers.3.gate", kind="gate"), line("layers.4.gate", call="dot")]
-    section = _elementwise_section({"elementwise": found})
+    section = _elementwise_section(count(elementwise=tuple(found)))
     assert columns(section) == {
         "module": ["layers.*.gate", "(model)", "head", *["layers.*.gate"] * 3],
         "call": ["mul, summed by sum", "pow, summed by mean", *["mul, summed by sum"] * 3, "dot"],
@@ -103,12 +111,11 @@ def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
 
 
 def test_parameters_that_no_product_has_are_rows_of_their_own_in_their_module():
-    ledger = Ledger((Entry("layers.0.up", "linear", {"m": 7, "i": 11, "j": 13}),)).as_records()
+    ledger = Ledger((Entry("layers.0.up", "linear", {"m": 7, "i": 11, "j": 13}),))
     sizes = {"layers.0.up": 143, "": 5, "layers.1.norm": 13, "layers.0.norm": 17}
     params = [{"path": path, "params": number} for path, number in sizes.items()]
-    answer = {"ledger": ledger, "params": params, "device": "cpu", "why_not_meta": "it is odd.", "headline": "exact"}
-    answer |= {"audit": [], "macs": 1_001, "dispatched": 1_001, "with_elementwise": 1_001, "trainable_params": 173}
-    section = _ledger_section("m.py:make", answer, None)
+    found = count(ledger=ledger, parameters=tuple(params), why_not_meta="it is odd.", trainable_params=173)
+    section = _ledger_section("m.py:make", found, None)
     assert columns(section) == {
         "module": ["layers.*.up", "(model)", "layers.*.norm", "total"],
         "kind": ["linear", "", "", ""],

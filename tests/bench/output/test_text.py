@@ -250,6 +250,19 @@ def test_a_pipe_has_no_width_but_that_of_columns():
     assert max(map(len, lines())) > 120 and max(map(len, lines(COLUMNS="80"))) <= 80
 
 
+@pytest.mark.parametrize("columns", ["", "x", "0", "-7", "²", "9" * 5000], ids=lambda text: text[:4])
+def test_invalid_columns_means_no_width(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert Style.of(io.StringIO()).width is None
+
+
+@pytest.mark.parametrize("columns, width", [("80", 80), ("9" * 4000, 10**4000 - 1)], ids=["80", "4000 digits"])
+def test_columns_is_the_width_of_a_pipe(columns, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert Style.of(io.StringIO()).width == width
+    assert table_at(width, columns=COLUMNS[:1], rows=())
+
+
 @pytest.mark.parametrize("locale", [{"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"}])
 def test_any_locale_will_do(locale):
     argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]

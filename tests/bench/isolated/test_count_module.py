@@ -1,13 +1,14 @@
 """One module of somebody's: where it is counted, and whose fault it is where it is not."""
 
+import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from headcount.bench.isolated import module_answer
+from headcount.bench.isolated import count_module
+from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError
 
 FACTORY = """
@@ -41,21 +42,22 @@ def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 def answer(tmp_path, monkeypatch):
     """What is answered about a function of the file above."""
     (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
     def asked(function, device=None):
         request = {
-            "spec": f"a_factory_of_modules.py:{function}", "here": str(tmp_path), "settings": {}, "counters": [],
+            "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": [],
             "device": device, "allow_uncounted": False, "elementwise": "report", "formulas": {},
         }  # fmt: skip
-        return module_answer.answer(request)
+        return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
 
     return asked
 
 
 def place(found):
-    return found["macs"], found["device"], found["why_not_meta"]
+    return found.macs, found.device, found.why_not_meta
 
 
 @pytest.mark.parametrize("device", [None, "meta"])
@@ -71,7 +73,7 @@ def test_a_module_is_counted_where_somebody_says(answer):
 def test_a_lazy_module_gets_its_shapes_from_its_inputs(answer, function):
     found = answer(function)
     assert place(found) == (3 * 5 * 7, "meta", None)
-    assert sum(parameter["params"] for parameter in found["params"]) == 5 * 7 + 7
+    assert found.params == 5 * 7 + 7
 
 
 def test_a_lazy_module_that_cannot_run_is_said_to(answer):
@@ -94,7 +96,7 @@ def test_a_module_without_tensors_is_on_the_cpu(answer):
 @pytest.mark.parametrize(("cheap", "macs", "device"), [(105, 210, "cpu"), (104, 105, "meta")])
 def test_a_cheap_model_runs_once_more_where_it_is(answer, monkeypatch, cheap, macs, device):
     """One product of 3 x 5 x 7 on meta, two elsewhere."""
-    monkeypatch.setattr(module_answer, "CHEAP_MACS", cheap)
+    monkeypatch.setattr(count_module, "CHEAP_MACS", cheap)
     why = "it counts 105 there and 210 on cpu" if device == "cpu" else None
     for function in ("by_device", "by_device_by_keyword"):
         assert place(answer(function)) == (macs, device, why)
@@ -103,23 +105,17 @@ def test_a_cheap_model_runs_once_more_where_it_is(answer, monkeypatch, cheap, ma
 def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, monkeypatch):
     with pytest.raises(UserCodeError, match="^the module's forward pass on cpu raised RuntimeError: mat1 and mat2"):
         answer("fails")
-    monkeypatch.setattr(module_answer, "read", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(count_module, "read", lambda *_, **__: 1 // 0)
     for function in ("linear", "lazy_by_keyword"):
         with pytest.raises(ZeroDivisionError):
             answer(function)
 
 
-def test_the_answer_has_all_of_this(answer):
+def test_count_has_all_fields(answer):
     found = answer("linear")
-    parts = ("device", "why_not_meta", "macs", "headline", "dispatched", "with_elementwise", "elementwise", "ledger")
-    assert tuple(found) == (*parts, "inputs", "params", "trainable_params", "counters", "audit")
-    assert (found["inputs"], found["trainable_params"]) == (["0: 3x5 float32"], 7 * 5 + 7)
-    assert (found["dispatched"], found["with_elementwise"], found["elementwise"], found["counters"]) == (
-        105,
-        105,
-        [],
-        [],
-    )
+    assert (found.inputs, found.trainable_params, found.params) == (("0: 3x5 float32",), 7 * 5 + 7, 7 * 5 + 7)
+    assert (found.dispatched, found.with_elementwise) == (105, 105)
+    assert (found.elementwise, found.counters, found.unsupported) == ((), (), [])
 
 
 def test_parameters_are_named_by_their_module_and_are_there_once():
@@ -127,25 +123,25 @@ def test_parameters_are_named_by_their_module_and_are_there_once():
     module = nn.Sequential(nn.Sequential(inner), inner, nn.LayerNorm(7, bias=False))
     first = {"path": "0.0", "name": "weight", "shape": [7, 5], "params": 35, "trainable": False}
     norm = {"path": "2", "name": "weight", "shape": [7], "params": 7, "trainable": True}
-    assert module_answer.parameters(module) == [first, norm]
+    assert count_module.parameters(module) == [first, norm]
 
 
 def test_the_answer_has_every_operation_with_its_state(answer):
     """A product of 3 x 5 and 5 x 7 with a bias, of a weight that is turned before."""
-    turned, product = answer("linear")["audit"]
+    turned, product = answer("linear").audit
     where = {"path": "", "calls": 1}
     assert turned == {
-        "operation": "t", "state": "no contraction", "shapes": ((7, 5),), "text": "t on 7x5 (in the model)", **where,
+        "operation": "t", "state": "no contraction", "shapes": [[7, 5]], "text": "t on 7x5 (in the model)", **where,
     }  # fmt: skip
     assert product == {
-        "operation": "addmm", "state": "counted", "shapes": ((7,), (3, 5), (5, 7)),
+        "operation": "addmm", "state": "counted", "shapes": [[7], [3, 5], [5, 7]],
         "text": "addmm on 7 3x5 5x7 (in the model)", **where,
     }  # fmt: skip
 
 
 def test_inputs_are_named_by_where_they_stand():
     x, ids = torch.ones(7, 11), torch.zeros(3, dtype=torch.long)
-    found = module_answer.inputs_of((x, [ids, 5], {"deep": (x,)}), {"scale": torch.tensor(2.0), "flag": True})
+    found = count_module.inputs_of((x, [ids, 5], {"deep": (x,)}), {"scale": torch.tensor(2.0), "flag": True})
     assert found == ["0: 7x11 float32", "1[0]: 3 int64", "2['deep'][0]: 7x11 float32", "scale: scalar float32"]
 
 
@@ -155,7 +151,7 @@ def test_on_meta_buffers_are_too_and_what_was_shared_or_frozen_still_is():
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
     module.register_buffer("table", torch.ones(11))
     module.again = module.table
-    found = module_answer._on_meta(module)
+    found = count_module._on_meta(module)
     assert found.one is found.other and found.again is found.table
     shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
     assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes
@@ -164,10 +160,7 @@ def test_on_meta_buffers_are_too_and_what_was_shared_or_frozen_still_is():
     assert module.one.device.type == module.table.device.type == "cpu"
 
 
-def test_equal_products_of_one_module_are_one_line_and_others_are_their_own():
-    first = {"path": "a", "call": "mul", "kind": "scores", "dims": {"i": 3, "j": 5}}
+def test_equal_elementwise_products_are_merged():
+    first = {"path": "a", "call": "mul", "kind": "scores", "dims": {"i": 3, "j": 5}, "times": 1, "size": 15}
     others = [{**first, **changed} for changed in ({"path": "b"}, {"call": "sum"}, {"kind": "values"}, {"dims": {}})]
-    parts = [SimpleNamespace(**part, size=15) for part in (first, *others, first)]
-    found = module_answer._written_elementwise(SimpleNamespace(elementwise=parts))
-    once = [{**part, "times": 1, "size": 15} for part in others]
-    assert found == [{**first, "times": 2, "size": 30}, *once]
+    assert merge_elementwise([first, *others, first]) == [{**first, "times": 2, "size": 30}, *others]

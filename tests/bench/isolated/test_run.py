@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.ask import Ended, _end, _environment, _run, ask, settings, within
-from headcount.bench.isolated.count_module import formulas
+from headcount.bench.isolated import child
+from headcount.bench.isolated.module_count import parse_formulas
+from headcount.bench.isolated.run import ProcessExited, _run, parse_settings, run_isolated, timeout
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -78,8 +79,8 @@ def test_an_error_of_ours_is_ours(command, breaks, factory, warm, capfd):
 
 
 def test_code_that_ends_its_process_is_said_to(factory):
-    with pytest.raises(Ended) as raised:
-        ask("count", f"{factory}:leaves", **DETAILS)
+    with pytest.raises(ProcessExited) as raised:
+        run_isolated({"task": "count", "spec": f"{factory}:leaves", **DETAILS})
     assert raised.value.code == 5
 
 
@@ -94,8 +95,9 @@ def test_without_torch_nothing_is_run(tmp_path):
     """-S: not one installed package can be imported."""
     argv = [sys.executable, "-S", "-m", "bench.lock", "--module", "model.py:make"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
-    said = "python -m bench.lock: error: model.py:make has to run, which needs torch; pip install torch\n"
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", said)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("python -m bench.lock: error: this needs torch, which is not installed: pip install")
+    assert done.stderr.count("\n") == 1
 
 
 def test_their_code_has_no_input(factory):
@@ -157,29 +159,11 @@ def test_a_command_that_is_killed_takes_their_code_with_it(hanging):
     assert all(gone(number) for number in started)
 
 
-def test_where_processes_have_no_groups_what_was_started_ends_too(monkeypatch):
-    """As on Windows: found by psutil, one by one."""
-    code = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    other = int(process.stdout.readline())
-    monkeypatch.delattr(os, "killpg")
-    _end(process)
-    process.communicate(timeout=10)
-    assert gone(process.pid) and gone(other)
-    _end(process)
-
-
-def test_what_has_ended_by_itself_need_not_be_ended():
-    with subprocess.Popen(["true"], process_group=0) as process:
-        process.wait()
-        _end(process)
-
-
 @pytest.mark.parametrize("task", ["count", "derive"])
 def test_what_their_code_raises_comes_with_its_traceback(factory, task, warm):
     """From the line that they wrote; the process that answered ends well."""
     with pytest.raises(UsageError) as raised:
-        ask(task, f"{factory}:raises", **DETAILS)
+        run_isolated({"task": task, "spec": f"{factory}:raises", **DETAILS})
     said, *trace = str(raised.value).splitlines()
     assert said.endswith("raised KeyError: 'no such size'")
     if task == "count":
@@ -188,23 +172,18 @@ def test_what_their_code_raises_comes_with_its_traceback(factory, task, warm):
 
 
 def test_settings_are_integers_by_name():
-    assert settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
+    assert parse_settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
     for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=٣", "d=1_0", "d=--3", "d=1" + 5000 * "0"):
         with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
-            settings([wrong])
+            parse_settings([wrong])
 
 
 def test_formulas_are_expressions_by_operation():
-    assert formulas(["mm=a0*o", "lib.op=a1*b0+7"]) == {"mm": "a0*o", "lib.op": "a1*b0+7"}
+    assert parse_formulas(["mm=a0*o", "lib.op=a1*b0+7"]) == {"mm": "a0*o", "lib.op": "a1*b0+7"}
     none = "is no OPERATOR=EXPRESSION$"
     for wrong, why in {"mm": none, "=a0": none, "mm=": "", "mm=len(a)": "", "mm=a0/0": ""}.items():
         with pytest.raises(UsageError, match=f"^--formula {re.escape(wrong)}: {why}"):
-            formulas([wrong])
-
-
-def test_a_task_that_nobody_knows_is_an_error_of_ours(factory):
-    with pytest.raises(KeyError, match="guess"):
-        ask("guess", f"{factory}:leaves")
+            parse_formulas([wrong])
 
 
 @pytest.mark.parametrize("limit, seconds", [("2.5", 2.5), ("", 3600.0), (None, 3600.0)])
@@ -212,17 +191,17 @@ def test_code_has_the_time_that_the_environment_gives_it_or_an_hour(limit, secon
     monkeypatch.delenv("HEADCOUNT_WITHIN", raising=False)
     if limit is not None:
         monkeypatch.setenv("HEADCOUNT_WITHIN", limit)
-    assert within() == seconds
+    assert timeout() == seconds
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "an hour"])
 def test_a_time_that_is_none_is_refused(limit, monkeypatch):
     monkeypatch.setenv("HEADCOUNT_WITHIN", limit)
     with pytest.raises(UsageError, match=f"^HEADCOUNT_WITHIN='{limit}': a number of seconds above 0 is expected$"):
-        within()
+        timeout()
 
 
-START = "headcount.bench.isolated.ask._START"
+START = "headcount.bench.isolated.run._START"
 
 
 def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives_more(monkeypatch, tmp_path):
@@ -233,25 +212,9 @@ def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives
     assert str(raised.value) == said and raised.value.__suppress_context__
 
 
-@pytest.fixture
-def from_a_checkout(monkeypatch):
-    """As ours is found where it is not installed."""
-    monkeypatch.setattr("headcount.bench.isolated.ask._OURS", [str(ROOT)])
-
-
-@pytest.mark.parametrize("before", [None, "", str(ROOT), os.pathsep.join([str(ROOT), "", str(ROOT / "tests" / "..")])])
-def test_our_own_checkout_is_not_on_the_path_that_their_process_is_given(before, monkeypatch, from_a_checkout):
-    monkeypatch.setenv("KEPT", "7")
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    if before is not None:
-        monkeypatch.setenv("PYTHONPATH", before)
-    assert _environment() == {**os.environ, "PYTHONPATH": ""}
-
-
-def test_all_others_stay_on_that_path_in_their_order_and_as_they_are_written(monkeypatch, from_a_checkout):
-    others = ["theirs", str(ROOT.parent), f"{ROOT}/tests", "./more"]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([others[0], str(ROOT), *others[1:]]))
-    assert _environment()["PYTHONPATH"].split(os.pathsep) == others
+def test_checkout_is_not_on_path():
+    folders = ["/theirs", str(ROOT.parent), f"{ROOT}/tests", str(ROOT), f"{ROOT}/tests/.."]
+    assert child._without_checkout(folders) == folders[:3]
 
 
 def test_the_process_has_a_group_of_its_own_and_nothing_beside_it_on_its_path(monkeypatch, tmp_path):

@@ -1,0 +1,60 @@
+"""The process that runs user code: the request is its last argument, the answer goes to its stdout as JSON."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+import headcount
+from headcount.bench.errors import reset_warning_filters
+from headcount.bench.isolated.run import INTERNAL_ERROR, TASKS
+from headcount.bench.isolated.user_code import UserCodeError, import_folders
+
+
+def main() -> int:
+    """Answer the request. Return 0, or INTERNAL_ERROR after printing the traceback of an error of headcount."""
+    request = json.loads(sys.argv.pop())
+    reset_warning_filters()
+    _exit_with_parent()
+    # what user code prints goes to stderr, so that it can neither corrupt the answer nor the command's output
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        # imported before the user's folders are on sys.path, where a file may be called like a package
+        task = import_module(TASKS[request["task"]])
+        sys.path[:] = [*import_folders(request["spec"]), *_without_checkout(sys.path)]
+        try:
+            answer = task.answer(request)
+        except UserCodeError as error:
+            answer = {"error": f"{error}\n{error.trace}".rstrip()}
+        with open(out, "w", encoding="utf-8") as file:
+            json.dump(answer, file)
+    except Exception:
+        traceback.print_exc()
+        return INTERNAL_ERROR
+    return 0
+
+
+def _without_checkout(folders: list[str]) -> list[str]:
+    """Return ``folders`` without the checkout's root, whose packages bench, models … may be called like the user's."""
+    return [folder for folder in folders if Path(folder).resolve() != headcount.CHECKOUT]
+
+
+def _exit_with_parent() -> None:
+    """Give user code an empty stdin, and kill this process and all that it started once the parent closes the pipe."""
+    pipe = os.dup(0)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+
+    def watch() -> None:
+        os.read(pipe, 1)
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(INTERNAL_ERROR)
+
+    threading.Thread(target=watch, daemon=True).start()

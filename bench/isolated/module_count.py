@@ -1,0 +1,122 @@
+"""The count of a user module, made in a process of its own. Imports no torch."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcount.bench.counters.base import CounterError, failed_record
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.run import ProcessExited, run_isolated
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.published.expressions import evaluate
+
+
+@dataclass(frozen=True)
+class ModuleCount:
+    """What was counted of a user module in one forward pass over the whole batch.
+
+    ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
+    dispatched contractions. The other tuples are records as ``--format json`` prints them: ``elementwise`` products
+    with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
+    """
+
+    device: str
+    why_not_meta: str | None
+    macs: int
+    headline: str
+    dispatched: int
+    with_elementwise: int
+    trainable_params: int
+    inputs: tuple[str, ...]
+    ledger: Ledger
+    elementwise: tuple[dict[str, Any], ...]
+    parameters: tuple[dict[str, Any], ...]
+    counters: tuple[dict[str, Any], ...]
+    audit: tuple[dict[str, Any], ...]
+
+    @property
+    def params(self) -> int:
+        """All parameters, each tensor once."""
+        return sum(parameter["params"] for parameter in self.parameters)
+
+    @property
+    def unsupported(self) -> list[dict[str, Any]]:
+        """The audit's records of operations that may hold products and are not counted."""
+        return [line for line in self.audit if line["state"] == "unknown"]
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**vars(self), "ledger": self.ledger.as_records()}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
+        """Return the count that :meth:`as_record` wrote."""
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        return cls(**{**values, "ledger": Ledger.from_records(record["ledger"])})
+
+
+def count_module(
+    spec: str,
+    settings: Mapping[str, int],
+    counters: Sequence[str] = (),
+    *,
+    device: str | None = None,
+    allow_uncounted: bool = False,
+    elementwise: str = "report",
+    formulas: Mapping[str, str] | None = None,
+) -> ModuleCount:
+    """Count the module that ``spec`` builds for ``settings``, by every counter of ``counters``.
+
+    Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
+    that as the reason for its missing reading.
+    """
+    request = {
+        "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
+        "allow_uncounted": allow_uncounted, "elementwise": elementwise, "formulas": dict(formulas or {}),
+    }  # fmt: skip
+    try:
+        return _count(request)
+    except ProcessExited:
+        if not counters:
+            raise
+    count, readings = _count({**request, "counters": []}), []
+    for name in counters:
+        try:
+            readings += _count({**request, "counters": [name]}).counters
+        except ProcessExited as error:
+            readings.append(failed_record(name, f"it ended its process, with exit code {error.code}"))
+    return replace(count, counters=tuple(readings))
+
+
+def _count(request: Mapping[str, Any]) -> ModuleCount:
+    answer = run_isolated(request)
+    if "refused" in answer:
+        raise CounterError("right", request["spec"], answer["refused"])
+    return ModuleCount.from_record(answer)
+
+
+def merge_elementwise(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of elementwise products with the repetitions of equal ones added up."""
+    merged: dict[tuple, dict[str, Any]] = {}
+    for line in lines:
+        key = (line["path"], line["call"], line["kind"], tuple(line["dims"].items()))
+        one = merged.setdefault(key, {**line, "times": 0, "size": 0})
+        one["times"] += line["times"]
+        one["size"] += line["size"]
+    return list(merged.values())
+
+
+def parse_formulas(words: Sequence[str]) -> dict[str, str]:
+    """Return expressions by operator from OPERATOR=EXPRESSION words. Raise UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            if not (equals and name):
+                raise ValueError("is no OPERATOR=EXPRESSION")
+            evaluate(text, dict.fromkeys(re.findall(r"[a-z]\d*", text), 1))
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--formula {word}: {error}") from error
+        out[name] = text
+    return out

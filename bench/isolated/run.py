@@ -1,0 +1,127 @@
+"""Run user code in a process of its own. Imports no torch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import headcount
+from headcount.bench.errors import UsageError, needs
+from headcount.bench.isolated.user_code import UserCodeError, check_spec
+from headcount.models.configs.numbers import whole
+
+TASKS = {
+    "count": "headcount.bench.isolated.count_module",
+    "derive": "headcount.bench.derive.derivation",
+}
+"""Module whose ``answer(request)`` the process calls, by task."""
+TIMEOUT, DEFAULT_TIMEOUT_S = "HEADCOUNT_WITHIN", 3600
+"""Environment variable with the seconds that user code may take, and their number without it."""
+INTERNAL_ERROR = 70
+"""Exit code of the process for an error of headcount."""
+_ROOTS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
+_START = (
+    "import sys; sys.path[:0] = {roots!r}; import headcount; del sys.path[:len({roots!r})]; "
+    "from headcount.bench.isolated.child import main; sys.exit(main())"
+)
+"""The program of the process. Once headcount is imported its packages are found without the checkout on sys.path."""
+
+
+class InternalError(RuntimeError):
+    """An error of headcount in the process of user code, which has printed the traceback."""
+
+    exit_code = 1
+
+
+class ProcessExited(UsageError):
+    """User code, or what it called, ended its process with ``code``; negative for a signal, as in subprocess."""
+
+    def __init__(self, spec: str, code: int) -> None:
+        super().__init__(f"{spec} ended the process that ran it, with exit code {code}")
+        self.code = code
+
+
+def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+    """Return the answer of a process of its own to ``request``.
+
+    Args:
+        request: ``task``, a key of TASKS; ``spec``, FILE.py:FUNCTION or package.module:FUNCTION; what the task needs.
+        timeout_s: seconds after which the process is killed (default: from the environment, see TIMEOUT).
+
+    Raises:
+        UsageError: the user's code is at fault, with its traceback, or took too long.
+        ProcessExited: the process ended without an answer.
+        EnvironmentMissing: torch is not installed.
+        InternalError: headcount is at fault.
+    """
+    spec = request["spec"]
+    needs("torch")
+    try:
+        check_spec(spec)
+    except UserCodeError as error:
+        raise UsageError(f"{spec}: {error}") from None
+    # a file without a name: nothing is left of it, however this ends
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
+        code = _run(request, out.fileno(), timeout_s or timeout())
+        out.seek(0)
+        text = out.read()
+    if not text:
+        if code == INTERNAL_ERROR:
+            raise InternalError(f"{spec}: this program failed, with the traceback above")
+        raise ProcessExited(spec, code)
+    answer = json.loads(text)
+    if "error" in answer:
+        raise UsageError(f"{spec}: {answer['error']}")
+    return answer
+
+
+def timeout() -> float:
+    """Return the seconds that user code may take. Raise UsageError where the environment variable holds none."""
+    text = os.environ.get(TIMEOUT) or str(DEFAULT_TIMEOUT_S)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    # NaN fails this comparison too
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise UsageError(f"{TIMEOUT}={text!r}: a number of seconds above 0 is expected")
+    return seconds
+
+
+def _run(request: Mapping[str, Any], out: int, timeout_s: float) -> int:
+    """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group."""
+    # -P: Python adds no folder to sys.path by itself
+    command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
+    # a process group of its own, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, process_group=0) as process:
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            reason = f"still ran after {timeout_s:g} s and was ended; {TIMEOUT}=SECONDS gives it more"
+            raise UsageError(f"{request['spec']} {reason}") from None
+        finally:
+            if hasattr(os, "killpg"):
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+
+
+def parse_settings(words: Sequence[str]) -> dict[str, int]:
+    """Return integers by name from NAME=INTEGER words. Raise UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        try:
+            if not name.isidentifier():
+                raise ValueError
+            out[name] = whole(text)
+        except ValueError:
+            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER") from None
+    return out
