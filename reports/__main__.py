@@ -82,11 +82,11 @@ def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | 
 
 
 def filled(facts, root: Path) -> dict[Path, str]:
-    """The hand-written files that have generated blocks."""
+    """Return README.md with its generated blocks filled."""
     from headcount.reports import blocks, readme
 
-    paths = (root / "README.md", root / "CONTRIBUTING.md")
-    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts)) for path in paths}
+    path = root / "README.md"
+    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts))}
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:

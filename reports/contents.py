@@ -14,7 +14,6 @@ from headcount.reports import (
     counting,
     estimate,
     examples,
-    faults,
     index,
     kernels,
     latency,
@@ -24,8 +23,6 @@ from headcount.reports import (
     older_ptflops,
     papers,
     tables,
-    torchvision,
-    versions,
 )
 from headcount.reports.document import Maker, Page, Section
 from headcount.reports.explorer import page as explorer
@@ -148,7 +145,6 @@ def _counters() -> Page:
             Section("What makes the differences", [audit.causes, audit.without_reading], [audit.COMMAND]),
             Section("On grids of prime sizes", [consistency.page], grids),
             Section("ptflops of the papers' time", [older_ptflops.page], [older_ptflops.COMMAND]),
-            Section("torchvision's own operation counts", [torchvision.page], [torchvision.COMMAND]),
         ],
         files(heat.PLOT)
         | {audit.READINGS: audit.readings, audit.CALLS: audit.calls, older_ptflops.DATA: older_ptflops.data},
@@ -184,8 +180,6 @@ def _method() -> Page:
                 ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
             ),
             Section("Exit codes", [method.exit_codes], []),
-            Section("Faults tried", [faults.tried, faults.fuzzed], [faults.COMMAND, faults.FUZZING]),
-            Section("Versions tried", [versions.tried], [versions.COMMAND]),
         ],
     )
 

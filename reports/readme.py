@@ -1,8 +1,7 @@
-"""The generated blocks of README.md and CONTRIBUTING.md."""
+"""The generated blocks of README.md."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
@@ -28,7 +27,6 @@ def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
         "ten-seconds": ten_seconds,
         "jobs": jobs,
         "verdicts": verdicts,
-        "mutants": mutants,
     }
     return {name: partial(make, facts) for name, make in makers.items()}
 
@@ -102,19 +100,3 @@ def _counted(statuses: list[str]) -> str:
     return ", ".join(
         f"{statuses.count(status)} {status}" for status in dict.fromkeys(sorted(statuses, key=VERDICTS.index))
     )
-
-
-def mutants(facts: Facts) -> str:
-    """What became of the mutants of each room where they were last run."""
-    rooms = facts.stored_json("mutants.json")
-    if not rooms:
-        return "Not run yet: `make mutate`."
-    return "\n".join(
-        f"- {room}/: {found['mutants']:,} mutants{_drawn(found)}, {found['alive']} alive, {found['unexplained']} "
-        f"without a reason; {found['seconds']:,} s on {found['machine']['cpu']}, {found['machine']['cores']} cores."
-        for room, found in rooms.items()
-    )
-
-
-def _drawn(found: Mapping[str, Any]) -> str:
-    return f" of {found['of']:,}, drawn by seed {found['seed']}" if "of" in found else ""

@@ -1,6 +1,5 @@
 """The README: small, narrow, true, and its commands run."""
 
-import json
 import re
 import shlex
 import subprocess
@@ -94,14 +93,3 @@ def test_a_table_is_found_among_notes_and_rules():
     ]
     assert shell.table(lines) == ["a  b", "1  2"] and shell.table(lines, -1) == ["c", "3"]
     assert shell.ending(lines) == ["the end:", "  now"]
-
-
-def test_the_mutants_of_a_room_say_whether_they_were_drawn(tmp_path):
-    assert readme.mutants(Facts(stored=tmp_path)) == "Not run yet: `make mutate`."
-    whole = {"mutants": 1234, "alive": 5, "unexplained": 2, "seconds": 60, "machine": {"cpu": "it", "cores": 3}}
-    drawn = {**whole, "mutants": 100, "of": 4321, "seed": 7}
-    (tmp_path / "mutants.json").write_text(json.dumps({"formulas": whole, "bench": drawn}))
-    assert readme.mutants(Facts(stored=tmp_path)).splitlines() == [
-        "- formulas/: 1,234 mutants, 5 alive, 2 without a reason; 60 s on it, 3 cores.",
-        "- bench/: 100 mutants of 4,321, drawn by seed 7, 5 alive, 2 without a reason; 60 s on it, 3 cores.",
-    ]
