@@ -25,7 +25,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
     out = Parser(prog=prog, description=said(__name__))
     out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
-    out.add_argument("--html", action="store_true", help="each page as static HTML too, beside it")
+    out.add_argument("--html", action="store_true", help=argparse.SUPPRESS)
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     out.add_argument("--recount", action="store_true", help="count everything again, stored or not")
     out.add_argument("--out", metavar="DIR", type=Path, help=f"write the pages there; installed, {OUT} without it")
@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def _main(args: argparse.Namespace, checkout: Path | None) -> int:
     if args.check and not (args.out or checkout):
         raise UsageError("--check compares the files of a checkout, or of --out DIR; installed, name the latter")
-    if args.html and not args.out and checkout:
-        raise UsageError("--html goes with --out DIR: a checkout holds the pages as markdown alone")
+    if args.html:
+        raise UsageError("--html was removed: pages are markdown, which GitHub renders; write them with --out DIR")
     # workers that import this file again need none of the pages
     from headcount.bench.isolated.workers import Workers
     from headcount.reports.facts import Facts
@@ -72,10 +72,6 @@ def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | 
     makers = {name: make for one in wanted if one in pages for name, make in pages[one].outputs().items()}
     makers |= {} if args.only else contents.others()
     out = {into / name: make(facts) for name, make in makers.items()}
-    if args.html:
-        from headcount.reports import html
-
-        out |= {path.with_suffix(".html"): html.page(text, pages) for path, text in out.items() if path.suffix == ".md"}
     if not (args.only or folder):
         out[checkout / "reports" / "records" / STORE] = facts.counts()
     return out | (filled(facts, checkout) if README in wanted else {})

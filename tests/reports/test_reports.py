@@ -103,9 +103,9 @@ def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_
     assert [path.name for path in tmp_path.rglob("*.md")] == ["a.md", "a.md"]
 
 
-@pytest.mark.parametrize("name", ["a.md", "a.svg", "other.html", "a.html"])
+@pytest.mark.parametrize("name", ["a.md", "a.svg", "other.html"])
 def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, capsys, small):
-    args = arguments(out=tmp_path, html=True)
+    args = arguments(out=tmp_path)
     assert command._main(args, None) == 0
     args.check = True
     assert command._main(args, None) == 0
@@ -139,16 +139,9 @@ def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
         command._main(arguments(only=["b"]), tmp_path)
 
 
-def test_html_goes_beside_and_links_to_html(tmp_path, small):
-    assert command._main(arguments(out=tmp_path, html=True), None) == 0
-    text = (tmp_path / "a.html").read_text()
-    assert "<math><msup><mi>x</mi><mn>2</mn></msup></math>" in text and '<a href="a.html">' in text
-
-
-def test_html_of_a_checkout_needs_a_folder(monkeypatch, capsys):
-    monkeypatch.setattr(headcount, "CHECKOUT", Path("."))
-    assert command.main(["--html"]) == 2
-    assert "--html goes with --out DIR" in capsys.readouterr().err
+def test_html_is_refused(capsys):
+    assert command.main(["--html", "--out", "x"]) == 2
+    assert "--html was removed: pages are markdown" in capsys.readouterr().err
 
 
 def test_an_installed_copy_has_nothing_of_its_own_to_check(monkeypatch, capsys):
