@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from headcount.bench import taken
+from headcount.bench import result_cache
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.table import Row, Section
@@ -47,7 +47,7 @@ def rows(places: tuple[tuple[str, str], ...], kept: Mapping | None = None) -> tu
     name, row = places[0]
     measured = _regenerated(name).measured(row, parse_counters(None), kept)
     made = _agreeing(_regenerated(name).row(row, measured) for name, row in places)
-    return [replace(one, records=()) for one in made], taken.to_keep(measured)
+    return [replace(one, records=()) for one in made], result_cache.to_cache(measured)
 
 
 @cache

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, grid, published
 from headcount.bench.measure import parse_counters
-from headcount.bench.table import Column, Row, Section
+from headcount.bench.result_cache import CallCache
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, data, proofs, sentences, tables
 from headcount.formulas.published.claims import Check, Claim, Claims, Entries, Rows
@@ -27,13 +29,18 @@ from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
 from headcount.reports.counting import done
 from headcount.reports.heat_map import Cell
-from headcount.reports.kept import Calls
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
 
 STORE = "counts.json"
-"""Beside the records: what counting gave in the last run (headcount.reports.kept)."""
+"""The stored results of headcount.reports.counting (bench.result_cache), a file among the records."""
+
+SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/examples.py", "reports/explorer")
+"""Folders and files that these results depend on."""
+
+KINDS = (Section, Table, Column, Row, Cell, Search, Fraction)
+"""Dataclasses that these results consist of."""
 
 ASSUMED = accounts.Assumptions()
 
@@ -64,8 +71,8 @@ class Facts:
         self._executor, self._folder, self._recount = executor or Here(), stored or records.shipped(), recount
 
     @cached_property
-    def _calls(self) -> Calls:
-        return Calls(self._executor, None if self._recount else self.stored_json(STORE))
+    def _calls(self) -> CallCache:
+        return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
     def begin(self, call: Callable[..., Any], *args: Any) -> None:
         """Begin a call of headcount.reports.counting, whose result a page asks for later."""
@@ -101,7 +108,7 @@ class Facts:
 
     def begin_rows(self, places: tuple[tuple[str, str], ...]) -> None:
         """Begin to make the rows of one model, counted unless the readings of an earlier run can be used."""
-        _, kept = self._calls.before(counting.rows, places) or (None, None)
+        _, kept = self._calls.earlier(counting.rows, places) or (None, None)
         self._calls.begin(counting.rows, places, kept=kept)
 
     def counted(self, name: str) -> Section:
