@@ -53,24 +53,24 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
 
 def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
-    """The files that are asked for, with the text that they must have. UsageError for a page that there is not."""
-    from headcount.reports import contents
+    """Return the files that are asked for, with the text that they must have. UsageError for an unknown page."""
+    from headcount.reports import counting, pages
+    from headcount.reports.explorer import page as explorer
     from headcount.reports.facts import STORE
 
-    pages = contents.pages(facts)
-    blocks = {} if folder else {README: None}
-    wanted = args.only or [*pages, *blocks]
+    found = pages.load(facts)
+    known = [*found, *(() if folder else (README,))]
+    wanted = args.only or known
+    if unknown := [name for name in wanted if name not in known]:
+        raise UsageError(f"unknown page {unknown[0]!r}; choose from {', '.join(known)}")
+    if not args.only:
+        facts.begin(counting.terms)
     for name in wanted:
-        if name not in (*pages, *blocks):
-            raise UsageError(f"unknown page {name!r}; choose from {', '.join((*pages, *blocks))}")
-    if args.only:
-        for name in wanted:
-            (pages[name].begin if name in pages else contents.begin_blocks)(facts)
-    else:
-        contents.begin(facts)
+        if name in found:
+            found[name].begin(facts)
     into = folder or checkout / "reports" / "generated"
-    makers = {name: make for one in wanted if one in pages for name, make in pages[one].outputs().items()}
-    makers |= {} if args.only else contents.others()
+    makers = {name: make for one in wanted if one in found for name, make in found[one].outputs().items()}
+    makers |= {} if args.only else {explorer.FILE: explorer.text}
     out = {into / name: make(facts) for name, make in makers.items()}
     if not (args.only or folder):
         out[checkout / "reports" / "records" / STORE] = facts.counts()
@@ -79,10 +79,10 @@ def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | 
 
 def filled(facts, root: Path) -> dict[Path, str]:
     """Return README.md with its generated blocks filled."""
-    from headcount.reports import blocks, readme
+    from headcount.reports import readme
 
     path = root / "README.md"
-    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts))}
+    return {path: readme.fill(path.read_text("utf-8"), readme.blocks(facts))}
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headcount.bench.table import Column
-from headcount.reports import markdown
-from headcount.reports.data_files import table_as_csv
+from headcount.reports import document
 from headcount.reports.facts import Facts
 from headcount.reports.heat_map import Cell
 
@@ -57,7 +56,7 @@ def summary(facts: Facts) -> str:
         f"meta. A reading is compared with the exact count of the layer; our own count is `{OURS}`. The command exits "
         f"1 if a difference is not explained to the last unit. All readings: [{READINGS}]({READINGS})."
     )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
+    return f"{about}\n\n{document.table(columns, rows)}"
 
 
 def in_words(facts: Facts) -> str:
@@ -105,14 +104,14 @@ def readings(facts: Facts) -> str:
         }
         for cell in found(facts)
     ]
-    return table_as_csv(keys, rows)
+    return document.table_as_csv(keys, rows)
 
 
 def calls(facts: Facts) -> str:
     """The calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
     rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
-    return table_as_csv(keys, rows)
+    return document.table_as_csv(keys, rows)
 
 
 def causes(facts: Facts) -> str:
@@ -134,7 +133,7 @@ def causes(facts: Facts) -> str:
         "Each difference is the sum of these calls, to the last unit. Which calls make which reading, with their "
         f"multiply-accumulates: [{CALLS}]({CALLS})."
     )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
+    return f"{about}\n\n{document.table(columns, rows)}"
 
 
 def _once(cell: Cell) -> Sequence[dict]:

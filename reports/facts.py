@@ -36,7 +36,10 @@ COUNTED = "moa"
 STORE = "counts.json"
 """The stored results of headcount.reports.counting (bench.result_cache), a file among the records."""
 
-SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/examples.py", "reports/explorer")
+SOURCES = (
+    *("bench", "formulas", "models", "reports/counting.py", "reports/explorer"),
+    *("reports/pages/examples.py", "reports/pages/examples_own.py"),
+)
 """Folders and files that these results depend on."""
 
 KINDS = (Section, Table, Column, Row, Cell, Search, Fraction)
@@ -75,8 +78,13 @@ class Facts:
         return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
     def begin(self, call: Callable[..., Any], *args: Any) -> None:
-        """Begin a call of headcount.reports.counting, whose result a page asks for later."""
-        self._calls.begin(call, *args)
+        """Start a call of headcount.reports.counting, whose result a page asks for later. Rows reuse the readings of
+        an earlier run where the counters are as they were."""
+        if call is counting.rows:
+            _, readings = self._calls.earlier(call, *args) or (None, None)
+            self._calls.begin(call, *args, readings=readings)
+        else:
+            self._calls.begin(call, *args)
 
     def counts(self) -> str:
         """What was counted, to be stored for the next run."""
@@ -106,17 +114,12 @@ class Facts:
                 work[case.config] = case.ledger.macs
         return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
 
-    def begin_rows(self, places: tuple[tuple[str, str], ...]) -> None:
-        """Begin to make the rows of one model, counted unless the readings of an earlier run can be used."""
-        _, kept = self._calls.earlier(counting.rows, places) or (None, None)
-        self._calls.begin(counting.rows, places, kept=kept)
-
     def counted(self, name: str) -> Section:
         """A table of that paper, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
         for places in self.same_models:
             if name in (table for table, _ in places):
-                self.begin_rows(places)
+                self.begin(counting.rows, places)
                 rows, _ = self._calls.result(counting.rows, places)
                 found |= zip(places, rows, strict=True)
         again = self._regenerated[name]
@@ -170,9 +173,9 @@ class Facts:
         """What ``python -m bench.derive`` finds for these arguments."""
         return self._calls.result(counting.derivation, argv)
 
-    def example(self, title: str) -> list[list[str]]:
-        """What the commands of an example print, line by line."""
-        return self._calls.result(counting.example, title)
+    def example(self, page: str, title: str) -> list[list[str]]:
+        """What the commands of a page's example print, line by line."""
+        return self._calls.result(counting.example, page, title)
 
     def budget(self, argv: str) -> Section:
         """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
@@ -254,10 +257,6 @@ class Facts:
     def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
         """One side of a relation, counted on built layers."""
         return self._calls.result(counting.cost, side.text, tuple(letters.items()))
-
-    def begin_cost(self, side: Expression, letters: Mapping[str, int]) -> None:
-        """Begin to count that."""
-        self.begin(counting.cost, side.text, tuple(letters.items()))
 
     def stored(self, kind: str) -> list[dict[str, Any]]:
         """Every stored record of a kind; a line that is none is named on stderr."""

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from headcount.bench.latency import like
+from headcount.bench.latency.arms import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
-from headcount.reports import claims, markdown
-from headcount.reports.data_files import table_as_csv
+from headcount.reports import document
+from headcount.reports.claim_verdicts import quoted
 from headcount.reports.facts import Facts
 
 ON_CUDA = "python -m bench.latency --device cuda --record"
@@ -58,7 +60,7 @@ def environments(facts: Facts) -> str:
             )
     if not rows:
         return "No record is stored."
-    return markdown.table([Column(key, key) for key in rows[0]], rows)
+    return document.table([Column(key, key) for key in rows[0]], rows)
 
 
 def tables(facts: Facts, subject: str) -> str:
@@ -93,7 +95,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
             text["to_mha"] += f" {value['to_mha_verdict']}"
     # what is text already keeps its side
     heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
-    return markdown.table(heads, texts, [columns.notes(row) for row in rows])
+    return document.table(heads, texts, [columns.notes(row) for row in rows])
 
 
 def data(facts: Facts) -> str:
@@ -108,7 +110,7 @@ def data(facts: Facts) -> str:
             row = {k: v for k, v in {**first, **measured, **ratios}.items() if k not in RATIOS}
             rows.append(row)
             keys |= dict.fromkeys(row)
-    return table_as_csv(list(keys), rows)
+    return document.table_as_csv(list(keys), rows)
 
 
 def about(facts: Facts) -> str:
@@ -140,7 +142,7 @@ PARTS = ("value", "low", "high")
 def sentence(facts: Facts) -> str:
     """The authors' expectation against each measured device, row by row."""
     (expected,) = facts.claims.timed
-    parts = [claims.quoted(expected)]
+    parts = [quoted(expected)]
     for kind in ("cuda", "cpu"):
         devices = of_type(facts, kind)
         verdicts = {device: _verdicts(rows) for device, rows in devices.items()}
@@ -166,7 +168,7 @@ _SENTENCE_COLUMNS = [
 
 
 def _sentence(rows: Sequence[dict[str, Any]]) -> str:
-    return markdown.table(_SENTENCE_COLUMNS, [_sentence_row(row) for row in rows])
+    return document.table(_SENTENCE_COLUMNS, [_sentence_row(row) for row in rows])
 
 
 def _sentence_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -261,3 +263,69 @@ def _holds(ratio, bound: float) -> str:
     if ratio.high <= bound:
         return "holds"
     return "fails" if ratio.low > bound else "no evidence"
+
+
+BREAK_EVEN = (
+    "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed "
+    "by fused attention. Break-even: where the ratio crosses 1, linear between the two measured shares."
+)
+
+
+def break_even(facts: Facts) -> str:
+    """A table per device, and what is not measured."""
+    parts = [BREAK_EVEN]
+    for kind in ("cuda", "cpu"):
+        found = {device: _break_even_rows(records) for device, records in of_type(facts, kind).items()}
+        if not any(found.values()):
+            parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
+        for device, rows in found.items():
+            if rows:
+                shares = sorted({key for row in rows for key in row if key.endswith("%")}, key=lambda s: -int(s[:-1]))
+                columns = [Column("shape", "shape"), Column("T", "T", kind="int"), Column("pass", "pass")]
+                columns += [Column(share, share, align="right") for share in shares]
+                columns.append(Column("break_even", "break-even", align="right"))
+                blank = dict.fromkeys(shares)
+                parts += [f"**{kind.upper()}**: {device}", document.table(columns, [blank | row for row in rows])]
+    return "\n\n".join(parts)
+
+
+def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
+    """By shape, length and pass, the ratio at each share of heads in percent, with its interval."""
+    found: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
+    for record in records:
+        if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
+            shape, _, share = record["name"].rpartition("-")
+            found.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
+    return found
+
+
+def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "shape": shape,
+            "T": seq_len,
+            "pass": which,
+            **{
+                f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
+                for share, one in sorted(own.items(), reverse=True)
+            },
+            "break_even": crossing({share: ratio["value"] for share, ratio in own.items()}),
+        }
+        for (shape, seq_len, which), own in ratios(records).items()
+    ]
+
+
+def crossing(ratios: dict[int, float]) -> str | None:
+    """The share at which the ratio is 1: ``86%``; ``never`` or ``always`` within the measured shares; None for
+    fewer than two."""
+    if len(ratios) < 2:
+        return None
+    points = sorted(ratios.items())
+    if all(ratio >= 1 for _, ratio in points):
+        return "never"
+    if all(ratio < 1 for _, ratio in points):
+        return "always"
+    for (low, below), (high, above) in pairwise(points):
+        if below < 1 <= above:
+            return f"{low + (high - low) * (1 - below) / (above - below):.0f}%"
+    return None

@@ -6,8 +6,7 @@ from typing import Any
 
 from headcount.bench.table import Column, Section
 from headcount.formulas.published.tables import VERDICTS
-from headcount.reports import markdown
-from headcount.reports.data_files import table_as_csv
+from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
@@ -26,7 +25,7 @@ def verdicts(facts: Facts) -> str:
         unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
-    made = markdown.table([*columns, *(Column(verdict, verdict, kind="int") for verdict in VERDICTS)], rows)
+    made = document.table([*columns, *(Column(verdict, verdict, kind="int") for verdict in VERDICTS)], rows)
     return "\n\n".join([made, *(f"- {line}" for line in unexplained)])
 
 
@@ -37,7 +36,7 @@ def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
 def counted(facts: Facts, name: str) -> str:
     """One table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
     section = facts.counted(name)
-    shown = markdown.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
+    shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
@@ -62,7 +61,7 @@ def _counters(section: Section) -> Sequence[Column]:
 def data(facts: Facts) -> str:
     """Every row of the counted tables with every reading, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
-    return table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
+    return document.table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
 
 
 def parameters(facts: Facts, name: str) -> str:
@@ -77,7 +76,7 @@ def parameters(facts: Facts, name: str) -> str:
     for size, row in zip(sizes.rows, implied.rows, strict=True):
         spans = {f"vocabulary_{which}": _span(row.values, which) for which in printed}
         rows.append({**size.values, **row.values, **spans})
-    return markdown.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
+    return document.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
 
 
 def _of(which: str) -> str:
@@ -99,6 +98,6 @@ def of_paper(facts: Facts, paper: str) -> str:
         keys = [column.key for column in section.table.columns if column.key not in left_out]
         # what the columns mean is said once
         parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in said else [])]
-        parts.append(markdown.rows_of(section, *keys))
+        parts.append(document.rows_of(section, *keys))
         said[legend] = None
     return "\n\n".join(parts)

@@ -1,20 +1,47 @@
-"""What the MoH paper prints about cost, held against the ledger: its released code, its ideal, its position table."""
+"""The MoH paper: its tables, its released code against the ideal form, and its frozen position table."""
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from headcount.bench.table import Column
-from headcount.formulas import conventions
 from headcount.formulas.published.rounding import Printing
-from headcount.reports import markdown
+from headcount.reports import document, papers, tables
+from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
+from headcount.reports.plots import share
+from headcount.reports.plots.plot import files
+
+ORDER = 30
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    every = [f"python -m bench.macs --counter closed-form --table {' '.join(facts.of_paper('moh'))}"]
+    return Page(
+        "moh",
+        "Mixture-of-head attention",
+        lambda facts: facts.claims.papers["moh"].source + ".",
+        [
+            Section("The published tables", [partial(tables.of_paper, paper="moh")], every),
+            Section("Released code against ideal", [share.PLOT.shown, released_against_ideal], every),
+            Section(
+                "The frozen position table",
+                [frozen_positions],
+                ["python -m bench.macs --counter closed-form --table moh-dit"],
+            ),
+            Section("Departures from the authors' code", [partial(papers.departures, paper="moh")]),
+        ],
+        files(share.PLOT),
+    )
+
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 
 
 def released_against_ideal(facts: Facts) -> str:
     """Each printed MoH model beside its dense baseline: every head computed, and only those that a token uses."""
-    rows = models(facts)
+    rows = papers.models(facts)
     columns = [
         Column("row", "model"),
         Column("router_params", "router parameters", kind="int"),
@@ -40,32 +67,7 @@ def released_against_ideal(facts: Facts) -> str:
         f"{_percent(max(row['whole'] for row in rows))} of the whole model's MACs. In {short} its attention does a "
         "larger part of the dense attention's than the part of the heads that are used."
     )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
-
-
-def models(facts: Facts) -> list[dict[str, Any]]:
-    """Each printed MoH model beside its dense baseline; ``whole`` and ``attention`` in percent of it."""
-    return [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
-
-
-def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
-    form = facts.ledger(row["preset"])
-    dense, released, ideal = row["baseline_macs"], row["released_macs"], row["ideal_macs"]
-    # all but attention is the same in the three
-    rest = released - form.select(conventions.attention).macs
-    return {
-        "row": row["row"],
-        "activated": row["activated"],
-        "router_params": form.select(conventions.router).params,
-        "baseline_macs": dense,
-        "released_macs": released,
-        "ideal_macs": ideal,
-        "added": released - dense,
-        "router_macs": form.select(conventions.router).macs,
-        "saved": dense - ideal,
-        "attention": Fraction(100 * (ideal - rest), dense - rest),
-        "whole": Fraction(100 * ideal, dense),
-    }
+    return f"{about}\n\n{document.table(columns, rows)}"
 
 
 def _percent(value: Fraction) -> str:
@@ -96,7 +98,7 @@ def frozen_positions(facts: Facts) -> str:
         f"{_listed(needs)} print only with it, {_listed(leaves)} only without; {both} of {len(rows)} rows print either "
         f"way: {one}. A counter of trainable parameters, as ptflops is, gives the figure without."
     )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
+    return f"{about}\n\n{document.table(columns, rows)}"
 
 
 HOLDS, LEAVES, EITHER, NEITHER = "holds it", "leaves it out", "says nothing", "neither"
@@ -118,13 +120,3 @@ def _with_and_without(record: dict[str, Any], printed: str, printing: Printing) 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names) or "no rows"
-
-
-def _rows(facts: Facts) -> list[dict[str, Any]]:
-    """The values of every row, with its preset, of the tables that print activated heads; each model once."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, table in facts.tables.items():
-        if table.column("activated"):
-            for made, row in zip(facts.closed(name)[0].rows, table.rows, strict=True):
-                found.setdefault(row.name, {**made.values, "preset": row.preset})
-    return list(found.values())

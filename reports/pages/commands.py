@@ -1,4 +1,4 @@
-"""Every command with its options, as its parser has them, and how long the commands take."""
+"""Every command with its options, from its parser, and how long the commands take."""
 
 import argparse
 from collections.abc import Callable
@@ -7,8 +7,28 @@ from typing import Any
 
 from headcount.__main__ import COMMANDS
 from headcount.bench.table import Column
-from headcount.reports import markdown
+from headcount.reports import document
+from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
+
+ORDER = 100
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "commands",
+        "Commands",
+        lambda facts: "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
+        [
+            *(
+                Section(f"headcount {name}", [options(name)], [f"python -m {package} --help"])
+                for name, (package, _) in COMMANDS.items()
+            ),
+            Section("Run times", [speed], ["make benchmark"]),
+        ],
+    )
+
 
 WHAT = [Column("option", "option"), Column("what", "what")]
 
@@ -21,7 +41,7 @@ def parsers(name: str) -> list[argparse.ArgumentParser]:
     return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
 
 
-def page(name: str) -> Callable[[Facts], str]:
+def options(name: str) -> Callable[[Facts], str]:
     """What a command and those below it are for, and a table for each group of their options."""
 
     def text(facts: Facts) -> str:
@@ -36,7 +56,7 @@ def _parts(found: argparse.ArgumentParser) -> list[str]:
     for group in found._action_groups:
         rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
         if rows:
-            parts += [f"**{group.title}**", markdown.table(WHAT, rows)]
+            parts += [f"**{group.title}**", document.table(WHAT, rows)]
     return parts
 
 

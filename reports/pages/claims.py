@@ -1,6 +1,7 @@
-"""The papers' sentences about cost, each judged: at their own sizes, for all sizes, as released, and as counted."""
+"""The papers' sentences about cost, each with its verdicts: at their own sizes, for all sizes, as released, counted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 import sympy
 
@@ -11,22 +12,46 @@ from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Expression, Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
-from headcount.reports import counting, markdown, own_sizes
+from headcount.reports import claim_verdicts, counting, document
+from headcount.reports.claim_verdicts import point, quoted
+from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
-from headcount.reports.own_sizes import point
+
+ORDER = 40
 
 
-def page(facts: Facts, paper: str) -> str:
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "claims",
+        "The papers' sentences about cost",
+        how,
+        [Section(paper.name, [partial(sentences, paper=key)]) for key, paper in facts.claims.papers.items()],
+        calls=calls,
+    )
+
+
+def calls(facts: Facts) -> Iterable[tuple]:
+    """The searches, and both sides of every relation of the page, counted at its point."""
+    for claim in facts.claims.claims:
+        yield counting.searches, claim.name, facts.largest_sum
+    for claim in facts.claims.claims:
+        for relation, letters in _places(claim, *facts.searches[claim.name]):
+            if counting.countable(relation):
+                for side in (relation.left, relation.right):
+                    yield counting.cost, side.text, tuple(letters.items())
+
+
+def sentences(facts: Facts, paper: str) -> str:
     """A summary of a paper's sentences, and a paragraph for each."""
     found, searches = facts.claims, facts.searches
-    begin_counts(facts)
     claims, others = ([s for s in kind if s.paper == paper] for kind in (found.claims, found.sentences))
     rows = [_row(sentence, facts) for sentence in (*claims, *others)]
     about = f"Source: {found.papers[paper].source}. {found.papers[paper].about}"
     return "\n\n".join(
         [
             about.strip(),
-            markdown.table([Column(key, key) for key in rows[0]], rows),
+            document.table([Column(key, key) for key in rows[0]], rows),
             *(paragraph(claim, *searches[claim.name], facts) for claim in claims),
             *(of_rows(sentence, facts) for sentence in others),
         ]
@@ -48,7 +73,7 @@ def how(facts: Facts) -> str:
 
 
 def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
-    three = own_sizes.verdicts(sentence, facts)
+    three = claim_verdicts.verdicts(sentence, facts)
     return {
         "claim": sentence.name,
         "place": sentence.place,
@@ -60,30 +85,13 @@ def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
     }
 
 
-def quoted(sentence: Sentence) -> str:
-    """A sentence with its name, its place, its marking, and what is judged of it."""
-    words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
-    return f"**{sentence.name}** ({sentence.place}), {words}" + (
-        f" Judged as: {sentence.read_as}." if sentence.read_as else ""
-    )
-
-
 def of_rows(sentence: Sentence, facts: Facts) -> str:
     """A sentence about the paper's own rows, with each comparison."""
-    three = own_sizes.verdicts(sentence, facts)
+    three = claim_verdicts.verdicts(sentence, facts)
     failing = any(not found.holds for check in sentence.checks for found in facts.findings(check))
-    lines = [*own_sizes.checked(sentence, facts), *([sentence.because] if failing or three.smallest else [])]
+    lines = [*claim_verdicts.checked(sentence, facts), *([sentence.because] if failing or three.smallest else [])]
     own = f" *At its own sizes: {three.own or 'nothing printed'}.*"
     return "\n".join([f"{quoted(sentence)}{own}", "", *(f"- {line}" for line in lines if line)])
-
-
-def begin_counts(facts: Facts) -> None:
-    """Begin to count both sides of every relation of the page."""
-    for claim in facts.claims.claims:
-        for relation, letters in _places(claim, *facts.searches[claim.name]):
-            for side in (relation.left, relation.right):
-                if counting.countable(relation):
-                    facts.begin_cost(side, letters)
 
 
 def _counterexample(printed: Search, executed: Search) -> Mapping[str, int] | None:
@@ -115,10 +123,10 @@ def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> 
         *(f"- {form}, {_found(claim, *one, facts)}" for form, one in _forms(claim, paper, printed, executed).items()),
         *([f"- {_threshold(claim, facts)}"] if claim.threshold else []),
     ]
-    lines += [f"- {line}" for line in (*own_sizes.of_layers(claim, facts), *own_sizes.checked(claim, facts))]
+    lines += [f"- {line}" for line in (*claim_verdicts.of_layers(claim, facts), *claim_verdicts.checked(claim, facts))]
     if _counterexample(printed, executed):
         bounds = [_bound(text) for text in claim.only_without]
-        if own_sizes.degenerate(claim):
+        if claim_verdicts.degenerate(claim):
             lines.append(f"- It fails at degenerate sizes alone: with {_listed(bounds)} no coefficient is negative.")
         lines.append(f"- {claim.because}")
     return "\n".join([lines[0], "", *lines[1:]])
@@ -191,7 +199,7 @@ def _threshold(claim: Claim, facts: Facts) -> str:
     solved = proofs.threshold(claim).items()
     values = " and ".join(_shown(claim, value, case, f"{letter} {sign} ") for case, value in solved)
     if claim.threshold.holds:
-        words = own_sizes.threshold_in_words(claim, facts)
+        words = claim_verdicts.threshold_in_words(claim, facts)
         return f"{claim.threshold.says} where {values}.{words}{_equal(claim, facts)}"
     return f"`{relation.left}` equals `{relation.right}` at {values}.{_equal(claim, facts)}"
 

@@ -1,36 +1,49 @@
-"""Memory and decoding in documents: layers and models at a few contexts, by the accounts of bench.macs --columns."""
+"""Choosing an attention and its sizes: cost, cache, memory and decoding, and searches under a budget."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
 from headcount.bench.table import Column
-from headcount.reports import markdown
+from headcount.bench.table import Section as TableSection
+from headcount.reports import document, papers
+from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
+from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
+from headcount.reports.plots import cost, front, roofline
+from headcount.reports.plots.plot import files
 
-LAYERS = {
-    "MHA 8 heads": "h=8 d_h=64",
-    "GQA 8 heads, 2 key/value": "h=8 d_h=64 g=2",
-    "MQA 8 heads": "h=8 d_h=64 g=1",
-    "MoA 8K8E128D": "K=8 E=8 D=128",
-    "MoA 8K32E64D": "K=8 E=32 D=64",
-    "MoA 16K32E256D": "K=16 E=32 D=256",
-    "MoH 75 %": "h=8 s=2 r=4",
-    "MoH 75 %, 2 key/value": "h=8 s=2 r=4 g=2",
-}
+ORDER = 50
 CONTEXTS = "d_m=512 T=128,1024"
-TRANSLATION = ("transformer-base", "transformer-big", "moa-8K8E128D", "moa-16K32E256D")
-LANGUAGE = ("llm-s", "moh-llm-s-75", "llama3-8b", "moh-llama3-8b")
-DECODING = ("kv_token_bytes", "kv_bytes", "decode_macs", "decode_bytes", "decode_intensity")
-GENERATION = ("generate_macs", "generate_bytes", "training_macs")
-TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
-
-
-CLOSED = "--counter closed-form --columns"
-COMMAND = " ".join((f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'", CLOSED, *DECODING, *TRAINING))
-COMMAND_OF_MODELS = " ".join(
-    ("python -m bench.macs --preset", *LANGUAGE, "--seq-len 2048", CLOSED, *DECODING, *GENERATION)
+COMMAND = " ".join(
+    (
+        f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' {papers.CLOSED} --columns",
+        *DECODING,
+        *TRAINING,
+    )
 )
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "choose",
+        "Choosing an attention and its sizes",
+        lambda facts: "The cost of layers and models compared: MACs, cache, decoding, training.",
+        [
+            Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
+            Section("Cache by token", [cost.CACHE.shown], [papers.COMMAND_OF_MODELS]),
+            Section("Roofline bounds of decoding and prefill", [roofline.PLOT.shown], [roofline.COMMAND]),
+            Section("Memory and decoding of a layer", [layers], [COMMAND]),
+            Section("Memory and decoding of a model", [models], [papers.COMMAND_OF_MODELS]),
+            Section(
+                "Sizes under a budget",
+                [front.PLOT.shown, budget],
+                [f"python -m bench.budget {argv}" for argv, _ in papers.BUDGETS],
+            ),
+        ],
+        files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
+    )
 
 
 def layers(facts: Facts) -> str:
@@ -44,7 +57,7 @@ def layers(facts: Facts) -> str:
     rows.sort(key=lambda row: row["T"])
     accounts = facts.account_columns(names)
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
-    shown = [markdown.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
+    shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
     about = (
         f"One layer, d_m = 512, one sequence, {facts.element_bytes} bytes per element; T tokens are stored after the "
         "decode step; T is the input of forward and training step. Bytes of a step: every used weight, every stored "
@@ -94,5 +107,23 @@ def models(facts: Facts) -> str:
         ),
     ):
         parts.append(f"Whole models, one sequence, {about}.")
-        parts += [markdown.rows_of(facts.model_accounts(names, length, shown)) for shown in (DECODING, GENERATION)]
+        parts += [document.rows_of(facts.model_accounts(names, length, shown)) for shown in (DECODING, GENERATION)]
     return "\n\n".join(parts)
+
+
+def budget(facts: Facts) -> str:
+    """A search for MoA and one for MoH, each around a dense model."""
+    parts = []
+    for argv, about in papers.BUDGETS:
+        found = facts.budget(argv)
+        shown, same = _varying_columns(found)
+        parts += [f"{about}{same}", document.rows_of(found, *shown, code="preset")]
+    return "\n\n".join(parts)
+
+
+def _varying_columns(section: TableSection) -> tuple[list[str], str]:
+    """The keys of columns in which rows differ, and the other columns in words."""
+    columns, first = section.table.columns, section.rows[0].values
+    differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
+    same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]
+    return [key for key, does in differ.items() if does], f" In all rows {', '.join(same)}." if same else ""

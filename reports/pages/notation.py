@@ -1,9 +1,23 @@
-"""The words and letters of the pages."""
+"""The letters and terms of the pages."""
 
 from headcount.bench.table import Column
 from headcount.formulas.symbols import LEGEND
-from headcount.reports import markdown
+from headcount.reports import document
+from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
+
+ORDER = 80
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "notation",
+        "Notation",
+        lambda facts: "The field's letters, with the code's words for them.",
+        [Section("Terms", [terms]), Section("Letters", [legend])],
+    )
+
 
 GLOSSARY = {
     "MACs": "multiply-accumulates; FLOPs are twice as many",
@@ -23,11 +37,11 @@ GLOSSARY = {
 def terms(facts: Facts) -> str:
     """What the pages' words mean."""
     rows = [{"term": term, "meaning": meaning} for term, meaning in GLOSSARY.items()]
-    return markdown.table([Column("term", "term"), Column("meaning", "meaning")], rows)
+    return document.table([Column("term", "term"), Column("meaning", "meaning")], rows)
 
 
 def legend(facts: Facts) -> str:
     """Every letter with its word in the code and its meaning."""
     columns = [Column("letter", "letter"), Column("word", "in the code"), Column("meaning", "meaning")]
     rows = [{"letter": f"${s.latex}$", "word": f"`{s.word}`" if s.word else "", "meaning": s.meaning} for s in LEGEND]
-    return markdown.table(columns, rows)
+    return document.table(columns, rows)

@@ -1,11 +1,40 @@
-"""How the numbers come about, in words: conventions, modules of others, the clock, formats and exit codes."""
+"""Methodology: conventions, user modules, latency, formats and exit codes."""
 
 from importlib.resources import files
 
 from headcount.bench.render import SCHEMA_VERSION
 from headcount.bench.table import Column
-from headcount.reports import markdown
+from headcount.reports import document
+from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
+
+ORDER = 90
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "method",
+        "Methodology",
+        lambda facts: "Conventions, user modules, latency, formats and exit codes.",
+        [
+            Section("Conventions", [lambda facts: CONVENTIONS], ["python -m bench.macs --check"]),
+            Section("User modules", [lambda facts: MODULES], ["python -m bench.macs --module model.py:make"]),
+            Section("Latency", [lambda facts: LATENCY], ["python -m bench.latency --quick"]),
+            Section(
+                "Formats",
+                [lambda facts: FORMATS.format(version=SCHEMA_VERSION)],
+                ["python -m bench.macs --counter closed-form --format json"],
+            ),
+            Section(
+                "A lock for the cost",
+                [lock],
+                ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
+            ),
+            Section("Exit codes", [exit_codes]),
+        ],
+    )
+
 
 CONVENTIONS = """\
 MACs everywhere; one multiply-accumulate is two FLOPs. Counts are integers and are compared with `==`. **Parameters**
@@ -45,7 +74,7 @@ function. `hc.load_hugging_face(config, state_dict)` reads checkpoints of LLaMA 
 `torch.compile(model, fullgraph=True)` traces every arm but `grouped` and `ragged`, whose segments have sizes that the
 host reads; a layer's arms say so in `config.arms`, and a test holds them to it on the CPU."""
 
-CLOCK = """\
+LATENCY = """\
 `bench.latency` checks each arm against the float64 reference before it times it: on the arm's own rounded parameters
 and choices of experts, in the timed call and, on a GPU, by a replay on other inputs. An arm may be twice as far off
 as the plain reference in its own type; one that fails prints no time but its reason. The arms of a cell run
@@ -88,26 +117,6 @@ EXIT_CODES = {
 }
 
 
-def conventions(facts: Facts) -> str:
-    """What is billed and how it is judged."""
-    return CONVENTIONS
-
-
-def modules(facts: Facts) -> str:
-    """How modules of others are counted, and what models can become."""
-    return MODULES
-
-
-def clock(facts: Facts) -> str:
-    """How times are taken."""
-    return CLOCK
-
-
-def formats(facts: Facts) -> str:
-    """JSON and the other formats."""
-    return FORMATS.format(version=SCHEMA_VERSION)
-
-
 def lock(facts: Facts) -> str:
     """How a module's cost is held, with the workflow."""
     workflow = files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
@@ -117,4 +126,4 @@ def lock(facts: Facts) -> str:
 def exit_codes(facts: Facts) -> str:
     """What a command ends with."""
     rows = [{"code": str(code), "meaning": meaning} for code, meaning in EXIT_CODES.items()]
-    return markdown.table([Column("code", "exit code"), Column("meaning", "meaning")], rows)
+    return document.table([Column("code", "exit code"), Column("meaning", "meaning")], rows)

@@ -1,13 +1,17 @@
-"""The first page: what stands of what is printed and what does not, each in a sentence with its place."""
+"""The first page: the results in brief, each with a link to its page."""
 
 from collections.abc import Iterable
 
 from headcount.bench.table import Column
-from headcount.reports import audit, latency, markdown, own_sizes, printed, printed_moh
+from headcount.reports import audit, claim_verdicts, counting, document, latency, papers, tables
+from headcount.reports.document import Page, Section, link
 from headcount.reports.facts import Facts
-from headcount.reports.markdown import link
+from headcount.reports.papers import BIG, TRANSFORMER_BIG
+from headcount.reports.plots import heat
 
-BIG, TRANSFORMER_BIG = printed.BIG, printed.TRANSFORMER_BIG
+ORDER = 10
+
+
 PAGES = {
     "moa": "the MoA paper: equations, tables, cost against quality, routing, the authors' code",
     "moh": "the MoH paper: tables, released code against ideal, the authors' code",
@@ -23,6 +27,23 @@ PAGES = {
 }
 
 
+def page(facts: Facts) -> Page:
+    """The page."""
+    every = f"python -m bench.macs --counter closed-form --table {' '.join(facts.tables)}"
+    return Page(
+        "index",
+        "Results",
+        about,
+        [
+            Section("Printed numbers", [tables.verdicts, numbers], [every]),
+            Section("Printed sentences", [sentences]),
+            Section("Counters", [heat.PLOT.shown, counters], [audit.COMMAND]),
+            Section("Latency", [routing_overheads], ["python -m bench.latency --quick"]),
+        ],
+        calls=lambda facts: [(counting.audit,)],
+    )
+
+
 def about(facts: Facts) -> str:
     """The pages."""
     lines = [f"- {link(name, name)}: {what}" for name, what in PAGES.items()]
@@ -33,13 +54,13 @@ def about(facts: Facts) -> str:
 
 def numbers(facts: Facts) -> str:
     """Which printed numbers do not stand, and what the equations leave out."""
-    parts = [row["whole"] for row in printed_moh.models(facts)]
+    parts = [row["whole"] for row in papers.models(facts)]
     return "\n".join(
         [
             "- Eq. 18 and 19 leave out one of attention's two T*S products, and Eq. 18 and 20 the router: "
             f"{link('each by name', 'moa', 'Eq. 18-20 as printed and as executed')}.",
             "- MoA Big costs less than Transformer big at the paper's lengths, and more from T = "
-            f"{printed.dearer_from(facts, BIG, TRANSFORMER_BIG):,} on: "
+            f"{papers.dearer_from(facts, BIG, TRANSFORMER_BIG):,} on: "
             f"{link('part by part', 'moa', 'The big models of Table 1, side by side')}.",
             "- MoH as released computes every head. A form that skips what is not selected would do "
             f"{float(min(parts)):.0f} to {float(max(parts)):.0f} % of the dense models' work: "
@@ -52,7 +73,8 @@ def sentences(facts: Facts) -> str:
     """How many sentences of each paper hold, and which its own tables contradict."""
     found, rows, lines = facts.claims, [], []
     for key, paper in found.papers.items():
-        judged = {s.name: own_sizes.verdicts(s, facts) for s in (*found.claims, *found.sentences) if s.paper == key}
+        sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
+        judged = {one.name: claim_verdicts.verdicts(one, facts) for one in sentences}
         rows.append(
             {
                 "paper": paper.name,
@@ -70,7 +92,7 @@ def sentences(facts: Facts) -> str:
         lines.append(f"- {paper.name}, {'; '.join(said)}. {link('Each with its numbers', 'claims', paper.name)}.")
     columns = [Column("paper", "paper"), Column("sentences", "sentences", kind="int")]
     columns += [Column(key, f"hold, {key}", align="right") for key in list(rows[0])[2:]]
-    return markdown.table(columns, rows) + "\n\n" + "\n".join(lines)
+    return document.table(columns, rows) + "\n\n" + "\n".join(lines)
 
 
 def _holding(verdicts: Iterable[str | None]) -> str:
@@ -84,7 +106,7 @@ def counters(facts: Facts) -> str:
     return f"{audit.in_words(facts)} {link('Counter by counter', 'counters')}."
 
 
-def clock(facts: Facts) -> str:
+def routing_overheads(facts: Facts) -> str:
     """What is measured, and the span of the routing tax of the fastest arms."""
     lines = []
     for kind in ("cuda", "cpu"):

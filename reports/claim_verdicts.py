@@ -1,4 +1,4 @@
-"""A sentence's three verdicts: at the paper's own sizes, for all sizes, and as released; and what they rest on."""
+"""The verdicts on a sentence: at its paper's own sizes, for all sizes, and as released; with their numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from headcount.reports.facts import Facts
 
 
 @dataclass(frozen=True)
-class Three:
+class ClaimVerdicts:
     """The verdicts, each None where there is nothing to judge, and the smallest sizes at which a sentence fails."""
 
     own: str | None
@@ -22,7 +22,7 @@ class Three:
     released: str | None
 
 
-def verdicts(sentence: Sentence, facts: Facts) -> Three:
+def verdicts(sentence: Sentence, facts: Facts) -> ClaimVerdicts:
     """Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As released: what the
     authors' code executes there."""
     if isinstance(sentence, Claim):
@@ -34,7 +34,7 @@ def verdicts(sentence: Sentence, facts: Facts) -> Three:
     else:
         everywhere, smallest = _lengths(sentence, facts)
     own, released = (_counted(sentence, form, facts) for form in (PRINTED, EXECUTED))
-    return Three(own, everywhere, smallest, released)
+    return ClaimVerdicts(own, everywhere, smallest, released)
 
 
 def point(letters: Mapping[str, int] | None) -> str | None:
@@ -173,3 +173,11 @@ def threshold_in_words(claim: Claim, facts: Facts) -> str:
 
 def _span(sizes: Sequence[int]) -> str:
     return f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+
+
+def quoted(sentence: Sentence) -> str:
+    """A sentence with its name, its place, its marking, and what is judged of it."""
+    words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
+    return f"**{sentence.name}** ({sentence.place}), {words}" + (
+        f" Judged as: {sentence.read_as}." if sentence.read_as else ""
+    )
