@@ -9,6 +9,7 @@ from headcount.formulas.published.claims import Claim, Rows, Sentence
 from headcount.formulas.published.costs import costs
 from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding
 from headcount.formulas.symbols import symbol
+from headcount.reports.document import text
 from headcount.reports.facts import Facts
 
 
@@ -141,14 +142,25 @@ def of_layers(claim: Claim, facts: Facts) -> list[str]:
     if not layers.layers:
         return []
     if not layers.points:
-        return [f"Of the {layers.layers} kinds of layer in {', '.join(claim.own)} none meets the premise."]
+        return [text("claims.no_layers", kinds=layers.layers, tables=", ".join(claim.own))]
     shown = (claim.as_printed,) if claim.as_printed == claim.as_executed else (claim.as_printed, claim.as_executed)
     held = [f"`{relation}` holds at {len(layers.holding(relation))}" for relation in shown]
     name, largest = max(layers.points.items(), key=lambda pair: shown[-1].right.value(pair[1], costs()))
-    sides = [f"`{side}` is {side.value(largest, costs()):,}" for side in (shown[-1].left, shown[-1].right)]
+    left, right = shown[-1].left, shown[-1].right
     return [
-        f"Of the {layers.layers} kinds of layer in {', '.join(claim.own)}, {len(layers.points)} meet the premise: "
-        f"{', '.join(held)}. At {name} ({point(largest)}) {' and '.join(sides)}."
+        text(
+            "claims.layers",
+            kinds=layers.layers,
+            tables=", ".join(claim.own),
+            points=len(layers.points),
+            held=", ".join(held),
+            name=name,
+            point=point(largest),
+            left=left,
+            left_value=left.value(largest, costs()),
+            right=right,
+            right_value=right.value(largest, costs()),
+        )
     ]
 
 
@@ -168,7 +180,7 @@ def threshold_in_words(claim: Claim, facts: Facts) -> str:
     own = [letters[letter] for letters in facts.own_layers(claim).points.values()]
     # sizes start at 1
     side = f"from {letter} >= {max(1, *bounds)} on" if threshold.holds == "above" else f"up to {letter} = {min(bounds)}"
-    return f" At the paper's own layers {threshold.says} {side}; theirs have {letter} = {_span(own)}."
+    return text("claims.threshold", says=threshold.says, side=side, letter=letter, sizes=_span(own))
 
 
 def _span(sizes: Sequence[int]) -> str:

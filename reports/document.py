@@ -5,9 +5,12 @@ Table cells are not padded: a change of one cell is a change of one line.
 
 import csv
 import io
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from headcount.bench.table import Column
@@ -73,12 +76,40 @@ class Page:
         return text
 
 
+@cache
+def texts(place: str) -> Mapping[str, Any]:
+    """Return a table of pages/text.toml by its dotted name, such as ``notation.terms``."""
+    found = tomllib.loads(files("headcount.reports.pages").joinpath("text.toml").read_text("utf-8"))
+    for name in place.split("."):
+        found = found[name]
+    return found
+
+
+def text(name: str, /, **numbers: Any) -> str:
+    """Return a part of pages/text.toml, such as ``moa.savings``, with ``numbers`` in its places."""
+    page, part = name.split(".")
+    return texts(page)[part].format(**numbers)
+
+
 def table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], notes: Sequence[Sequence[str]] = ()) -> str:
     """Return a pipe table. ``notes``: footnotes of each row, marked in the last column and numbered below.
 
     ValueError for more than MOST_COLUMNS columns, and for no rows.
     """
     return _table(columns, rows, notes or [()] * len(rows), columns[-1].key)
+
+
+def records(
+    rows: Sequence[Mapping[str, Any]],
+    formats: Mapping[str, Mapping[str, Any]] | None = None,
+    notes: Sequence[Sequence[str]] = (),
+) -> str:
+    """Return a table whose headings are the rows' keys. Columns of integers are right-aligned; ``formats`` gives
+    other columns' options by heading."""
+    formats = formats or {}
+    whole = {key: {type(row[key]) for row in rows} <= {int, type(None)} for key in rows[0]}
+    columns = [Column(key, key, **formats.get(key, {"kind": "int"} if whole[key] else {})) for key in rows[0]]
+    return table(columns, rows, notes)
 
 
 def rows_of(section: TableSection, *keys: str, code: str = "", below: bool = True) -> str:

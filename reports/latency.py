@@ -114,13 +114,8 @@ def data(facts: Facts) -> str:
 
 
 def about(facts: Facts) -> str:
-    """How to read the ratios."""
-    return (
-        "vs MHA and tax are ratios of times of the same blocks, with 95 % bootstrap intervals: vs MHA of the same "
-        "model width; the tax over dense multi-query attention of the same K and D. Slower or faster is said where the "
-        "interval excludes 1 and the ratio exceeds the noise of the same code timed twice. All that was measured, "
-        f"shares of the peak and errors too: [{DATA}]({DATA})."
-    )
+    """Return how to read the ratios."""
+    return document.text("time.about", data=DATA)
 
 
 def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
@@ -265,15 +260,9 @@ def _holds(ratio, bound: float) -> str:
     return "fails" if ratio.low > bound else "no evidence"
 
 
-BREAK_EVEN = (
-    "Time of `ragged`, which packs the queries that selected a head, over the same MoH layer with every head computed "
-    "by fused attention. Break-even: where the ratio crosses 1, linear between the two measured shares."
-)
-
-
 def break_even(facts: Facts) -> str:
     """A table per device, and what is not measured."""
-    parts = [BREAK_EVEN]
+    parts = [document.text("time.break_even")]
     for kind in ("cuda", "cpu"):
         found = {device: _break_even_rows(records) for device, records in of_type(facts, kind).items()}
         if not any(found.values()):

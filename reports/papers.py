@@ -17,11 +17,6 @@ from headcount.reports.facts import COUNTED, Facts
 
 BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
 MASKED_LM, LLM, ADMIN = "mlm-moa-8K8E128D", "moh-llm-s-75", "admin-18L-18L"
-DEPARTURES = (
-    "Files are those of yikangshen/MoA and of the released MoH. The last column is empty for what changes no number."
-)
-
-
 LAYERS = {
     "MHA 8 heads": "h=8 d_h=64",
     "GQA 8 heads, 2 key/value": "h=8 d_h=64 g=2",
@@ -41,21 +36,11 @@ CLOSED = "--counter closed-form"
 COMMAND_OF_MODELS = " ".join(
     ("python -m bench.macs --preset", *LANGUAGE, f"--seq-len 2048 {CLOSED} --columns", *DECODING, *GENERATION)
 )
-BUDGETS = (
-    (
-        "--like transformer-big --attention moa --params 250M --limit 8",
-        "MoA models whose exact MACs are within 2 % of the big Transformer's, around its own widths, with a bound on "
-        "parameters. On the front: more parameters and active parameters are better, fewer MACs and cache bytes; rows "
-        "that differ by less than 5 % in everything are one.",
-    ),
-    (
-        "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",
-        "MoH models with the MACs and the key/value cache of the MoH paper's small dense language model: each token "
-        "uses as many heads as that has, chosen from as many or more; key/value heads stay as they are, and with them "
-        "the cache. Counted is the ideal MoH, which computes no head for a token that does not use it, but its keys "
-        "and values.",
-    ),
-)
+BUDGETS = {
+    "moa": "--like transformer-big --attention moa --params 250M --limit 8",
+    "moh": "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",
+}
+"""Arguments of the searches under a budget, by variant."""
 
 
 def dearer_from(facts: Facts, one: str, other: str) -> int:
@@ -143,7 +128,7 @@ def departures(facts: Facts, paper: str) -> str:
         for one in published.load()
         if one.paper == paper
     ]
-    return f"{DEPARTURES}\n\n{document.table([Column(key, key) for key in rows[0]], rows)}"
+    return f"{document.text('moa.departures')}\n\n{document.table([Column(key, key) for key in rows[0]], rows)}"
 
 
 def departure_numbers(facts: Facts) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports import document, papers
-from headcount.reports.document import Page, Section
+from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
 from headcount.reports.plots import cost, front, roofline
@@ -39,7 +39,7 @@ def page(facts: Facts) -> Page:
             Section(
                 "Sizes under a budget",
                 [front.PLOT.shown, budget],
-                [f"python -m bench.budget {argv}" for argv, _ in papers.BUDGETS],
+                [f"python -m bench.budget {argv}" for argv in papers.BUDGETS.values()],
             ),
         ],
         files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
@@ -58,15 +58,7 @@ def layers(facts: Facts) -> str:
     accounts = facts.account_columns(names)
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
     shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
-    about = (
-        f"One layer, d_m = 512, one sequence, {facts.element_bytes} bytes per element; T tokens are stored after the "
-        "decode step; T is the input of forward and training step. Bytes of a step: every used weight, every stored "
-        "key and value that is read, and the new ones, once each. Training: forward and backward, without the "
-        "optimiser. Peak bytes: what the reference implementation allocates beside inputs and parameters, without "
-        "masks. MoH uses 6 of 8 heads: as released every head is computed; ideal, nothing is computed or read of a "
-        "head for a token that does not select it, and keys and values of all heads are stored all the same; its peak "
-        "is that of the reference, which gathers weights, keys and values for each row, as MoA's gathers weights."
-    )
+    about = text("choose.layers", element_bytes=facts.element_bytes)
     return "\n\n".join([about, *shown, *_dashes(rows, accounts), _reading(rows)])
 
 
@@ -79,34 +71,31 @@ def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> li
             columns, those = found.setdefault(why, ({}, {}))
             # a dict keeps the order, and each but once
             columns[heads[name]] = those[row["layer"]] = None
-    return [f"Dashes, {'; '.join(columns)} of {'; '.join(those)}: {why}." for why, (columns, those) in found.items()]
+    return [
+        text("choose.dashes", columns="; ".join(columns), layers="; ".join(those), why=why)
+        for why, (columns, those) in found.items()
+    ]
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
     # rounded up: nothing may lie above it
     highest = ceil(100 * max(row["decode_intensity"] for row in rows)) / 100
     most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
-    return (
-        f"No decode step here does more than {highest:.2f} MACs per byte, so each is bound by memory on any device "
-        f"whose peak MACs per second exceed {highest:.2f} times its bytes per second. A token costs "
-        f"{most['kv_token_bytes']:,} bytes of cache in {most['layer']} and {least['kv_token_bytes']:,} in "
-        f"{least['layer']}."
+    return text(
+        "choose.reading",
+        highest=highest,
+        most=most["kv_token_bytes"],
+        most_layer=most["layer"],
+        least=least["kv_token_bytes"],
+        least_layer=least["layer"],
     )
 
 
 def models(facts: Facts) -> str:
     """Models that decode: translation models as many tokens as they read, language models a full context."""
     parts = []
-    for names, length, about in (
-        (TRANSLATION, 128, "128 source tokens, 128 generated; generation holds the encoder's pass, in MACs"),
-        (
-            LANGUAGE,
-            2048,
-            "2,048 tokens generated into an empty cache; MoH as released, and ideal; moh-llama3-8b has a larger "
-            "vocabulary than llama3-8b",
-        ),
-    ):
-        parts.append(f"Whole models, one sequence, {about}.")
+    for group, names, length in (("translation", TRANSLATION, 128), ("language", LANGUAGE, 2048)):
+        parts.append(text(f"choose.{group}"))
         parts += [document.rows_of(facts.model_accounts(names, length, shown)) for shown in (DECODING, GENERATION)]
     return "\n\n".join(parts)
 
@@ -114,10 +103,10 @@ def models(facts: Facts) -> str:
 def budget(facts: Facts) -> str:
     """A search for MoA and one for MoH, each around a dense model."""
     parts = []
-    for argv, about in papers.BUDGETS:
+    for variant, argv in papers.BUDGETS.items():
         found = facts.budget(argv)
         shown, same = _varying_columns(found)
-        parts += [f"{about}{same}", document.rows_of(found, *shown, code="preset")]
+        parts += [text(f"choose.budget_{variant}") + same, document.rows_of(found, *shown, code="preset")]
     return "\n\n".join(parts)
 
 

@@ -14,7 +14,7 @@ from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
 from headcount.reports import claim_verdicts, counting, document
 from headcount.reports.claim_verdicts import point, quoted
-from headcount.reports.document import Page, Section
+from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 
 ORDER = 40
@@ -25,7 +25,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "claims",
         "The papers' sentences about cost",
-        how,
+        lambda facts: text("claims.how", largest_sum=facts.largest_sum),
         [Section(paper.name, [partial(sentences, paper=key)]) for key, paper in facts.claims.papers.items()],
         calls=calls,
     )
@@ -55,20 +55,6 @@ def sentences(facts: Facts, paper: str) -> str:
             *(paragraph(claim, *searches[claim.name], facts) for claim in claims),
             *(of_rows(sentence, facts) for sentence in others),
         ]
-    )
-
-
-def how(facts: Facts) -> str:
-    """What the three verdicts mean."""
-    return (
-        "Three verdicts each. A sentence is *verbatim* where the paper has these words, and *read as* where it says "
-        "this in others. *Own sizes*: what the paper prints, or its equations need, in the rows and layers of its "
-        "own tables. *All sizes*: *holds* where no point of positive integers contradicts it, *holds only as "
-        "printed* where the printed equations bear it out and the exact costs do not, *fails* where its own "
-        "equations contradict it; of sentences about rows, at which lengths T = S of the input. *As released*: what "
-        "the authors' code executes at the own sizes; of MoA that is the exact form.\n\n"
-        "Searched: every point whose free letters add up to at most "
-        f"{facts.largest_sum}, smallest sums first. Counts are of built layers, by PyTorch's own counter."
     )
 
 
@@ -112,12 +98,12 @@ def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> 
     """The sentence, its condition in symbols, what the search found, and the counts there."""
     paper, (symbols, *_) = facts.claims.papers[claim.paper], proofs.cases(claim).values()
     # a letter set to a number is no premise of the sentence
-    given = [f"{a} = {sympy.latex(symbols[a])}" for a, text in claim.premise.items() if text.letters]
-    bounds = [_bound(text) for text in claim.assume]
-    shown = [f"{letter} = {text}" for letter, text in claim.shown.items()]
+    premise = [f"{a} = {sympy.latex(symbols[a])}" for a, given in claim.premise.items() if given.letters]
+    bounds = [_bound(bound) for bound in claim.assume]
+    shown = [f"{letter} = {own}" for letter, own in claim.shown.items()]
     lines = [
         f"{quoted(claim)} *{proofs.verdict(printed, executed).capitalize()}.*"
-        + (f" Premise: {_listed(given)}." if given else "")
+        + (f" Premise: {_listed(premise)}." if premise else "")
         + (f" Assuming {_listed(bounds)}." if bounds else "")
         + (f" Written with {_listed(shown)}." if shown else ""),
         *(f"- {form}, {_found(claim, *one, facts)}" for form, one in _forms(claim, paper, printed, executed).items()),
@@ -125,7 +111,7 @@ def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> 
     ]
     lines += [f"- {line}" for line in (*claim_verdicts.of_layers(claim, facts), *claim_verdicts.checked(claim, facts))]
     if _counterexample(printed, executed):
-        bounds = [_bound(text) for text in claim.only_without]
+        bounds = [_bound(bound) for bound in claim.only_without]
         if claim_verdicts.degenerate(claim):
             lines.append(f"- It fails at degenerate sizes alone: with {_listed(bounds)} no coefficient is negative.")
         lines.append(f"- {claim.because}")
@@ -148,8 +134,8 @@ def _bound(bound: Relation) -> str:
     return f"{bound.left} {sign} {sympy.latex(bound.right.value(_symbols(bound.right)))}"
 
 
-def _symbols(text: Expression) -> dict[str, sympy.Symbol]:
-    return {letter: symbol(letter) for letter in text.letters}
+def _symbols(expression: Expression) -> dict[str, sympy.Symbol]:
+    return {letter: symbol(letter) for letter in expression.letters}
 
 
 def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
@@ -173,9 +159,9 @@ def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> st
 
 def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
     """A case's formula in the letters that the claim wants it shown in."""
-    for letter, text in claim.shown.items():
-        others = _symbols(text) | proofs.cases(claim)[case]
-        expression = expression.subs(symbol(letter), text.value(others))
+    for letter, own in claim.shown.items():
+        others = _symbols(own) | proofs.cases(claim)[case]
+        expression = expression.subs(symbol(letter), own.value(others))
     formula = f"${before}{sympy.latex(_positive(sympy.factor(expression)))}{after}$"
     return f"{formula} where ${str(case).replace('==', '=')}$" if case else formula
 

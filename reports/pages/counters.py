@@ -5,7 +5,7 @@ from typing import Any
 
 from headcount.bench.table import Column
 from headcount.reports import audit, counting, document
-from headcount.reports.document import Page, Section
+from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.plots import heat
 from headcount.reports.plots.plot import files
@@ -53,12 +53,7 @@ def grids(facts: Facts) -> str:
                 "with a printed equation": found["printed"],
             }
         )
-    columns = [Column("grid", "grid"), *(Column(key, key, kind="int") for key in rows[0] if key != "grid")]
-    about = (
-        "Each point is one layer at prime sizes, built and counted by every counter on the device where it is right. "
-        "Points that cannot be built (K > E) are left out."
-    )
-    return f"{about}\n\n{document.table(columns, rows)}"
+    return f"{text('counters.grids')}\n\n{document.records(rows)}"
 
 
 def older_ptflops(facts: Facts) -> str:
@@ -68,12 +63,13 @@ def older_ptflops(facts: Facts) -> str:
         return NOT_RUN
     exact, readings = found["exact"], found["readings"]
     alike = sum(len({one["macs"][name] for one in readings}) == 1 for name in exact)
-    about = (
-        f"{len(exact)} modules, the audit's spellings and the models of the MoA tables, by the default backend on the "
-        f"CPU, with torch {found['torch']}: {', '.join(_exactly(one, exact) for one in readings)}; {alike} are read "
-        "alike by all. Up to 0.6 ptflops saw modules alone: what is no module of a known type, a product of a "
-        "function, an operator or a bare parameter, is 0 there, and biases of linear layers are counted. The models "
-        f"are below, all of them with the spellings in [{PTFLOPS}]({PTFLOPS}), empty where a call ends with an error."
+    about = text(
+        "counters.ptflops",
+        modules=len(exact),
+        torch=found["torch"],
+        exactly=", ".join(_exactly(one, exact) for one in readings),
+        alike=alike,
+        data=PTFLOPS,
     )
     columns = [
         Column("module", "model"),

@@ -4,27 +4,12 @@ from collections.abc import Iterable
 
 from headcount.bench.table import Column
 from headcount.reports import audit, claim_verdicts, counting, document, latency, papers, tables
-from headcount.reports.document import Page, Section, link
+from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import heat
 
 ORDER = 10
-
-
-PAGES = {
-    "moa": "the MoA paper: equations, tables, cost against quality, routing, the authors' code",
-    "moh": "the MoH paper: tables, released code against ideal, the authors' code",
-    "claims": "the papers' sentences about cost, each judged with its numbers",
-    "choose": "cost, cache and decoding of layers beside one another, and sizes under a budget",
-    "time": "the clock: layers, models, the routing tax, where skipping heads pays",
-    "counters": "what ptflops, fvcore and PyTorch's counter miss and add, call by call",
-    "notation": "letters and words",
-    "method": "how the numbers come about: conventions, modules of your own, the clock, formats, exit codes",
-    "commands": "every command with its options",
-    "examples": "what commands print of the papers' models: tables, grids, two models, memory and decoding",
-    "examples-own": "what commands print of modules and sizes of your own: locks, closed forms, budgets, estimates",
-}
 
 
 def page(facts: Facts) -> Page:
@@ -45,27 +30,22 @@ def page(facts: Facts) -> Page:
 
 
 def about(facts: Facts) -> str:
-    """The pages."""
-    lines = [f"- {link(name, name)}: {what}" for name, what in PAGES.items()]
-    head = "Written by `python -m reports`; `python -m reports --check` tells whether it is stale."
-    lines.append("- [explorer](explorer.html): sizes by sliders, one file that works offline")
-    return "\n".join([head, "", *lines])
+    """Return the list of the pages."""
+    lines = [f"- {link(name, name)}: {what}" for name, what in document.texts("index.pages").items()]
+    return "\n".join([text("index.about"), "", *lines, text("index.explorer")])
 
 
 def numbers(facts: Facts) -> str:
-    """Which printed numbers do not stand, and what the equations leave out."""
-    parts = [row["whole"] for row in papers.models(facts)]
-    return "\n".join(
-        [
-            "- Eq. 18 and 19 leave out one of attention's two T*S products, and Eq. 18 and 20 the router: "
-            f"{link('each by name', 'moa', 'Eq. 18-20 as printed and as executed')}.",
-            "- MoA Big costs less than Transformer big at the paper's lengths, and more from T = "
-            f"{papers.dearer_from(facts, BIG, TRANSFORMER_BIG):,} on: "
-            f"{link('part by part', 'moa', 'The big models of Table 1, side by side')}.",
-            "- MoH as released computes every head. A form that skips what is not selected would do "
-            f"{float(min(parts)):.0f} to {float(max(parts)):.0f} % of the dense models' work: "
-            f"{link('model by model', 'moh', 'Released code against ideal')}.",
-        ]
+    """Return which printed numbers do not hold, and what the equations leave out."""
+    parts = [float(row["whole"]) for row in papers.models(facts)]
+    return text(
+        "index.numbers",
+        equations=link("each by name", "moa", "Eq. 18-20 as printed and as executed"),
+        length=papers.dearer_from(facts, BIG, TRANSFORMER_BIG),
+        parts=link("part by part", "moa", "The big models of Table 1, side by side"),
+        least=min(parts),
+        most=max(parts),
+        models=link("model by model", "moh", "Released code against ideal"),
     )
 
 
@@ -116,8 +96,6 @@ def routing_overheads(facts: Facts) -> str:
         for device, rows in devices.items():
             least = latency.least_taxes(rows)
             span = f"{min(least):.2f} to {max(least):.2f}" if least else "not measured"
-            lines.append(
-                f"- {device}: the routing tax of the fastest arm is {span} over {len(least)} layers, lengths and "
-                f"passes: {link('each with its interval', 'time')}."
-            )
+            where = link("each with its interval", "time")
+            lines.append(text("index.overhead", device=device, span=span, count=len(least), link=where))
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document, papers, tables
-from headcount.reports.document import Page, Section
+from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG, dearer_from, rated
 from headcount.reports.plots import quality as quality_plot
@@ -104,8 +104,7 @@ def equations(facts: Facts) -> str:
         _params_row("Eq. 20, MoA", moa.params_eq20(E=E, D=D, d_m=d_m), moa_layer),
         _params_row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer),
     ]
-    columns = [Column(key, key) for key in ("equation", "printed", "exact", "left out, by name")]
-    return f"{document.table(columns, rows)}\n\n{_appendix_b(E, D, d_m)}"
+    return f"{document.records(rows)}\n\n{_appendix_b(E, D, d_m)}"
 
 
 def _appendix_b(E, D, d_m) -> str:
@@ -117,11 +116,11 @@ def _appendix_b(E, D, d_m) -> str:
     by_share = sympy.expand(ratio.subs(D, q * d_m / E))
     if by_share.free_symbols != {E, q}:
         raise ArithmeticError("Appendix B depends on more than E and q")
-    return (
-        f"Appendix B divides the two lines of Eq. 20: ${APPENDIX_B}$, which with $q = E d_h / d_m$ is "
-        f"${sympy.latex(by_share)}$. The paper's right-hand side has a stray factor K: no selection changes what is "
-        "stored. With the router, $E d_m$ more parameters, which Eq. 20 leaves out, the ratio is "
-        f"${sympy.latex(sympy.expand(sympy.simplify(by_share + E / (4 * d_m))))}$."
+    return text(
+        "moa.appendix_b",
+        printed=APPENDIX_B,
+        by_share=sympy.latex(by_share),
+        with_router=sympy.latex(sympy.expand(sympy.simplify(by_share + E / (4 * d_m)))),
     )
 
 
@@ -162,30 +161,18 @@ def derived(facts: Facts) -> str:
         total = latex.pop("total")
         kinds = ", ".join(f"{kind} {polynomial}" for kind, polynomial in latex.items())
         equal = "yes" if section.facts["equals_closed_form"] else "no"
-        rows.append({"what": what, "printed": equation, "total": total, "kinds": kinds, "equal": equal})
+        row = {"derived by running": what, "printed as": equation, "multiply-accumulates": total}
+        rows.append({**row, "by kind": kinds, "the exact form above": equal})
         notes.append([section.facts["method"]])
-    columns = [
-        Column("what", "derived by running"),
-        Column("printed", "printed as"),
-        Column("total", "multiply-accumulates"),
-        Column("kinds", "by kind"),
-        Column("equal", "the exact form above"),
-    ]
-    return document.table(columns, rows, notes)
+    return document.records(rows, notes=notes)
 
 
 def comparison(facts: Facts) -> str:
     """Where Table 1's big models differ, and where their ranking turns."""
     a, b = BIG, TRANSFORMER_BIG
     sections = facts.comparison(a, b)
-    about = (
-        f"A is {a}, B is {b}; `python -m bench.macs --compare {a} {b}`. The rule is Table 1's. T is every input "
-        "length at once; K and E of a model are changed alone. Each change of the ranking is solved from the closed "
-        "forms and, where the models can be built, counted at both integers."
-    )
-    block = sections["compare-block"]
-    forms = ("rule", "exact")
-    return "\n\n".join([about, *(_blocks(block, form) for form in forms), document.rows_of(sections["compare-turns"])])
+    blocks = [_blocks(sections["compare-block"], form) for form in ("rule", "exact")]
+    return "\n\n".join([text("moa.comparison", a=a, b=b), *blocks, document.rows_of(sections["compare-turns"])])
 
 
 def _blocks(section: TableSection, form: str) -> str:
@@ -202,11 +189,9 @@ def premises(facts: Facts) -> str:
         dims = next(e.dims for e in facts.ledger(row.preset) if e.path.endswith("self_attn.q_proj"))
         widths[row.name] = Fraction(dims["K"] * dims["D"], dims["d_m"])
     meet = [name for name, width in widths.items() if width == 1]
-    table = document.table(
-        [Column("row", "row"), Column("width", "K D / d_m", align="right")],
-        [{"row": name, "width": str(width)} for name, width in widths.items()],
-    )
-    return f"k d_h equals d_m in {len(meet)} of the {len(rows)} rows of Table 3 ({', '.join(meet)}).\n\n{table}"
+    about = text("moa.premises", count=len(meet), rows=len(rows), names=", ".join(meet))
+    shown = [{"row": name, "K D / d_m": str(width)} for name, width in widths.items()]
+    return f"{about}\n\n{document.records(shown, {'K D / d_m': {'align': 'right'}})}"
 
 
 def unlisted(facts: Facts) -> str:
@@ -219,10 +204,17 @@ def unlisted(facts: Facts) -> str:
         holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
         own, near = (facts.ledger(name) for name in (model.preset, model.nearest))
         parts.append(
-            f"`{model.name}` is named in {model.place}, and {holding}. Under Table 3's rule it would print "
-            f"{macs.printing.text(own.billed(macs.bills))} and {params.printing.text(own.params)} parameters; "
-            f"`{model.nearest}`, the nearest of the tables, {macs.printing.text(near.billed(macs.bills))} and "
-            f"{params.printing.text(near.params)}."
+            text(
+                "moa.unlisted",
+                name=model.name,
+                place=model.place,
+                holding=holding,
+                macs=macs.printing.text(own.billed(macs.bills)),
+                params=params.printing.text(own.params),
+                nearest=model.nearest,
+                near_macs=macs.printing.text(near.billed(macs.bills)),
+                near_params=params.printing.text(near.params),
+            )
         )
     return "\n\n".join(parts)
 
@@ -233,15 +225,21 @@ def convolutions(facts: Facts) -> str:
     macs, lines = table.column("macs"), []
     for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
         form = facts.ledger(row.preset)
-        billed = form.billed(macs.bills)
+        counted = form.billed(macs.bills)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
         banded = convolved - form.macs + facts.changed(row.preset, spelling="band").macs
         vocabulary = form.billed(conventions.vocabulary_projection)
         lines.append(
-            f"- {row.name} prints {macs.printed(row)}. All its linear layers are {billed:,}; the convolutions, which "
-            f"the footnote says are missing, are {convolved:,}, or {banded:,} where they are written as products of "
-            f"band matrices (spelling=band); the vocabulary projection is {vocabulary:,}, and without it the row "
-            f"prints {macs.printing.text(billed - vocabulary)}."
+            text(
+                "moa.convolutions",
+                row=row.name,
+                printed=macs.printed(row),
+                counted=counted,
+                convolved=convolved,
+                banded=banded,
+                vocabulary=vocabulary,
+                without=macs.printing.text(counted - vocabulary),
+            )
         )
     return "\n".join(lines)
 
@@ -251,13 +249,14 @@ def savings(facts: Facts) -> str:
     forms = {name: facts.ledger(name) for name in (BIG, TRANSFORMER_BIG)}
     rule = facts.tables["moa-table1"].column("macs").bills
     attention = {name: form.select(conventions.attention).billed(rule) for name, form in forms.items()}
-    dearer = "dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper"
-    length = dearer_from(facts, BIG, TRANSFORMER_BIG)
-    return (
-        f"MoA's attention is {dearer} than the Transformer's; the rest is a narrower model: d_m "
-        f"{_size(forms[BIG], 'd_m')} and feed-forward {_size(forms[BIG], 'F')} against "
-        f"{_size(forms[TRANSFORMER_BIG], 'd_m')} and {_size(forms[TRANSFORMER_BIG], 'F')}. Executed, with S = T, MoA "
-        f"Big costs more than Transformer big from T = {length:,} on."
+    return text(
+        "moa.savings",
+        dearer="dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper",
+        d_m=_size(forms[BIG], "d_m"),
+        d_ff=_size(forms[BIG], "F"),
+        their_d_m=_size(forms[TRANSFORMER_BIG], "d_m"),
+        their_d_ff=_size(forms[TRANSFORMER_BIG], "F"),
+        length=dearer_from(facts, BIG, TRANSFORMER_BIG),
     )
 
 
@@ -269,18 +268,9 @@ def quality(facts: Facts) -> str:
     """What the paper prints of quality; costs stand with their tables."""
     found = rated(facts)
     measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
-    columns = [
-        Column("table", "table"),
-        Column("row", "row"),
-        *(Column(measure, measure, align="right") for measure in measures),
-    ]
-    rows = [{**dict.fromkeys(measures), **one.quality, **vars(one)} for one in found]
-    about = (
-        "BLEU and perplexity (PPL) are the paper's; MACs and parameters, in the tables above, are this software's, at "
-        "the vocabulary and the lengths of the presets. Cheaper and better is up and left for BLEU, down and left for "
-        "PPL."
-    )
-    return f"{about}\n\n{document.table(columns, rows)}"
+    rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
+    table = document.records(rows, dict.fromkeys(measures, {"align": "right"}))
+    return f"{text('moa.quality')}\n\n{table}"
 
 
 def sizes(facts: Facts) -> str:
@@ -306,13 +296,9 @@ def training(facts: Facts) -> str:
     settings = {column.key: column.head for column in table.columns}
     settings |= {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
     name, *others = settings
-    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
     rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
-    about = (
-        " Appendix C names 32 V100 and prints no cost. Computed: forward and backward of the preset at the lengths "
-        "that the paper counts MACs at, for each of the tokens; longer sequences cost more of the T^2 products."
-    )
-    return f"{_head(table)}{about}\n\n{document.table(columns, rows)}"
+    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
+    return f"{_head(table)} {text('moa.training')}\n\n{document.table(columns, rows)}"
 
 
 def _head(table: DataTable) -> str:
@@ -334,29 +320,29 @@ COEFFICIENTS = {
 CHOSEN = (0.01, 0.001)
 
 
-def record(facts: Facts, example: str) -> Mapping[str, Any] | None:
-    """The newest stored run of an example; None where there is none."""
-    found = [one for one in facts.stored("routing") if one["example"] == example]
+def record(facts: Facts) -> Mapping[str, Any] | None:
+    """Return the newest stored run of the routing example, else None."""
+    found = [one for one in facts.stored("routing") if one["example"] == "moa"]
     return max(found, key=lambda one: one["environment"]["time"], default=None)
 
 
 def routing(facts: Facts) -> str:
-    """The three analyses; or how to make the record."""
-    found = record(facts, "moa")
+    """Return the paper's analyses of load, PMI and losses next to those of the stored example; the example shows that
+    the analyses work, and which way a loss moves them."""
+    found = record(facts)
     if found is None:
         return NOT_RUN
     environment = found["environment"]
-    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items() if name == "torch")
-    about = (
-        f"Example run: `python -m {' '.join(environment['command'])}` on {environment['device']}, {packages}, commit "
-        f"{(environment['commit'] or 'none')[:10]}, {environment['time']}: a small model of {_experts(found)} experts "
-        "on a made-up task with classes of tokens. The paper's figures are of translation models."
+    about = text(
+        "moa.routing",
+        command=" ".join(environment["command"]),
+        device=environment["device"],
+        torch=environment["packages"]["torch"],
+        commit=(environment["commit"] or "none")[:10],
+        time=environment["time"],
+        experts=len(found["runs"][0]["tokens_per_expert"]),
     )
     return "\n\n".join([about, _load(facts, found), _pmi(facts, found), _ablation(facts, found)])
-
-
-def _experts(found: Mapping[str, Any]) -> int:
-    return len(found["runs"][0]["tokens_per_expert"])
 
 
 def _percent(counts: Sequence[int]) -> list[float]:
@@ -364,72 +350,48 @@ def _percent(counts: Sequence[int]) -> list[float]:
 
 
 def _load(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Figures 3 and 4 beside the chosen run."""
-    printed = facts.data["moa-figures34"]
-    chosen = next(run for run in found["runs"] if _pair(run) == CHOSEN)
+    """Figures 3 and 4, and the run with the paper's coefficients."""
+    printed, experts = facts.data["moa-figures34"], facts.config(BIG).attention.num_experts
+    chosen = next(run for run in found["runs"] if _coefficients(run) == CHOSEN)
     shares = _percent(chosen["tokens_per_expert"])
-    own = (
-        f"{shares[0]:.1f} %",
-        f"{shares[len(shares) * 3 // 4]:.1f}-{shares[len(shares) // 4]:.1f} %",
-        f"{shares[-1]:.1f} %",
-    )
-    experts = facts.config(BIG).attention.num_experts
-    balanced = {"share": "balanced, 1 / E", "printed": f"{100 / experts:.1f} %", "own": f"{100 / len(shares):.1f} %"}
-    rows = [{**entry, "own": text} for entry, text in zip(printed.entries, own, strict=True)] + [balanced]
-    columns = [
-        Column("share", "share of"),
-        Column("printed", f"{printed.place}, E = {experts}"),
-        Column("own", "example run"),
+    middle = f"{shares[len(shares) * 3 // 4]:.1f}-{shares[len(shares) // 4]:.1f} %"
+    own = [f"{shares[0]:.1f} %", middle, f"{shares[-1]:.1f} %"]
+    balanced = {"share": "balanced, 1 / E", "printed": f"{100 / experts:.1f} %"}
+    rows = [
+        {"share of": entry["share"], f"{printed.place}, E = {experts}": entry["printed"], "example run": share}
+        for entry, share in zip([*printed.entries, balanced], [*own, f"{100 / len(shares):.1f} %"], strict=True)
     ]
-    return f"**Load.** {printed.about} Most of the example's: the middle half.\n\n{document.table(columns, rows)}"
+    return f"{text('moa.load', about=printed.about)}\n\n{document.records(rows)}"
 
 
 def _pmi(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Table 4 beside the example's experts."""
+    """Table 4, and the example's experts."""
     printed = facts.data["moa-table4"]
-    columns = [Column(column.key, column.head) for column in printed.columns]
     own = [
-        {"expert": one["expert"], "class": one["class"], "tokens": one["tokens"]}
+        {"expert": one["expert"], "class": one["class"], "tokens (PMI)": one["tokens"]}
         for one in sorted(found["experts"], key=lambda one: one["expert"])
     ]
-    heads = [Column("expert", "expert"), Column("class", "class"), Column("tokens", "tokens (PMI)")]
-    return (
-        f"**PMI.** {printed.place}: {printed.about}\n\n{document.table(columns, printed.entries)}\n\nThe example's "
-        f"tokens are named by their class:\n\n{document.table(heads, own)}"
-    )
+    tables = [_table(printed), text("moa.pmi_example"), document.records(own, {"expert": {}})]
+    return "\n\n".join([text("moa.pmi", place=printed.place, about=printed.about), *tables])
 
 
-def _pair(run: Mapping[str, Any]) -> tuple[float, float]:
+def _coefficients(run: Mapping[str, Any]) -> tuple[float, float]:
     return run["coefficients"]["L_a"], run["coefficients"]["L_z"]
 
 
 def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Table 7 beside the example's runs."""
+    """Table 7, and the example's runs."""
     printed = facts.data["moa-table7"]
     heads = {column.key: column.head for column in printed.columns}
-    rows = []
+    bleu, own = [], []
     for run in found["runs"]:
-        key, shares = COEFFICIENTS[_pair(run)], _percent(run["tokens_per_expert"])
-        rows.append(
-            {
-                "coefficients": heads[key],
-                **{entry["model"]: entry[key] for entry in printed.entries},
-                "loss": run["loss"],
-                "largest": shares[0],
-                "smallest": shares[-1],
-                **run["auxiliary_losses"],
-            }
-        )
-    first = Column("coefficients", "coefficients")
-    bleu = [Column(entry["model"], f"BLEU, {entry['model']}", align="right") for entry in printed.entries]
-    own = [
-        Column("loss", "task loss", kind="fixed", digits=3),
-        Column("largest", "largest share", **PERCENT),
-        Column("smallest", "smallest share", **PERCENT),
-        Column("L_a", "L_a", kind="fixed", digits=3),
-        Column("L_z", "L_z", kind="fixed", digits=3),
-    ]
-    return (
-        f"**Ablation of L_a and L_z.** {printed.place}:\n\n{document.table([first, *bleu], rows)}\n\n"
-        f"The example's task loss, the shares of its experts and its losses:\n\n{document.table([first, *own], rows)}"
-    )
+        key, shares = COEFFICIENTS[_coefficients(run)], _percent(run["tokens_per_expert"])
+        first = {"coefficients": heads[key]}
+        bleu.append(first | {f"BLEU, {entry['model']}": entry[key] for entry in printed.entries})
+        shown = {"task loss": run["loss"], "largest share": shares[0], "smallest share": shares[-1]}
+        own.append(first | shown | run["auxiliary_losses"])
+    right = {key: {"align": "right"} for key in bleu[0] if key != "coefficients"}
+    three = dict.fromkeys(("task loss", "L_a", "L_z"), {"kind": "fixed", "digits": 3})
+    formats = three | dict.fromkeys(("largest share", "smallest share"), PERCENT)
+    tables = [document.records(bleu, right), text("moa.ablation_example"), document.records(own, formats)]
+    return "\n\n".join([text("moa.ablation", place=printed.place), *tables])

@@ -23,7 +23,7 @@ def test_models_stand_in_the_table_and_everything_in_the_data(tmp_path):
     record = {"torch": "2.0", "models": ["b", "c"], "exact": {"a": 7, "b": 11, "c": 17}, "readings": readings}
     (tmp_path / counters.RECORD).write_text(json.dumps(record))
     page = counters.older_ptflops(Facts(stored=tmp_path))
-    assert "3 modules" in page and "0.1 reads 2 exactly, 0.2 reads 2 exactly; 1 are read alike" in page
+    assert "3 modules" in page and "0.1 reads 2 exactly, 0.2 reads 2 exactly; 1 are counted alike" in page
     assert page.splitlines()[-2:] == ["| b | 11 | 11 | 13 |", "| c | 17 | – | 17 |"]
     assert counters.ptflops_data(Facts(stored=tmp_path)).splitlines() == [
         "module,exact,0.1,0.2",

@@ -99,7 +99,7 @@ def test_without_an_example_run_the_page_says_how_to_make_one(store):
 
 
 def test_the_analyses_stand_beside_the_papers_figures(store):
-    shipped = moa.record(FACTS, "moa")
+    shipped = moa.record(FACTS)
     text = moa.routing(FACTS)
     assert shipped["environment"]["commit"][:10] in text and "`python -m bench.routing --example --record`" in text
     assert "about 5-6 %" in text and "Costasur" in text and "28.95" in text
@@ -116,7 +116,7 @@ def test_the_analyses_stand_beside_the_papers_figures(store):
 
 def test_each_run_stands_in_the_row_of_its_coefficients():
     text = moa.routing(FACTS)
-    for run in moa.record(FACTS, "moa")["runs"]:
+    for run in moa.record(FACTS)["runs"]:
         key = moa.COEFFICIENTS[run["coefficients"]["L_a"], run["coefficients"]["L_z"]]
         head = next(column.head for column in FACTS.data["moa-table7"].columns if column.key == key)
         printed, own = (line.split(" | ")[1:] for line in text.splitlines() if line.startswith(f"| {head} | "))
