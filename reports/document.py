@@ -107,8 +107,8 @@ def records(
     """Return a table whose headings are the rows' keys. Columns of integers are right-aligned; ``formats`` gives
     other columns' options by heading."""
     formats = formats or {}
-    whole = {key: {type(row[key]) for row in rows} <= {int, type(None)} for key in rows[0]}
-    columns = [Column(key, key, **formats.get(key, {"kind": "int"} if whole[key] else {})) for key in rows[0]]
+    types = {key: {type(row[key]) for row in rows} - {type(None)} for key in rows[0]}
+    columns = [Column(key, key, **formats.get(key, {"kind": "int"} if types[key] == {int} else {})) for key in rows[0]]
     return table(columns, rows, notes)
 
 

@@ -6,7 +6,6 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
-from headcount.bench.table import Column
 from headcount.formulas import conventions
 from headcount.formulas.published import departures as published
 from headcount.formulas.published import sentences
@@ -128,7 +127,7 @@ def departures(facts: Facts, paper: str) -> str:
         for one in published.load()
         if one.paper == paper
     ]
-    return f"{document.text('moa.departures')}\n\n{document.table([Column(key, key) for key in rows[0]], rows)}"
+    return f"{document.text('moa.departures')}\n\n{document.records(rows)}"
 
 
 def departure_numbers(facts: Facts) -> dict[str, Any]:

@@ -24,9 +24,7 @@ def verdicts(facts: Facts) -> str:
         rows.append(_counts(name, [verdict.status for verdict in found.values()]))
         unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
-    columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
-    made = document.table([*columns, *(Column(verdict, verdict, kind="int") for verdict in VERDICTS)], rows)
-    return "\n\n".join([made, *(f"- {line}" for line in unexplained)])
+    return "\n\n".join([document.records(rows), *(f"- {line}" for line in unexplained)])
 
 
 def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from functools import partial
 
 import sympy
 
-from headcount.bench.table import Column
 from headcount.formulas.published import proofs
 from headcount.formulas.published.claims import Claim, Paper, Sentence
 from headcount.formulas.published.costs import costs
@@ -51,7 +50,7 @@ def sentences(facts: Facts, paper: str) -> str:
     return "\n\n".join(
         [
             about.strip(),
-            document.table([Column(key, key) for key in rows[0]], rows),
+            document.records(rows),
             *(paragraph(claim, *searches[claim.name], facts) for claim in claims),
             *(of_rows(sentence, facts) for sentence in others),
         ]

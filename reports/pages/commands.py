@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from headcount.__main__ import COMMANDS
-from headcount.bench.table import Column
 from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
@@ -28,9 +27,6 @@ def page(facts: Facts) -> Page:
             Section("Run times", [speed], ["make benchmark"]),
         ],
     )
-
-
-WHAT = [Column("option", "option"), Column("what", "what")]
 
 
 def parsers(name: str) -> list[argparse.ArgumentParser]:
@@ -56,7 +52,7 @@ def _parts(found: argparse.ArgumentParser) -> list[str]:
     for group in found._action_groups:
         rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
         if rows:
-            parts += [f"**{group.title}**", document.table(WHAT, rows)]
+            parts += [f"**{group.title}**", document.records(rows)]
     return parts
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from headcount.bench.table import Column
 from headcount.reports import audit, claim_verdicts, counting, document, latency, papers, tables
 from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
@@ -59,20 +58,19 @@ def sentences(facts: Facts) -> str:
             {
                 "paper": paper.name,
                 "sentences": len(judged),
-                "own sizes": _holding(three.own for three in judged.values()),
-                "all sizes": _holding(three.everywhere for three in judged.values()),
-                "as released": _holding(three.released for three in judged.values()),
+                "hold, own sizes": _holding(one.own for one in judged.values()),
+                "hold, all sizes": _holding(one.everywhere for one in judged.values()),
+                "hold, as released": _holding(one.released for one in judged.values()),
             }
         )
-        said = [
+        failing = [
             f"{what} at its own sizes: {', '.join(names)}"
             for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
-            if (names := [name for name, three in judged.items() if (three.own or "").startswith(start)])
+            if (names := [name for name, one in judged.items() if (one.own or "").startswith(start)])
         ]
-        lines.append(f"- {paper.name}, {'; '.join(said)}. {link('Each with its numbers', 'claims', paper.name)}.")
-    columns = [Column("paper", "paper"), Column("sentences", "sentences", kind="int")]
-    columns += [Column(key, f"hold, {key}", align="right") for key in list(rows[0])[2:]]
-    return document.table(columns, rows) + "\n\n" + "\n".join(lines)
+        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', 'claims', paper.name)}.")
+    right = dict.fromkeys(list(rows[0])[2:], {"align": "right"})
+    return document.records(rows, right) + "\n\n" + "\n".join(lines)
 
 
 def _holding(verdicts: Iterable[str | None]) -> str:

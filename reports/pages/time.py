@@ -8,9 +8,8 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.latency import estimate, like
 from headcount.bench.latency.statistics import quantile
-from headcount.bench.table import Column
 from headcount.reports import document, latency
-from headcount.reports.document import Page, Section
+from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.plots import clock
 from headcount.reports.plots.plot import files
@@ -47,26 +46,13 @@ def page(facts: Facts) -> Page:
     )
 
 
-_ROW = (
-    Column("layer", "layer or model"),
-    Column("arm", "arm"),
-    Column("seq_len", "T", kind="int"),
-    Column("batch_size", "B", kind="int"),
-)
-_ESTIMATE = (
-    *_ROW,
-    Column("estimate_ms", "estimate, no measure: at least ms", kind="fixed", digits=4),
-    Column("measured_ms", "measured ms", kind="fixed", digits=4),
-    Column("by", "timed by"),
-    Column("over", "measured over estimate", kind="fixed", digits=2),
-)
-_AGAIN = (
-    *_ROW,
-    Column("first_ms", "ms", kind="fixed", digits=4),
-    Column("second_ms", "ms again", kind="fixed", digits=4),
-    Column("blocks", "blocks", kind="int"),
-    Column("over", "second over first", kind="fixed", digits=3),
-)
+MS = {"kind": "fixed", "digits": 4}
+ESTIMATE = {
+    "estimate, no measure: at least ms": MS,
+    "measured ms": MS,
+    "measured over estimate": {"kind": "fixed", "digits": 2},
+}
+AGAIN = {"ms": MS, "ms again": MS, "second over first": {"kind": "fixed", "digits": 3}}
 
 
 def beside_measured(facts: Facts) -> str:
@@ -79,32 +65,38 @@ def beside_measured(facts: Facts) -> str:
     for device, found in devices.items():
         rows = [row for row in map(_estimated, found) if row]
         parts.append(f"**{device}**")
-        parts.append(document.table(list(_ESTIMATE), rows) if rows else "No estimate: no hardware that is named.")
+        parts.append(document.records(rows, ESTIMATE) if rows else "No estimate: no hardware that is named.")
         second = [record for record in repeats if record["environment"]["device"] == device]
         if twice := _twice(found, second):
-            parts.append(document.table(list(_AGAIN), twice))
+            parts.append(document.records(twice, AGAIN))
     return "\n\n".join(parts)
 
 
 def _named(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("seq_len", "batch_size")} | {
-        "layer": f"{record['arm']}, {record['pass']}",
+    return {
+        "layer or model": f"{record['arm']}, {record['pass']}",
         "arm": record["implementation"],
+        "T": record["seq_len"],
+        "B": record["batch_size"],
     }
 
 
 def _estimated(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A row; None of a record that was not timed, or of a device without figures."""
+    """A row; None for a record that was not timed, or for a device without a data sheet."""
     least = estimate.of_record(record)
     if least is None or record["status"] != "timed":
         return None
     measured = latency.median_ms(record)
-    times = {"estimate_ms": least, "measured_ms": measured, "over": measured / least}
-    return _named(record) | times | {"by": like.timed_by(record)}
+    return _named(record) | {
+        "estimate, no measure: at least ms": least,
+        "measured ms": measured,
+        "timed by": like.timed_by(record),
+        "measured over estimate": measured / least,
+    }
 
 
 def _twice(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of what was timed twice, by what both were timed by."""
+    """Rows of the cases that were timed twice, by the timing that both have."""
     keys = ("name", "arm", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
     known = {tuple(r[key] for key in keys): r for r in first if r["status"] == "timed"}
     rows = []
@@ -114,52 +106,35 @@ def _twice(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any
             continue
         by = like.common(before, record)
         once, again = (quantile(like.samples(r, by), 0.5) for r in (before, record))
-        times = {"first_ms": once, "second_ms": again, "over": again / once}
-        rows.append(_named(record) | times | {"blocks": record["blocks"]})
+        times = {"ms": once, "ms again": again, "blocks": record["blocks"], "second over first": again / once}
+        rows.append(_named(record) | times)
     return rows
 
 
 def kernels(facts: Facts) -> str:
-    """A row for each kernel; every configuration stands in the record."""
-    found = _stored()
-    columns = [
-        Column("kernel", "kernel"),
-        Column("configurations", "configurations", kind="int"),
-        Column("fit", "fit", kind="int"),
-        Column("registers", "registers of a thread, most", kind="int"),
-        Column("shared_bytes", "shared memory of a block, most", "KiB", kind="fixed", scale=1024, digits=1),
-        Column("spills", "spills", kind="int"),
-        Column("tensor", "without tensor cores", kind="int"),
-        Column("blocks", "blocks on a multiprocessor, least", kind="int"),
-    ]
-    made_by, made_for = ", ".join(_values(found, "triton")), ", ".join(f"sm_{arch}" for arch in _values(found, "arch"))
-    about = (
-        f"Every configuration that the layers launch in bfloat16, compiled ahead of time by triton {made_by} for "
-        f"{made_for}: nothing ran, and no time is known. Kernels that multiply no matrices need no tensor cores. Each "
-        f"configuration: `reports/records/{KERNELS}`."
-    )
-    return f"{about}\n\n{document.table(columns, [_kernel_row(name, rows) for name, rows in found.items()])}"
-
-
-def _stored() -> dict[str, list[Mapping[str, str]]]:
-    kernels: dict[str, list[Mapping[str, str]]] = {}
+    """Return a row for each of Triton's kernels as compiled without a GPU; the record has every configuration."""
+    found: dict[str, list[Mapping[str, str]]] = {}
     with (records.shipped() / KERNELS).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            kernels.setdefault(row["kernel"], []).append(row)
-    return kernels
+            found.setdefault(row["kernel"], []).append(row)
+    every = [row for rows in found.values() for row in rows]
+    triton, archs = (list(dict.fromkeys(row[column] for row in every)) for column in ("triton", "arch"))
+    about = text(
+        "time.kernels", triton=", ".join(triton), archs=", ".join(f"sm_{arch}" for arch in archs), record=KERNELS
+    )
+    memory = {"unit": "KiB", "kind": "fixed", "scale": 1024, "digits": 1}
+    rows = [_kernel(name, rows) for name, rows in found.items()]
+    return f"{about}\n\n{document.records(rows, {'shared memory of a block, most': memory})}"
 
 
-def _values(kernels: Mapping[str, Sequence[Mapping[str, str]]], column: str) -> list[str]:
-    return list(dict.fromkeys(row[column] for rows in kernels.values() for row in rows))
-
-
-def _kernel_row(name: str, rows: Sequence[Mapping[str, str]]) -> dict[str, str | int]:
+def _kernel(name: str, rows: Sequence[Mapping[str, str]]) -> dict[str, str | int]:
     return {
         "kernel": name,
         "configurations": len(rows),
         "fit": sum(row["verdict"] == "ok" for row in rows),
-        **{key: max(int(row[key]) for row in rows) for key in ("registers", "shared_bytes")},
+        "registers of a thread, most": max(int(row["registers"]) for row in rows),
+        "shared memory of a block, most": max(int(row["shared_bytes"]) for row in rows),
         "spills": sum(int(row["spills"]) for row in rows),
-        "tensor": sum(int(row["tensor"]) == 0 for row in rows),
-        "blocks": min(int(row["blocks"]) for row in rows),
+        "without tensor cores": sum(int(row["tensor"]) == 0 for row in rows),
+        "blocks on a multiprocessor, least": min(int(row["blocks"]) for row in rows),
     }
