@@ -113,33 +113,33 @@ def _case_digest(case: Case) -> str:
     return hashlib.sha256(repr(case.model).encode()).hexdigest()[:16]
 
 
-def to_json(value: Any) -> Any:
+def encode(value: Any) -> Any:
     """Return a result as JSON: dataclasses by their name and the fields that have no default value. A row's case is
     left out."""
     if is_dataclass(value):
         given = {one: getattr(value, one.name) for one in fields(value) if one.name != "case"}
-        return {type(value).__name__: {one.name: to_json(own) for one, own in given.items() if own != one.default}}
+        return {type(value).__name__: {one.name: encode(own) for one, own in given.items() if own != one.default}}
     if isinstance(value, Fraction):
         return {"Fraction": {"numerator": value.numerator, "denominator": value.denominator}}
     if isinstance(value, Mapping):
-        return {key: to_json(one) for key, one in value.items()}
-    return [to_json(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {key: encode(one) for key, one in value.items()}
+    return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def from_json(value: Any, kinds: Mapping[str, type]) -> Any:
-    """Return what ``to_json`` was given, sequences as lists; ``kinds`` are the dataclasses by name."""
+def decode(value: Any, kinds: Mapping[str, type]) -> Any:
+    """Return what ``encode`` was given, sequences as lists; ``kinds`` are the dataclasses by name."""
     if isinstance(value, list):
-        return [from_json(one, kinds) for one in value]
+        return [decode(one, kinds) for one in value]
     if not isinstance(value, dict):
         return value
-    made = {key: from_json(one, kinds) for key, one in value.items()}
+    made = {key: decode(one, kinds) for key, one in value.items()}
     (kind,) = made if len(made) == 1 else (None,)
     return kinds[kind](**made[kind]) if kind in kinds else made
 
 
 def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Return the result of a call as JSON; runs in a worker process."""
-    return to_json(function(*args, **named))
+    return encode(function(*args, **named))
 
 
 class CallCache:
@@ -175,11 +175,11 @@ class CallCache:
     def result(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call, sequences as lists."""
         self.begin(function, *args)
-        return from_json(self._begun[_key(function, args)].result(), self._kinds)
+        return decode(self._begun[_key(function, args)].result(), self._kinds)
 
     def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result from an earlier run in which models were counted as now, else None."""
-        return from_json(self._earlier.get(_key(function, args)), self._kinds)
+        return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
         """Return all results that were asked for, as the JSON of a store."""

@@ -12,6 +12,8 @@ from headcount.formulas.symbols import symbol
 from headcount.reports.document import text
 from headcount.reports.facts import Facts
 
+VERDICT = {True: "holds", False: "fails"}
+
 
 @dataclass(frozen=True)
 class ClaimVerdicts:
@@ -71,23 +73,15 @@ def in_words(found: Sequence[bool]) -> str | None:
 
 def _lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str | None]:
     """The verdict for all lengths of the input, and the first at which a row fails."""
-    fails = {}
-    for check in sentence.checks:
-        if isinstance(check, Rows) and check.of == "macs":
-            fails[check.label] = first_failing(check, facts)
-    if not fails:
-        return None, None
-    first = min((length for length in fails.values() if length), default=None)
-    if first is None:
-        return "holds at every length", None
-    named = ", ".join(label for label, length in fails.items() if length == first)
-    always = [label for label, length in fails.items() if length == 1]
-    verdict = "fails at every length" if len(always) == len(fails) else f"fails at some length for {_listed(fails)}"
-    return verdict, f"T={first} ({named})"
-
-
-def _listed(fails: Mapping[str, int | None]) -> str:
-    return f"{sum(length is not None for length in fails.values())} of {len(fails)}"
+    rows = [check for check in sentence.checks if isinstance(check, Rows) and check.of == "macs"]
+    fails = {check.label: first_failing(check, facts) for check in rows}
+    lengths = [length for length in fails.values() if length]
+    if not fails or not lengths:
+        return ("holds at every length" if fails else None), None
+    named = ", ".join(label for label, length in fails.items() if length == min(lengths))
+    always = lengths.count(1) == len(fails)
+    some = f"fails at some length for {len(lengths)} of {len(fails)}"
+    return "fails at every length" if always else some, f"T={min(lengths)} ({named})"
 
 
 def first_failing(check: Rows, facts: Facts) -> int | None:
@@ -98,37 +92,31 @@ def first_failing(check: Rows, facts: Facts) -> int | None:
 
 
 def checked(sentence: Sentence, facts: Facts) -> list[str]:
-    """A line for each check: the numbers, their ratio, the verdicts, and the length at which they change."""
+    """Return a line for each check: the numbers, their ratio, the verdicts, and the lengths at which they change."""
     return [_line(check, facts.findings(check), facts) for check in sentence.checks]
 
 
 def _line(check, findings: Sequence[Finding], facts: Facts) -> str:
     if not isinstance(check, Rows):
-        return "; ".join(f"{found.label}, {_relations(found)}: {_verdict(found)}" for found in findings) + "."
-    parts = [f"{found.form} {_ratio(found)}, {_verdict(found)}" for found in findings]
+        return "; ".join(f"{one.label}, {_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
+    parts = [f"{one.form} {_ratio(one)}, {VERDICT[one.holds]}" for one in findings]
     line = f"{check.label}, `{check.relation}`, {' over '.join(check.rows)}: {'; '.join(parts)}."
     if check.of != "macs":
         return line
     forms = facts.compared(check)
-    turning = [f"it {_does(check, forms, length)} from T = {length:,} on" for length in sentences.turns(check, forms)]
-    start = "holds" if sentences.holds_at(check, forms, 1) else "fails"
-    return f"{line} Executed with S = T it {start} at " + (f"T = 1; {', '.join(turning)}." if turning else "every T.")
-
-
-def _does(check: Rows, forms, length: int) -> str:
-    return "holds" if sentences.holds_at(check, forms, length) else "fails"
-
-
-def _verdict(found: Finding) -> str:
-    return "holds" if found.holds else "fails"
+    first, *turns = [1, *sentences.turns(check, forms)]
+    verdicts = {length: VERDICT[sentences.holds_at(check, forms, length)] for length in (first, *turns)}
+    later = "".join(f"; it {verdicts[length]} from T = {length:,} on" for length in turns[:1])
+    later += "".join(f", it {verdicts[length]} from T = {length:,} on" for length in turns[1:])
+    return f"{line} Executed with S = T it {verdicts[first]} at " + (f"T = 1{later}." if turns else "every T.")
 
 
 def _relations(found: Finding) -> str:
-    """What fails, or where nothing does what holds, with its numbers."""
-    said = found.failing or found.relations
-    named = {letter for one in said for letter in one.left.letters | one.right.letters}
-    numbers = ", ".join(f"{letter} {float(found.values[letter]):g}" for letter in sorted(named))
-    return f"{', '.join(f'`{relation}`' for relation in said)} with {numbers}"
+    """The relations that fail, or where none does those that hold, with their numbers."""
+    shown = found.failing or found.relations
+    letters = {letter for one in shown for letter in one.left.letters | one.right.letters}
+    numbers = ", ".join(f"{letter} {float(found.values[letter]):g}" for letter in sorted(letters))
+    return f"{', '.join(f'`{relation}`' for relation in shown)} with {numbers}"
 
 
 def _ratio(found: Finding) -> str:

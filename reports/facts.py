@@ -157,9 +157,9 @@ class Facts:
         case = Case.of(preset)
         return case.config.length_letters(case.lengths)["T"]
 
-    def grid(self, spec: str) -> Mapping[str, int]:
-        """What of a grid comes out under every counter."""
-        return self._calls.result(counting.grid_agreement, spec)
+    def result(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of a call of headcount.reports.counting, sequences as lists."""
+        return self._calls.result(call, *args)
 
     def audit(self) -> list[Cell]:
         """Every spelling under every counter, and the calls that make the differences."""
@@ -168,14 +168,6 @@ class Facts:
     def comparison(self, a: str, b: str) -> Mapping[str, Section]:
         """Two models side by side: the sections of ``--compare`` by name."""
         return {section.table.name: section for section in self._calls.result(counting.comparison, a, b)}
-
-    def derivation(self, argv: str) -> Section:
-        """What ``python -m bench.derive`` finds for these arguments."""
-        return self._calls.result(counting.derivation, argv)
-
-    def example(self, page: str, title: str) -> list[list[str]]:
-        """What the commands of a page's example print, line by line."""
-        return self._calls.result(counting.example, page, title)
 
     def budget(self, argv: str) -> Section:
         """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""

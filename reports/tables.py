@@ -1,13 +1,16 @@
-"""The published tables in documents: printed, under the rule, exact, counted, with verdicts."""
+"""The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from headcount.bench.table import Column, Section
+from headcount.formulas.backward import backward
+from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
+from headcount.reports.papers import rated
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns of what models do in all their forms: they stand together, in a table of their own."""
@@ -99,3 +102,50 @@ def of_paper(facts: Facts, paper: str) -> str:
         parts.append(document.rows_of(section, *keys))
         said[legend] = None
     return "\n\n".join(parts)
+
+
+def quality(facts: Facts) -> str:
+    """What the paper prints of quality; costs stand with their tables."""
+    found = rated(facts)
+    measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
+    rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
+    table = document.records(rows, dict.fromkeys(measures, {"align": "right"}))
+    return f"{document.text('moa.quality')}\n\n{table}"
+
+
+def sizes(facts: Facts) -> str:
+    """Table 5, each number held against the preset's."""
+    table = facts.data["moa-table5"]
+    for entry in table.entries:
+        config = facts.config(entry["preset"])
+        for key in entry.keys() - {"data", "preset"}:
+            if getattr(config, key) != entry[key]:
+                raise ValueError(f"{table.place}: {entry['preset']} has {key} {getattr(config, key)}, not {entry[key]}")
+    return f"{_head(table)} Every preset has them.\n\n{data_table(table)}"
+
+
+def training(facts: Facts) -> str:
+    """Table 6, a column for each run, with the multiply-accumulates of an update."""
+    table = facts.data["moa-table6"]
+    runs = []
+    for entry in table.entries:
+        form, length = facts.ledger(entry["preset"]), facts.target_length(entry["preset"])
+        tokens = entry["tokens"] * entry["accumulation"]
+        macs = (form.macs + backward(form).macs) * tokens // length
+        runs.append({**entry, "per_update": f"{tokens:,}", "training": f"{float(Fraction(macs, 10**12)):.1f}"})
+    settings = {column.key: column.head for column in table.columns}
+    settings |= {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
+    name, *others = settings
+    rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
+    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
+    return f"{_head(table)} {document.text('moa.training')}\n\n{document.table(columns, rows)}"
+
+
+def _head(table: DataTable) -> str:
+    return f"{table.source}, {table.place}. {table.about}".strip()
+
+
+def data_table(table: DataTable) -> str:
+    columns = [Column(column.key, column.head) for column in table.columns]
+    empty = dict.fromkeys(column.key for column in columns)
+    return document.table(columns, [{**empty, **entry} for entry in table.entries])

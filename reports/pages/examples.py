@@ -57,6 +57,6 @@ def printed(module: str, example: Example, facts: Facts) -> str:
     """The lines that each command prints; below the command itself where there are several."""
     several = len(example.commands) > 1
     lines = []
-    for command, own in zip(example.commands, facts.example(module, example.title), strict=True):
+    for command, own in zip(example.commands, facts.result(counting.example, module, example.title), strict=True):
         lines += [f"$ {command}"] * several + own
     return "\n".join(["```console" if several else "```text", *lines, "```"])

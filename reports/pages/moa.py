@@ -7,17 +7,14 @@ from typing import Any
 
 import sympy
 
-from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.formulas import conventions, mha, moa
-from headcount.formulas.backward import backward
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.data import DataTable
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document, papers, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import COUNTED, Facts
-from headcount.reports.papers import BIG, TRANSFORMER_BIG, dearer_from, rated
+from headcount.reports.papers import BIG, TRANSFORMER_BIG, dearer_from
 from headcount.reports.plots import quality as quality_plot
 from headcount.reports.plots import tables as tables_plot
 from headcount.reports.plots import waterfall
@@ -53,8 +50,8 @@ def page(facts: Facts) -> Page:
                 )
                 for name in facts.of_paper(COUNTED)
             ),
-            Section("Cost against quality", [quality_plot.PLOT.shown, quality]),
-            Section("Sizes and training", [sizes, training]),
+            Section("Cost against quality", [quality_plot.PLOT.shown, tables.quality]),
+            Section("Sizes and training", [tables.sizes, tables.training]),
             Section(
                 "The big models of Table 1, side by side",
                 [waterfall.PLOT.shown, comparison, savings],
@@ -156,7 +153,7 @@ def derived(facts: Facts) -> str:
     """The closed forms that running the modules gives, each equal to the one of formulas/."""
     rows, notes = [], []
     for what, equation, argv in DERIVED:
-        section = facts.derivation(argv)
+        section = facts.result(counting.derivation, argv)
         latex = {row.values["kind"]: f"${row.records[0]['latex']}$" for row in section.rows}
         total = latex.pop("total")
         kinds = ", ".join(f"{kind} {polynomial}" for kind, polynomial in latex.items())
@@ -264,65 +261,18 @@ def _size(form: Ledger, letter: str) -> int:
     return next(entry.dims[letter] for entry in form if letter in entry.dims)
 
 
-def quality(facts: Facts) -> str:
-    """What the paper prints of quality; costs stand with their tables."""
-    found = rated(facts)
-    measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
-    rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
-    table = document.records(rows, dict.fromkeys(measures, {"align": "right"}))
-    return f"{text('moa.quality')}\n\n{table}"
-
-
-def sizes(facts: Facts) -> str:
-    """Table 5, each number held against the preset's."""
-    table = facts.data["moa-table5"]
-    for entry in table.entries:
-        config = facts.config(entry["preset"])
-        for key in entry.keys() - {"data", "preset"}:
-            if getattr(config, key) != entry[key]:
-                raise ValueError(f"{table.place}: {entry['preset']} has {key} {getattr(config, key)}, not {entry[key]}")
-    return f"{_head(table)} Every preset has them.\n\n{_table(table)}"
-
-
-def training(facts: Facts) -> str:
-    """Table 6, a column for each run, with the multiply-accumulates of an update."""
-    table = facts.data["moa-table6"]
-    runs = []
-    for entry in table.entries:
-        form, length = facts.ledger(entry["preset"]), facts.target_length(entry["preset"])
-        tokens = entry["tokens"] * entry["accumulation"]
-        macs = (form.macs + backward(form).macs) * tokens // length
-        runs.append({**entry, "per_update": f"{tokens:,}", "training": f"{float(Fraction(macs, 10**12)):.1f}"})
-    settings = {column.key: column.head for column in table.columns}
-    settings |= {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
-    name, *others = settings
-    rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
-    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
-    return f"{_head(table)} {text('moa.training')}\n\n{document.table(columns, rows)}"
-
-
-def _head(table: DataTable) -> str:
-    return f"{table.source}, {table.place}. {table.about}".strip()
-
-
-def _table(table: DataTable) -> str:
-    columns = [Column(column.key, column.head) for column in table.columns]
-    empty = dict.fromkeys(column.key for column in columns)
-    return document.table(columns, [{**empty, **entry} for entry in table.entries])
-
-
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 1}
 NOT_RUN = "Not stored: `python -m bench.routing --example --record` makes a record."
 COEFFICIENTS = {
     (0.01, 0.0): "a", (0.0, 0.01): "z", (0.0, 0.001): "small_z", (0.01, 0.001): "both", (0.01, 0.01): "both_large"
 }  # fmt: skip
 """The columns of Table 7 by the coefficients of L_a and L_z."""
-CHOSEN = (0.01, 0.001)
+CHOSEN, EXAMPLE = (0.01, 0.001), "moa"
 
 
 def record(facts: Facts) -> Mapping[str, Any] | None:
     """Return the newest stored run of the routing example, else None."""
-    found = [one for one in facts.stored("routing") if one["example"] == "moa"]
+    found = [one for one in facts.stored("routing") if one["example"] == EXAMPLE]
     return max(found, key=lambda one: one["environment"]["time"], default=None)
 
 
@@ -371,8 +321,9 @@ def _pmi(facts: Facts, found: Mapping[str, Any]) -> str:
         {"expert": one["expert"], "class": one["class"], "tokens (PMI)": one["tokens"]}
         for one in sorted(found["experts"], key=lambda one: one["expert"])
     ]
-    tables = [_table(printed), text("moa.pmi_example"), document.records(own, {"expert": {}})]
-    return "\n\n".join([text("moa.pmi", place=printed.place, about=printed.about), *tables])
+    about = text("moa.pmi", place=printed.place, about=printed.about)
+    shown = document.records(own, {"expert": {}})
+    return "\n\n".join([about, tables.data_table(printed), text("moa.pmi_example"), shown])
 
 
 def _coefficients(run: Mapping[str, Any]) -> tuple[float, float]:

@@ -28,7 +28,7 @@ class Listed(Here):
     def submit(self, take, call, /, *args, **named):
         self.calls.append((call, args))
         rows = [Row({"row": row, "table": table}) for table, row in args[0]]
-        return super().submit(lambda: result_cache.to_json([rows, {}]))
+        return super().submit(lambda: result_cache.encode([rows, {}]))
 
 
 def test_every_counted_row_is_counted_once_and_equal_models_together():

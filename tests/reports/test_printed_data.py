@@ -11,7 +11,7 @@ from headcount.bench.case import Case
 from headcount.formulas.published import data
 from headcount.formulas.published.departures import Departure, load
 from headcount.models.configs.presets import preset
-from headcount.reports import papers
+from headcount.reports import papers, tables
 from headcount.reports.facts import Facts
 from headcount.reports.pages import moa
 
@@ -49,9 +49,9 @@ def changed(name, index, **cells):
 
 
 def test_the_presets_have_the_printed_sizes():
-    assert "Every preset has them" in moa.sizes(FACTS)
+    assert "Every preset has them" in tables.sizes(FACTS)
     with pytest.raises(ValueError, match="^Table 5: moa-8K8E128D has d_ff 2048, not 1024$"):
-        moa.sizes(changed("moa-table5", 0, d_ff=1024))
+        tables.sizes(changed("moa-table5", 0, d_ff=1024))
 
 
 def test_an_update_costs_forward_and_backward_of_its_tokens():
@@ -66,13 +66,13 @@ def test_an_update_costs_forward_and_backward_of_its_tokens():
 
 def of_run(name, facts):
     """The settings of a run, by the names of the rows."""
-    lines = [line for line in moa.training(facts).splitlines() if line.startswith("| ")]
+    lines = [line for line in tables.training(facts).splitlines() if line.startswith("| ")]
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     return {row[0]: row[head.index(name)] for row in rows}
 
 
 def test_every_rated_row_stands_and_has_its_exact_costs():
-    text, found = moa.quality(FACTS), papers.rated(FACTS)
+    text, found = tables.quality(FACTS), papers.rated(FACTS)
     assert len(found) == sum(len(FACTS.tables[name].rows) for name in FACTS.of_paper("moa"))
     for one in found:
         (line,) = (line for line in text.splitlines() if line.startswith(f"| {one.table} ") and f" {one.row} " in line)
