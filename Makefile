@@ -11,7 +11,7 @@ INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
 # Hundreds of processes import the rooms: what they compiled is kept, wherever a shell says not to.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: macs test kernels nightly matrix ptflops faults fuzz lint benchmark reports clean
+.PHONY: macs test kernels nightly matrix ptflops lint benchmark reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -37,14 +37,6 @@ matrix: $(VENV)/.stamp
 # What ptflops read of the same modules when the papers were written.
 ptflops: $(VENV)/.stamp
 	$(PY) -m tests.older_ptflops
-
-# What is done to commands, from kill -9 to a full disk, and what must hold afterwards; some need root.
-faults: $(VENV)/.stamp
-	$(PY) -m tests.faults
-
-# 2,000 command lines of each family with something wrong in each.
-fuzz: $(VENV)/.stamp
-	$(PY) -m tests.fuzz
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -9,6 +9,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
@@ -47,8 +48,8 @@ class Measurement:
         return self.case.lengths
 
     @property
-    def taken(self) -> dict[str, Any]:
-        """What was read, so that :func:`measure` need not read it in another process."""
+    def readings(self) -> dict[str, Any]:
+        """The parameters and the reading of each counter, which :func:`measure` takes as ``readings``."""
         return {"params": self.counted_params, **{count.counter: count.reading for count in self.counts}}
 
     def disagreements(self, label: str) -> list[str]:
@@ -72,14 +73,14 @@ def measure(
     *,
     device: str | None = None,
     causes: bool = False,
-    taken: Mapping[str, Any] | None = None,
+    readings: Mapping[str, Any] | None = None,
 ) -> Measurement:
     """Run ``case`` once under each of ``counters``, each on ``device`` or else where that counter is right.
 
     ``causes`` records the calls too, and what each counter makes of them. Counting needs no values: weights are
-    zeros. A reading that was taken before is not taken again, in this process (see :func:`forget`) or in another one
-    (``taken``, see bench.taken). Raises CounterError where a tool fails on the model, and EnvironmentMissing for a
-    device that is not there.
+    zeros. A counter does not run again on a case that it has read in this process (bench.result_cache) or in another
+    one (``readings``). Raises CounterError where a tool fails on the model, and EnvironmentMissing for a device that is
+    not there.
     """
     ledger = case.ledger
     if not counters:
@@ -98,28 +99,20 @@ def measure(
         for name in counters:
             registry.counter(name)
     with one_thread():
-        return _counted(case, counters, device, causes, taken or {})
+        return _counted(case, counters, device, causes, readings or {})
 
 
-_TAKEN: dict[tuple, Any] = {}
-
-
-def was_taken(case: Case, counters: Sequence[str], device: str | None) -> bool:
-    """Whether each of ``counters`` has read the case in this process: to measure it takes no reading."""
+def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
+    """Whether each of ``counters`` has read the case in this process."""
     # a counter's file imports torch, which may wait until something is counted
-    if not _TAKEN:
+    if result_cache.is_empty():
         return False
     tools = (registry.counter(name) for name in counters)
-    return all((case.model, place(tool, case.ledger, device), tool.NAME) in _TAKEN for tool in tools)
-
-
-def forget() -> None:
-    """Take every reading anew from here on."""
-    _TAKEN.clear()
+    return all(result_cache.is_cached((case.model, place(tool, case.ledger, device), tool.NAME)) for tool in tools)
 
 
 def _counted(
-    case: Case, counters: Sequence[str], device: str | None, causes: bool, taken: Mapping[str, Any]
+    case: Case, counters: Sequence[str], device: str | None, causes: bool, readings: Mapping[str, Any]
 ) -> Measurement:
     ledger = case.ledger
     tools = {name: registry.counter(name) for name in counters}
@@ -127,13 +120,15 @@ def _counted(
     counts: dict[str, Count] = {}
     for where in dict.fromkeys(devices.values()):
         call = _Call(case, where)
-        params = call.once("params", lambda call: taken.get("params") or call.params)
+        params = call.once("params", lambda call: readings.get("params") or call.params)
         there = [tool for name, tool in tools.items() if devices[name] == where]
         for tool in there:
             counts[tool.NAME] = Count(
                 tool.NAME,
                 ledger.macs,
-                call.once(tool.NAME, lambda call, tool=tool: _taken(taken, tool, call) or call.read(tool, case.name)),
+                call.once(
+                    tool.NAME, lambda call, tool=tool: _reading_of(readings, tool, call) or call.read(tool, case.name)
+                ),
                 device=where,
                 predicted_macs=base.predict(tool, ledger, where),
                 additions=base.additions(tool, ledger, where),
@@ -143,8 +138,8 @@ def _counted(
     return Measurement(case, params, tuple(counts[name] for name in counters))
 
 
-def _taken(taken: Mapping[str, Any], tool: ModuleType, call: "_Call") -> Any:
-    reading = taken.get(tool.NAME)
+def _reading_of(readings: Mapping[str, Any], tool: ModuleType, call: "_Call") -> Any:
+    reading = readings.get(tool.NAME)
     return reading if reading and reading.device == call.where else None
 
 
@@ -155,12 +150,9 @@ class _Call:
         self._case, self.where = case, where
         self._trace: Any = None
 
-    def once(self, what: Any, take: "Callable[[_Call], Any]") -> Any:
-        """What ``take`` gives, taken once in this process for equal configurations, lengths and devices."""
-        key = (self._case.model, self.where, what)
-        if key not in _TAKEN:
-            _TAKEN[key] = take(self)
-        return _TAKEN[key]
+    def once(self, what: Any, make: "Callable[[_Call], Any]") -> Any:
+        """Return the result of ``make``, called once in this process for equal configurations, lengths and devices."""
+        return result_cache.cached((self._case.model, self.where, what), lambda: make(self))
 
     @property
     def params(self) -> int:

@@ -24,7 +24,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line."""
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
-    out.add_argument("--html", action="store_true", help="each page as static HTML too, beside it")
+    out.add_argument("--html", action="store_true", help=argparse.SUPPRESS)
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     out.add_argument("--recount", action="store_true", help="count everything again, stored or not")
     out.add_argument("--out", metavar="DIR", type=Path, help=f"write the pages there; installed, {OUT} without it")
@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def _main(args: argparse.Namespace, checkout: Path | None) -> int:
     if args.check and not (args.out or checkout):
         raise UsageError("--check compares the files of a checkout, or of --out DIR; installed, name the latter")
-    if args.html and not args.out and checkout:
-        raise UsageError("--html goes with --out DIR: a checkout holds the pages as markdown alone")
+    if args.html:
+        raise UsageError("--html was removed: pages are markdown, which GitHub renders; write them with --out DIR")
     # workers that import this file again need none of the pages
     from headcount.bench.isolated.workers import Workers
     from headcount.reports.facts import Facts
@@ -52,40 +52,36 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
 
 def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
-    """The files that are asked for, with the text that they must have. UsageError for a page that there is not."""
-    from headcount.reports import contents
+    """Return the files that are asked for, with the text that they must have. UsageError for an unknown page."""
+    from headcount.reports import counting, pages
+    from headcount.reports.explorer import page as explorer
     from headcount.reports.facts import STORE
 
-    pages = contents.pages(facts)
-    blocks = {} if folder else {README: None}
-    wanted = args.only or [*pages, *blocks]
+    found = pages.load(facts)
+    known = [*found, *(() if folder else (README,))]
+    wanted = args.only or known
+    if unknown := [name for name in wanted if name not in known]:
+        raise UsageError(f"unknown page {unknown[0]!r}; choose from {', '.join(known)}")
+    if not args.only:
+        facts.begin(counting.terms)
     for name in wanted:
-        if name not in (*pages, *blocks):
-            raise UsageError(f"unknown page {name!r}; choose from {', '.join((*pages, *blocks))}")
-    if args.only:
-        for name in wanted:
-            (pages[name].begin if name in pages else contents.begin_blocks)(facts)
-    else:
-        contents.begin(facts)
+        if name in found:
+            found[name].begin(facts)
     into = folder or checkout / "reports" / "generated"
-    makers = {name: make for one in wanted if one in pages for name, make in pages[one].outputs().items()}
-    makers |= {} if args.only else contents.others()
+    makers = {name: make for one in wanted if one in found for name, make in found[one].outputs().items()}
+    makers |= {} if args.only else {explorer.FILE: explorer.text}
     out = {into / name: make(facts) for name, make in makers.items()}
-    if args.html:
-        from headcount.reports import html
-
-        out |= {path.with_suffix(".html"): html.page(text, pages) for path, text in out.items() if path.suffix == ".md"}
     if not (args.only or folder):
         out[checkout / "reports" / "records" / STORE] = facts.counts()
     return out | (filled(facts, checkout) if README in wanted else {})
 
 
 def filled(facts, root: Path) -> dict[Path, str]:
-    """README.md with its generated blocks filled."""
-    from headcount.reports import blocks, readme
+    """Return README.md with its generated blocks filled."""
+    from headcount.reports import readme
 
     path = root / "README.md"
-    return {path: blocks.fill(path.read_text("utf-8"), readme.blocks(facts))}
+    return {path: readme.fill(path.read_text("utf-8"), readme.blocks(facts))}
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:

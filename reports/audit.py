@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from headcount.bench.table import Column
-from headcount.reports import markdown
-from headcount.reports.data_files import table_as_csv
+from headcount.reports import document
+from headcount.reports.document import text
 from headcount.reports.facts import Facts
 from headcount.reports.heat_map import Cell
 
@@ -20,55 +19,44 @@ def found(facts: Facts) -> list[Cell]:
 
 
 def summary(facts: Facts) -> str:
-    """For each counter and device, how many spellings it reads exactly and how far off the others are."""
-    rows = []
+    """Return for each counter and device how many formulations it counts exactly, and how far off the others are."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found(facts):
         groups.setdefault((cell.counter, cell.device), []).append(cell)
+    rows = []
     for (counter, device), own in groups.items():
-        read = [cell for cell in own if cell.error is not None]
+        errors = [cell.error for cell in own if cell.error is not None]
         rows.append(
             {
                 "counter": counter,
                 "device": device,
-                "exact": sum(cell.difference == 0 for cell in read),
-                "more": sum(cell.difference > 0 for cell in read),
-                "less": sum(cell.difference < 0 for cell in read),
-                "none": len(own) - len(read),
-                "most": max(cell.error for cell in read),
-                "least": min(cell.error for cell in read),
+                "exact": errors.count(0),
+                "too many": sum(error > 0 for error in errors),
+                "too few": sum(error < 0 for error in errors),
+                "no reading": len(own) - len(errors),
+                "highest error": max(errors),
+                "lowest error": min(errors),
             }
         )
-    columns = [
-        Column("counter", "counter"),
-        Column("device", "device"),
-        *(
-            Column(key, head, kind="int")
-            for key, head in (("exact", "exact"), ("more", "too many"), ("less", "too few"), ("none", "no reading"))
-        ),
-        *(
-            Column(key, head, unit="%", kind="fixed", digits=1, sign=True)
-            for key, head in (("most", "highest error"), ("least", "lowest error"))
-        ),
-    ]
-    spellings = len({cell.spelling for cell in found(facts)})
-    about = (
-        f"{spellings} ways of writing MHA, MoA or a vocabulary projection, at small sizes, each run on cpu and on "
-        f"meta. A reading is compared with the exact count of the layer; our own count is `{OURS}`. The command exits "
-        f"1 if a difference is not explained to the last unit. All readings: [{READINGS}]({READINGS})."
-    )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
+    percent = {"unit": "%", "kind": "fixed", "digits": 1, "sign": True}
+    formulations = len({cell.spelling for cell in found(facts)})
+    about = text("counters.summary", formulations=formulations, ours=OURS, data=READINGS)
+    return f"{about}\n\n{document.records(rows, {'highest error': percent, 'lowest error': percent})}"
 
 
 def in_words(facts: Facts) -> str:
     """How many readings of the tools are exact, and how far the others are off."""
     tools = [cell for cell in found(facts) if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
-    exact, errors = sum(cell.difference == 0 for cell in read), [cell.error for cell in read]
-    return (
-        f"Of {len(tools)} readings by {len({cell.counter for cell in tools})} counters {exact} are exact, and "
-        f"{len(tools) - len(read)} calls end with an error; the others are off by {float(min(errors)):.0f} to "
-        f"+{float(max(errors)):.0f} %."
+    errors = [cell.error for cell in read]
+    return text(
+        "counters.in_words",
+        count=len(tools),
+        counters=len({cell.counter for cell in tools}),
+        exact=errors.count(0),
+        failed=len(tools) - len(read),
+        least=float(min(errors)),
+        most=float(max(errors)),
     )
 
 
@@ -105,14 +93,14 @@ def readings(facts: Facts) -> str:
         }
         for cell in found(facts)
     ]
-    return table_as_csv(keys, rows)
+    return document.table_as_csv(keys, rows)
 
 
 def calls(facts: Facts) -> str:
     """The calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
     rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
-    return table_as_csv(keys, rows)
+    return document.table_as_csv(keys, rows)
 
 
 def causes(facts: Facts) -> str:
@@ -120,21 +108,10 @@ def causes(facts: Facts) -> str:
     groups = Counter(
         (cell.counter, cause["what"], cause["name"], cause["place"]) for cell in found(facts) for cause in _once(cell)
     )
-    keys = ("counter", "what", "name", "place")
+    keys = ("counter", "what", "call", "place in the tool's source")
     rows = [{**dict(zip(keys, key, strict=True)), "readings": count} for key, count in groups.items()]
     rows.sort(key=lambda row: (row["counter"], -row["readings"]))
-    columns = [
-        Column("counter", "counter"),
-        Column("what", "what"),
-        Column("name", "call"),
-        Column("place", "place in the tool's source"),
-        Column("readings", "readings", kind="int"),
-    ]
-    about = (
-        "Each difference is the sum of these calls, to the last unit. Which calls make which reading, with their "
-        f"multiply-accumulates: [{CALLS}]({CALLS})."
-    )
-    return f"{about}\n\n{markdown.table(columns, rows)}"
+    return f"{text('counters.causes', data=CALLS)}\n\n{document.records(rows)}"
 
 
 def _once(cell: Cell) -> Sequence[dict]:

@@ -1,16 +1,24 @@
-"""What takes a report long: functions of names and numbers whose results are plain data, for a worker process.
+"""Calls that take long: functions of names and numbers whose results are JSON, run in a worker process and cached.
 
-Each raises Disagreement where a count is not what it must be: no document is written from it.
+Each raises Disagreement for a count that is not as stated.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import io
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from headcount.bench import taken
+from headcount.bench import result_cache
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
+from headcount.bench.output.files import write
 from headcount.bench.table import Row, Section
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
@@ -38,16 +46,16 @@ def _agreeing(rows: Iterable[Row]) -> list[Row]:
     return made
 
 
-def rows(places: tuple[tuple[str, str], ...], kept: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
+def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
     """Rows of published tables, each by its table's and its own name, that are all of one model: counted once.
 
-    ``kept``: what the counters read in an earlier run. Second comes what they read, to be kept. Rows come without
+    ``readings``: those of an earlier run. The second result is the readings, as stored. Rows come without
     their records, which hold whole ledgers.
     """
     name, row = places[0]
-    measured = _regenerated(name).measured(row, parse_counters(None), kept)
+    measured = _regenerated(name).measured(row, parse_counters(None), readings)
     made = _agreeing(_regenerated(name).row(row, measured) for name, row in places)
-    return [replace(one, records=()) for one in made], taken.to_keep(measured)
+    return [replace(one, records=()) for one in made], result_cache.to_cache(measured)
 
 
 @cache
@@ -106,11 +114,11 @@ def derivation(argv: str) -> Section:
     return done(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
-def example(title: str) -> list[list[str]]:
-    """What the commands of an example print, line by line."""
-    from headcount.reports.examples import EVERY
-
-    return EVERY[title].outputs()
+def example(page: str, title: str) -> list[list[str]]:
+    """The lines that each command of an example prints; the example is one of a module of headcount.reports.pages."""
+    examples = import_module(f"headcount.reports.pages.{page}").EXAMPLES
+    (found,) = (one for one in examples if one.title == title)
+    return found.outputs()
 
 
 def cost(text: str, letters: Letters) -> int:
@@ -173,3 +181,74 @@ COSTS: dict[str, Callable[..., int]] = {
     "moh_params": lambda **letters: _params(_moh(**letters)),
 }
 """The costs of formulas/published/costs.py that are a built layer's, counted."""
+
+
+COLUMNS = "80"
+
+
+class CommandFailed(Exception):
+    """A command of a document does not end as it is to; the message is what it says."""
+
+    exit_code = 1
+
+
+def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
+    """The lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process and a folder.
+    CommandFailed where it ends otherwise than with ``code``."""
+    package, arguments = parts(command)
+    out, said = io.StringIO(), io.StringIO()
+    with _narrow(), chdir(folder), redirect_stdout(out), redirect_stderr(said):
+        ended = import_module(f"headcount.{package}.__main__").main(arguments)
+    if ended != code:
+        raise CommandFailed(f"{command}: {said.getvalue()}")
+    return out.getvalue().splitlines()
+
+
+def parts(command: str) -> tuple[str, list[str]]:
+    """The package whose command line it is, and the arguments."""
+    words = shlex.split(command)
+    if words[0] == "headcount":
+        from headcount.__main__ import COMMANDS
+
+        return COMMANDS[words[1]][0], words[2:]
+    return words[2], words[3:]
+
+
+@contextmanager
+def _narrow() -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = COLUMNS
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+MODULE = """\
+from torch import nn, zeros
+
+
+def make(heads=2, width=6):
+    inputs = (zeros(5, 1, heads * width),) * 3
+    return nn.MultiheadAttention(heads * width, heads), inputs
+"""
+"""What stands in model.py where the commands run."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Commands of a ``title``, run in the same folder one after the other; the last one ends with ``code``."""
+
+    title: str
+    commands: Sequence[str]
+    code: int = 0
+
+    def outputs(self) -> list[list[str]]:
+        """The lines that each command prints. CommandFailed where one ends otherwise than it is to."""
+        codes = [0] * (len(self.commands) - 1) + [self.code]
+        with TemporaryDirectory() as folder:
+            write(Path(folder, "model.py"), MODULE)
+            return [printed(one, code, folder) for one, code in zip(self.commands, codes, strict=True)]

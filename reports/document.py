@@ -1,57 +1,166 @@
-"""What a page is: sections with the commands that print them, and the files that stand beside it."""
+"""Pages as markdown: sections, tables, links, and the CSV files beside a page.
 
-from collections.abc import Callable, Mapping, Sequence
+Table cells are not padded: a change of one cell is a change of one line.
+"""
+
+import csv
+import io
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from headcount.reports import markdown
+from headcount.bench.table import Column
+from headcount.bench.table import Section as TableSection
 from headcount.reports.facts import Facts
 
 Maker = Callable[[Facts], str]
-"""Makes a text from facts."""
+"""A function that makes a text from facts."""
 
 LARGEST = 40_000
-"""Bytes that a page may have."""
+"""The most bytes of a page."""
+MOST_COLUMNS = 8
+"""The most columns of a table."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what stands below it, and the commands that give it; none where only this one does."""
+    """A heading, the parts below it, and the commands that print them; without commands, the command of the page."""
 
     title: str
     parts: Sequence[Maker]
-    commands: Sequence[str]
+    commands: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page ``name``.md, and its ``files`` beside it: plots and data by name. ``begin`` starts what takes long."""
+    """A page ``name``.md, and its ``files``: plots and data by name.
+
+    ``calls``: the calls of headcount.reports.counting that the page needs, each a function with its arguments. They
+    are made in worker processes before the first page is written.
+    """
 
     name: str
     title: str
     about: Maker
     sections: Sequence[Section]
     files: Mapping[str, Maker] = field(default_factory=dict)
-    begin: Callable[[Facts], object] = lambda facts: None
+    calls: Callable[[Facts], Iterable[Sequence]] = lambda facts: ()
+
+    def begin(self, facts: Facts) -> None:
+        """Start the calls that the page needs."""
+        for call in self.calls(facts):
+            facts.begin(*call)
 
     def outputs(self) -> dict[str, Maker]:
-        """The makers of the page and of its files, by the file's name."""
+        """Return the makers of the page and of its files, by file name."""
         return {f"{self.name}.md": self.text, **self.files}
 
     def text(self, facts: Facts) -> str:
-        """The page. ValueError where it is larger than LARGEST, or where its table of contents would lie."""
+        """Return the page. ValueError for more than LARGEST bytes, or for two sections of one title."""
         titles = [section.title for section in self.sections]
         if len(set(titles)) != len(titles):
             raise ValueError(f"page {self.name} has a title twice")
-        contents = " · ".join(f"[{title}](#{markdown.anchor(title)})" for title in titles)
-        made = "\n\n".join(
-            [f"# {self.title}", self.about(facts), *([contents] if len(titles) > 1 else [])]
-            + [markdown.section(s.title, *(part(facts) for part in s.parts), self._commands(s)) for s in self.sections]
-        )
-        made += "\n"
-        if len(made.encode()) > LARGEST:
-            raise ValueError(f"page {self.name} has {len(made.encode()):,} bytes, more than {LARGEST:,}")
-        return made
+        contents = " · ".join(f"[{title}](#{anchor(title)})" for title in titles)
+        blocks = [f"# {self.title}", self.about(facts), *([contents] if len(titles) > 1 else [])]
+        for one in self.sections:
+            commands = "\n".join(one.commands or [f"python -m reports --only {self.name}"])
+            parts = [part(facts) for part in one.parts]
+            blocks += [f"## {one.title}", *(part for part in parts if part), f"```sh\n{commands}\n```"]
+        text = "\n\n".join(blocks) + "\n"
+        if len(text.encode()) > LARGEST:
+            raise ValueError(f"page {self.name} has {len(text.encode()):,} bytes, more than {LARGEST:,}")
+        return text
 
-    def _commands(self, section: Section) -> str:
-        commands = section.commands or [f"python -m reports --only {self.name}"]
-        return "\n".join(["```sh", *commands, "```"])
+
+@cache
+def texts(place: str) -> Mapping[str, Any]:
+    """Return a table of pages/text.toml by its dotted name, such as ``notation.terms``."""
+    found = tomllib.loads(files("headcount.reports.pages").joinpath("text.toml").read_text("utf-8"))
+    for name in place.split("."):
+        found = found[name]
+    return found
+
+
+def text(name: str, /, **numbers: Any) -> str:
+    """Return a part of pages/text.toml, such as ``moa.savings``, with ``numbers`` in its places."""
+    page, part = name.split(".")
+    return texts(page)[part].format(**numbers)
+
+
+def table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], notes: Sequence[Sequence[str]] = ()) -> str:
+    """Return a pipe table. ``notes``: footnotes of each row, marked in the last column and numbered below.
+
+    ValueError for more than MOST_COLUMNS columns, and for no rows.
+    """
+    return _table(columns, rows, notes or [()] * len(rows), columns[-1].key)
+
+
+def records(
+    rows: Sequence[Mapping[str, Any]],
+    formats: Mapping[str, Mapping[str, Any]] | None = None,
+    notes: Sequence[Sequence[str]] = (),
+) -> str:
+    """Return a table whose headings are the rows' keys. Columns of integers are right-aligned; ``formats`` gives
+    other columns' options by heading."""
+    formats = formats or {}
+    types = {key: {type(row[key]) for row in rows} - {type(None)} for key in rows[0]}
+    columns = [Column(key, key, **formats.get(key, {"kind": "int"} if types[key] == {int} else {})) for key in rows[0]]
+    return table(columns, rows, notes)
+
+
+def rows_of(section: TableSection, *keys: str, code: str = "", below: bool = True) -> str:
+    """Return a section's table with its footnotes and the lines below it: all columns, or those called ``keys``; the
+    column ``code`` is set as code."""
+    section = section.only(*keys) if keys else section
+    rows = [{k: f"`{v}`" if k == code else v for k, v in row.values.items()} for row in section.rows]
+    notes, marked = [row.notes for row in section.rows], section.table.note_column
+    made = _table(section.table.columns, rows, notes if marked else [()] * len(rows), marked)
+    return "\n\n".join([made, *(section.below if below else ())])
+
+
+def _table(columns, rows, notes, marked: str) -> str:
+    if len(columns) > MOST_COLUMNS or not rows:
+        raise ValueError(f"{len(columns)} columns and {len(rows)} rows: {', '.join(column.key for column in columns)}")
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(text for own in notes for text in own), 1)}
+    lines = [[" ".join(column.head_lines) for column in columns]]
+    lines.append([":--" if column.side == "left" else "--:" for column in columns])
+    for row, own in zip(rows, notes, strict=True):
+        marks = "".join(f" [{numbers[text]}]" for text in dict.fromkeys(own))
+        lines.append([_cell(column.text(row[column.key])) + marks * (column.key == marked) for column in columns])
+    made = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([made, *(f"[{number}] {text}" for text, number in numbers.items())])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading on GitHub."""
+    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+def link(text: str, page: str, title: str = "") -> str:
+    """Return a link to a page, or to a section of one."""
+    return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
+
+
+def picture(name: str, alternative: str) -> str:
+    """Return a plot with its alternative text."""
+    return f"![{alternative}]({name})"
+
+
+def table_as_csv(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a header and a line for each row; unknown values are empty, fractions are decimals."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(keys)
+    for row in rows:
+        values = [row.get(key) for key in keys]
+        writer.writerow([float(value) if isinstance(value, Fraction) else value for value in values])
+    return stream.getvalue()

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, grid, published
 from headcount.bench.measure import parse_counters
-from headcount.bench.table import Column, Row, Section
+from headcount.bench.result_cache import CallCache
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, data, proofs, sentences, tables
 from headcount.formulas.published.claims import Check, Claim, Claims, Entries, Rows
@@ -27,13 +29,21 @@ from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
 from headcount.reports.counting import done
 from headcount.reports.heat_map import Cell
-from headcount.reports.kept import Calls
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
 
 STORE = "counts.json"
-"""Beside the records: what counting gave in the last run (headcount.reports.kept)."""
+"""The stored results of headcount.reports.counting (bench.result_cache), a file among the records."""
+
+SOURCES = (
+    *("bench", "formulas", "models", "reports/counting.py", "reports/explorer"),
+    *("reports/pages/examples.py", "reports/pages/examples_own.py"),
+)
+"""Folders and files that these results depend on."""
+
+KINDS = (Section, Table, Column, Row, Cell, Search, Fraction)
+"""Dataclasses that these results consist of."""
 
 ASSUMED = accounts.Assumptions()
 
@@ -64,12 +74,17 @@ class Facts:
         self._executor, self._folder, self._recount = executor or Here(), stored or records.shipped(), recount
 
     @cached_property
-    def _calls(self) -> Calls:
-        return Calls(self._executor, None if self._recount else self.stored_json(STORE))
+    def _calls(self) -> CallCache:
+        return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
     def begin(self, call: Callable[..., Any], *args: Any) -> None:
-        """Begin a call of headcount.reports.counting, whose result a page asks for later."""
-        self._calls.begin(call, *args)
+        """Start a call of headcount.reports.counting, whose result a page asks for later. Rows reuse the readings of
+        an earlier run where the counters are as they were."""
+        if call is counting.rows:
+            _, readings = self._calls.earlier(call, *args) or (None, None)
+            self._calls.begin(call, *args, readings=readings)
+        else:
+            self._calls.begin(call, *args)
 
     def counts(self) -> str:
         """What was counted, to be stored for the next run."""
@@ -99,17 +114,12 @@ class Facts:
                 work[case.config] = case.ledger.macs
         return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
 
-    def begin_rows(self, places: tuple[tuple[str, str], ...]) -> None:
-        """Begin to make the rows of one model, counted unless the readings of an earlier run can be used."""
-        _, kept = self._calls.before(counting.rows, places) or (None, None)
-        self._calls.begin(counting.rows, places, kept=kept)
-
     def counted(self, name: str) -> Section:
         """A table of that paper, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
         for places in self.same_models:
             if name in (table for table, _ in places):
-                self.begin_rows(places)
+                self.begin(counting.rows, places)
                 rows, _ = self._calls.result(counting.rows, places)
                 found |= zip(places, rows, strict=True)
         again = self._regenerated[name]
@@ -147,9 +157,9 @@ class Facts:
         case = Case.of(preset)
         return case.config.length_letters(case.lengths)["T"]
 
-    def grid(self, spec: str) -> Mapping[str, int]:
-        """What of a grid comes out under every counter."""
-        return self._calls.result(counting.grid_agreement, spec)
+    def result(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of a call of headcount.reports.counting, sequences as lists."""
+        return self._calls.result(call, *args)
 
     def audit(self) -> list[Cell]:
         """Every spelling under every counter, and the calls that make the differences."""
@@ -158,14 +168,6 @@ class Facts:
     def comparison(self, a: str, b: str) -> Mapping[str, Section]:
         """Two models side by side: the sections of ``--compare`` by name."""
         return {section.table.name: section for section in self._calls.result(counting.comparison, a, b)}
-
-    def derivation(self, argv: str) -> Section:
-        """What ``python -m bench.derive`` finds for these arguments."""
-        return self._calls.result(counting.derivation, argv)
-
-    def example(self, title: str) -> list[list[str]]:
-        """What the commands of an example print, line by line."""
-        return self._calls.result(counting.example, title)
 
     def budget(self, argv: str) -> Section:
         """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
@@ -247,10 +249,6 @@ class Facts:
     def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
         """One side of a relation, counted on built layers."""
         return self._calls.result(counting.cost, side.text, tuple(letters.items()))
-
-    def begin_cost(self, side: Expression, letters: Mapping[str, int]) -> None:
-        """Begin to count that."""
-        self.begin(counting.cost, side.text, tuple(letters.items()))
 
     def stored(self, kind: str) -> list[dict[str, Any]]:
         """Every stored record of a kind; a line that is none is named on stderr."""

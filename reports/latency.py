@@ -1,15 +1,16 @@
 """The clock in documents: stored latency records per device, and the MoA authors' wall-clock sentence judged."""
 
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from headcount.bench.latency import like
+from headcount.bench.latency.arms import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
-from headcount.reports import claims, markdown
-from headcount.reports.data_files import table_as_csv
+from headcount.reports import document
+from headcount.reports.claim_verdicts import quoted
 from headcount.reports.facts import Facts
 
 ON_CUDA = "python -m bench.latency --device cuda --record"
@@ -38,41 +39,47 @@ def of_type(facts: Facts, kind: str) -> dict[str, list[dict[str, Any]]]:
     return {name: rows for name, rows in by_device(facts).items() if rows[0]["environment"]["device_type"] == kind}
 
 
-def environments(facts: Facts) -> str:
-    """The environment of each device's records."""
-    rows = []
-    for device, found in by_device(facts).items():
-        for environment in {r["environment"]["time"]: r["environment"] for r in found}.values():
-            rows.append(
-                {
-                    "device": device,
-                    "time": environment["time"],
-                    "threads": environment["threads"],
-                    "python": environment["python"],
-                    "packages": ", ".join(f"{k} {v}" for k, v in environment["packages"].items()),
-                    "gpu": environment["gpu"]
-                    and f"driver {environment['gpu']['driver']}, CUDA {environment['gpu']['cuda']}",
-                    "commit": (environment["commit"] or "none")[:10] + (" + changes" if environment["dirty"] else ""),
-                    "command": f"`python -m {' '.join(environment['command'])}`",
-                }
-            )
-    if not rows:
-        return "No record is stored."
-    return markdown.table([Column(key, key) for key in rows[0]], rows)
-
-
-def tables(facts: Facts, subject: str) -> str:
-    """The times of layers or of models, a table per device; both kinds of device are named. All that was measured
-    stands in :func:`data`."""
+def per_device(facts: Facts, find: Callable[[list], Any], show: Callable[[str, Any], Sequence[str]]) -> list[str]:
+    """Return for each device what ``show`` makes of what ``find`` finds in its records; a kind of device without any is
+    named as not measured."""
     parts = []
     for kind in ("cuda", "cpu"):
-        found = {d: [r for r in rows if r["subject"] == subject] for d, rows in of_type(facts, kind).items()}
+        found = {device: find(rows) for device, rows in of_type(facts, kind).items()}
         if not any(found.values()):
             parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
         for device, rows in found.items():
             if rows:
-                parts += [f"**{kind.upper()}**: {device}", _table(kind, rows)]
-    return "\n\n".join(parts)
+                parts += [f"**{kind.upper()}**: {device}", *show(kind, rows)]
+    return parts
+
+
+def environments(facts: Facts) -> str:
+    """Return the environment of each device's records."""
+    rows = []
+    for device, found in by_device(facts).items():
+        for one in {r["environment"]["time"]: r["environment"] for r in found}.values():
+            gpu = one["gpu"] and f"driver {one['gpu']['driver']}, CUDA {one['gpu']['cuda']}"
+            rows.append(
+                {
+                    "device": device,
+                    "time": one["time"],
+                    "threads": str(one["threads"]),
+                    "python": one["python"],
+                    "packages": ", ".join(f"{name} {version}" for name, version in one["packages"].items()),
+                    "gpu": gpu,
+                    "commit": (one["commit"] or "none")[:10] + (" + changes" if one["dirty"] else ""),
+                    "command": f"`python -m {' '.join(one['command'])}`",
+                }
+            )
+    return document.records(rows) if rows else "No record is stored."
+
+
+def tables(facts: Facts, subject: str) -> str:
+    """Return the times of layers or of models, a table for each device; :func:`data` has all measurements."""
+    found = per_device(
+        facts, lambda rows: [row for row in rows if row["subject"] == subject], lambda kind, rows: [_table(kind, rows)]
+    )
+    return "\n\n".join(found)
 
 
 SHOWN = ("layer", "arm", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
@@ -93,7 +100,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
             text["to_mha"] += f" {value['to_mha_verdict']}"
     # what is text already keeps its side
     heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
-    return markdown.table(heads, texts, [columns.notes(row) for row in rows])
+    return document.table(heads, texts, [columns.notes(row) for row in rows])
 
 
 def data(facts: Facts) -> str:
@@ -108,17 +115,12 @@ def data(facts: Facts) -> str:
             row = {k: v for k, v in {**first, **measured, **ratios}.items() if k not in RATIOS}
             rows.append(row)
             keys |= dict.fromkeys(row)
-    return table_as_csv(list(keys), rows)
+    return document.table_as_csv(list(keys), rows)
 
 
 def about(facts: Facts) -> str:
-    """How to read the ratios."""
-    return (
-        "vs MHA and tax are ratios of times of the same blocks, with 95 % bootstrap intervals: vs MHA of the same "
-        "model width; the tax over dense multi-query attention of the same K and D. Slower or faster is said where the "
-        "interval excludes 1 and the ratio exceeds the noise of the same code timed twice. All that was measured, "
-        f"shares of the peak and errors too: [{DATA}]({DATA})."
-    )
+    """Return how to read the ratios."""
+    return document.text("time.about", data=DATA)
 
 
 def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
@@ -137,87 +139,62 @@ RATIOS = ("to_mha", "tax", "to_dense")
 PARTS = ("value", "low", "high")
 
 
+VERDICTS = {
+    "loop": ("time over loop: at most half", "at most half of `loop`", 0.5),
+    "mha": (
+        "MACs, and time, over MHA of the same model width: as fast",
+        "as fast as MHA of the same model width",
+        1.0,
+    ),
+    "mha-inner": (
+        "MACs, and time, over MHA of the same inner width: as fast",
+        "as fast as MHA of the same inner width",
+        1.0,
+    ),
+}
+"""What the authors' sentence says by the role of the other layer: the column's heading, words, and the bound."""
+
+
 def sentence(facts: Facts) -> str:
-    """The authors' expectation against each measured device, row by row."""
+    """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
-    parts = [claims.quoted(expected)]
-    for kind in ("cuda", "cpu"):
-        devices = of_type(facts, kind)
-        verdicts = {device: _verdicts(rows) for device, rows in devices.items()}
-        if not any(verdicts.values()):
-            parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
-        for device, rows in verdicts.items():
-            if rows:
-                parts += [f"**{kind.upper()}**: {device}", _sentence(rows), _summary(rows)]
-    return "\n\n".join(parts)
-
-
-DENSE = {"mha": "MHA of the same model width", "mha-inner": "MHA of the same inner width"}
-"""What a standard attention block may be, by the role of its arm in a cell."""
-
-_SENTENCE_COLUMNS = [
-    Column("layer", "layer"),
-    Column("seq_len", "T", kind="int"),
-    Column("pass", "pass"),
-    Column("fastest", "fastest"),
-    Column("loop", "time over loop: at most half"),
-    *(Column(role, f"MACs, and time, over {name}: as fast") for role, name in DENSE.items()),
-]
-
-
-def _sentence(rows: Sequence[dict[str, Any]]) -> str:
-    return markdown.table(_SENTENCE_COLUMNS, [_sentence_row(row) for row in rows])
-
-
-def _sentence_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it is printed: each ratio with its verdict."""
-    shown = {"loop": f"{row['loop']} {row['half']}"}
-    for role in DENSE:
-        macs, time, verdict = row[f"{role}_macs"], row[role], row[f"{role}_verdict"]
-        shown[role] = time and f"{float(macs):.2f}, {time} {verdict}"
-    return row | shown
+    found = per_device(facts, _verdicts, lambda kind, rows: [document.records(rows), _summary(rows)])
+    return "\n\n".join([quoted(expected), *found])
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each case with a loop: the fastest other implementation against the loop and the dense layers."""
     found = []
     for cell in dict.fromkeys(r["cell"] for r in rows):
         timed = [r for r in rows if r["cell"] == cell and r["subject"] == "layer" and r["wall_ms"]]
-        loop = next((r for r in timed if r["implementation"] == "loop"), None)
+        others = {r["role"]: r for r in reversed(timed)}
+        others["loop"] = next((r for r in timed if r["implementation"] == "loop"), None)
         fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
-        if not (loop and fast):
+        if not (others["loop"] and fast):
             continue
         # the sentence says wall-clock; a loop that waits for the device has no other time
         best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
-        to_loop = paired_ratio(like.samples(best, like.WALL), like.samples(loop, like.WALL))
-        row = {"layer": best["arm"], "seq_len": best["seq_len"], "pass": best["pass"]}
-        row |= {"fastest": best["implementation"], "loop": _text(to_loop), "half": _holds(to_loop, 0.5)}
-        for role in DENSE:
-            row |= _against(best, next((r for r in timed if r["role"] == role), None), role)
-        found.append(row)
+        row = {"layer": best["arm"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
+        found.append(row | {head: _against(best, others.get(role), role) for role, (head, *_) in VERDICTS.items()})
     return found
 
 
-def _against(best: dict[str, Any], dense: dict[str, Any] | None, role: str) -> dict[str, Any]:
-    """Time and MACs over a dense layer of the same cell; unknown where it was not timed."""
-    if dense is None:
-        return dict.fromkeys((role, f"{role}_macs", f"{role}_verdict"))
-    ratio = paired_ratio(like.samples(best, like.WALL), like.samples(dense, like.WALL))
-    return {
-        role: _text(ratio),
-        f"{role}_macs": Fraction(best["macs"], dense["macs"]),
-        f"{role}_verdict": _holds(ratio, 1.0),
-    }
+def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> str | None:
+    """The ratio of wall times with its verdict, after that of MACs for a dense layer; None where it was not timed."""
+    if other is None:
+        return None
+    ratio, (*_, bound) = paired_ratio(like.samples(best, like.WALL), like.samples(other, like.WALL)), VERDICTS[role]
+    verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
+    macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
+    return f"{macs}{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] {verdict}"
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> str:
-    said = {
-        "half": "at most half of `loop`",
-        **{f"{role}_verdict": f"as fast as {name}" for role, name in DENSE.items()},
-    }
     parts = []
-    for key, what in said.items():
-        counts = {verdict: sum(row[key] == verdict for row in rows) for verdict in ("holds", "fails", "no evidence")}
-        parts.append(f"{what}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items() if n) or 'not timed'}")
+    for head, words, _ in VERDICTS.values():
+        found = [(row[head] or "").rpartition("] ")[2] for row in rows]
+        counts = [f"{n} {verdict}" for verdict in ("holds", "fails", "no evidence") if (n := found.count(verdict))]
+        parts.append(f"{words}: {', '.join(counts) or 'not timed'}")
     return f"Of {len(rows)} cells: {'; '.join(parts)}."
 
 
@@ -253,11 +230,56 @@ def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return shown
 
 
-def _text(ratio) -> str:
-    return f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+def break_even(facts: Facts) -> str:
+    """Return the share of heads below which skipping them pays, a table for each device."""
+    found = per_device(facts, _break_even_rows, lambda kind, rows: [_break_even_table(rows)])
+    return "\n\n".join([document.text("time.break_even"), *found])
 
 
-def _holds(ratio, bound: float) -> str:
-    if ratio.high <= bound:
-        return "holds"
-    return "fails" if ratio.low > bound else "no evidence"
+def _break_even_table(rows: Sequence[dict[str, Any]]) -> str:
+    shares = sorted({key for row in rows for key in row if key.endswith("%")}, key=lambda share: -int(share[:-1]))
+    first = ("shape", "T", "pass")
+    rows = [{key: row.get(key) for key in (*first, *shares, "break-even")} for row in rows]
+    return document.records(rows, dict.fromkeys((*shares, "break-even"), {"align": "right"}))
+
+
+def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
+    """By shape, length and pass, the ratio at each share of heads in percent, with its interval."""
+    found: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
+    for record in records:
+        if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
+            shape, _, share = record["name"].rpartition("-")
+            found.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
+    return found
+
+
+def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "shape": shape,
+            "T": seq_len,
+            "pass": which,
+            **{
+                f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
+                for share, one in sorted(own.items(), reverse=True)
+            },
+            "break-even": crossing({share: ratio["value"] for share, ratio in own.items()}),
+        }
+        for (shape, seq_len, which), own in ratios(records).items()
+    ]
+
+
+def crossing(ratios: dict[int, float]) -> str | None:
+    """The share at which the ratio is 1: ``86%``; ``never`` or ``always`` within the measured shares; None for
+    fewer than two."""
+    if len(ratios) < 2:
+        return None
+    points = sorted(ratios.items())
+    if all(ratio >= 1 for _, ratio in points):
+        return "never"
+    if all(ratio < 1 for _, ratio in points):
+        return "always"
+    for (low, below), (high, above) in pairwise(points):
+        if below < 1 <= above:
+            return f"{low + (high - low) * (1 - below) / (above - below):.0f}%"
+    return None

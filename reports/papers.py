@@ -1,107 +1,180 @@
-"""The pages of the papers: their tables and equations, and their sentences."""
+"""Layers, models and searches of the papers that several pages and plots show, with their costs."""
 
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import log
+from typing import Any
 
-from headcount.reports import (
-    begun,
-    choosing,
-    claims,
-    departures,
-    equations,
-    printed,
-    printed_moh,
-    quality,
-    routing,
-    tables,
-)
-from headcount.reports.document import Page, Section
+from headcount.formulas import conventions
+from headcount.formulas.published import departures as published
+from headcount.formulas.published import sentences
+from headcount.formulas.published.claims import Rows
+from headcount.formulas.published.expressions import relation
+from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
-from headcount.reports.plots import quality as quality_plot
-from headcount.reports.plots import share, waterfall
-from headcount.reports.plots import tables as tables_plot
-from headcount.reports.plots.plot import files
+
+BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
+MASKED_LM, LLM, ADMIN = "mlm-moa-8K8E128D", "moh-llm-s-75", "admin-18L-18L"
+LAYERS = {
+    "MHA 8 heads": "h=8 d_h=64",
+    "GQA 8 heads, 2 key/value": "h=8 d_h=64 g=2",
+    "MQA 8 heads": "h=8 d_h=64 g=1",
+    "MoA 8K8E128D": "K=8 E=8 D=128",
+    "MoA 8K32E64D": "K=8 E=32 D=64",
+    "MoA 16K32E256D": "K=16 E=32 D=256",
+    "MoH 75 %": "h=8 s=2 r=4",
+    "MoH 75 %, 2 key/value": "h=8 s=2 r=4 g=2",
+}
+TRANSLATION = ("transformer-base", "transformer-big", "moa-8K8E128D", "moa-16K32E256D")
+LANGUAGE = ("llm-s", "moh-llm-s-75", "llama3-8b", "moh-llama3-8b")
+DECODING = ("kv_token_bytes", "kv_bytes", "decode_macs", "decode_bytes", "decode_intensity")
+GENERATION = ("generate_macs", "generate_bytes", "training_macs")
+TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
+CLOSED = "--counter closed-form"
+COMMAND_OF_MODELS = " ".join(
+    ("python -m bench.macs --preset", *LANGUAGE, f"--seq-len 2048 {CLOSED} --columns", *DECODING, *GENERATION)
+)
+BUDGETS = {
+    "moa": "--like transformer-big --attention moa --params 250M --limit 8",
+    "moh": "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",
+}
+"""Arguments of the searches under a budget, by variant."""
 
 
-def moa(facts: Facts) -> Page:
-    """The MoA paper, with JetMoE, whose attention is of its kind."""
-    derived = [f"python -m bench.derive {argv}" for _, _, argv in choosing.DERIVED]
-    compared = f"python -m bench.macs --compare {' '.join(choosing.COMPARED)}"
-
-    def start(facts: Facts) -> None:
-        begun.rows(facts, slice(None))
-        begun.derivations(facts)
-
-    return Page(
-        "moa",
-        "Mixture of attention heads",
-        lambda facts: facts.claims.papers["moa"].source + ".",
-        [
-            Section("Eq. 18-20 as printed and as executed", [equations.comparison, choosing.derived], derived),
-            Section("Printed MACs against the rule", [tables_plot.PLOT.shown], ["python -m bench.macs"]),
-            *(
-                Section(
-                    f"{facts.tables[name].place}: {facts.tables[name].title}",
-                    [partial(part, name=name) for part in (tables.counted, tables.readings, tables.parameters)],
-                    [f"python -m bench.macs --table {name}"],
-                )
-                for name in facts.of_paper(COUNTED)
-            ),
-            Section("Cost against quality", [quality_plot.PLOT.shown, quality.page], []),
-            Section("Sizes and training", [quality.sizes, quality.training], []),
-            Section(
-                "The big models of Table 1, side by side",
-                [waterfall.PLOT.shown, choosing.comparison, printed.savings],
-                [compared],
-            ),
-            Section(
-                "JetMoE",
-                [partial(tables.of_paper, paper="jetmoe")],
-                ["python -m bench.macs --counter closed-form --table jetmoe"],
-            ),
-            Section(
-                "Where this departs from the authors' code",
-                [departures.about, partial(departures.page, paper="moa")],
-                [],
-            ),
-            Section("Other numbers", [printed.premises, printed.convolutions, printed.unlisted], []),
-            Section("Where the load goes", [routing.page], ["python -m bench.routing --example --record"]),
-        ],
-        files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT) | {tables.DATA: tables.data},
-        start,
-    )
+def dearer_from(facts: Facts, one: str, other: str) -> int:
+    """The least length S = T at which preset ``one`` executes more than ``other``: its last turn. ValueError where
+    there is none."""
+    forms = {"one": facts.ledger(one), "other": facts.ledger(other)}
+    check = Rows(f"{one} against {other}", relation("one <= other"), {})
+    found = sentences.turns(check, forms)
+    if not found or sentences.holds_at(check, forms, found[-1]):
+        raise ValueError(f"no length makes {one} dearer than {other}")
+    return found[-1]
 
 
-def moh(facts: Facts) -> Page:
-    """The MoH paper."""
-    every = [f"python -m bench.macs --counter closed-form --table {' '.join(facts.of_paper('moh'))}"]
-    return Page(
-        "moh",
-        "Mixture-of-head attention",
-        lambda facts: facts.claims.papers["moh"].source + ".",
-        [
-            Section("The published tables", [partial(tables.of_paper, paper="moh")], every),
-            Section("Released code against ideal", [share.PLOT.shown, printed_moh.released_against_ideal], every),
-            Section(
-                "The frozen position table",
-                [printed_moh.frozen_positions],
-                ["python -m bench.macs --counter closed-form --table moh-dit"],
-            ),
-            Section(
-                "Where this departs from the authors' code",
-                [departures.about, partial(departures.page, paper="moh")],
-                [],
-            ),
-        ],
-        files(share.PLOT),
-    )
+@dataclass(frozen=True)
+class Rated:
+    """A printed row that the paper rates, with its exact costs."""
+
+    table: str
+    row: str
+    quality: Mapping[str, str]
+    macs: int
+    params: int
+    routed: bool
 
 
-def sentences(facts: Facts) -> Page:
-    """What both papers say about cost."""
-    return Page(
-        "claims",
-        "The papers' sentences about cost",
-        claims.how,
-        [Section(paper.name, [partial(claims.page, paper=key)], []) for key, paper in facts.claims.papers.items()],
-        begin=claims.begin_counts,
-    )
+def rated(facts: Facts) -> list[Rated]:
+    """Every row with a figure of quality, in the tables' order."""
+    out = []
+    for name in facts.of_paper(COUNTED):
+        for row in facts.tables[name].rows:
+            if row.quality:
+                form = facts.ledger(row.preset)
+                routed = any(entry.kind == "expert_linear" for entry in form)
+                out.append(Rated(name, row.name, row.quality, form.macs, form.params, routed))
+    return out
+
+
+def models(facts: Facts) -> list[dict[str, Any]]:
+    """Each printed MoH model beside its dense baseline; ``whole`` and ``attention`` in percent of it."""
+    return [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
+
+
+def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
+    form = facts.ledger(row["preset"])
+    dense, released, ideal = row["baseline_macs"], row["released_macs"], row["ideal_macs"]
+    # all but attention is the same in the three
+    rest = released - form.select(conventions.attention).macs
+    return {
+        "row": row["row"],
+        "activated": row["activated"],
+        "router_params": form.select(conventions.router).params,
+        "baseline_macs": dense,
+        "released_macs": released,
+        "ideal_macs": ideal,
+        "added": released - dense,
+        "router_macs": form.select(conventions.router).macs,
+        "saved": dense - ideal,
+        "attention": Fraction(100 * (ideal - rest), dense - rest),
+        "whole": Fraction(100 * ideal, dense),
+    }
+
+
+def _rows(facts: Facts) -> list[dict[str, Any]]:
+    """The values of every row, with its preset, of the tables that print activated heads; each model once."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, table in facts.tables.items():
+        if table.column("activated"):
+            for made, row in zip(facts.closed(name)[0].rows, table.rows, strict=True):
+                found.setdefault(row.name, {**made.values, "preset": row.preset})
+    return list(found.values())
+
+
+def departures(facts: Facts, paper: str) -> str:
+    """Return a table of the departures from one paper's code, each with its consequence in numbers."""
+    numbers = departure_numbers(facts)
+    rows = [
+        {
+            "what": one.what,
+            "the authors' code": one.theirs + (f" ({one.file})" if one.file else ""),
+            "here": one.ours,
+            "why": one.why,
+            "field": f"`{one.field}`" if one.field else f"none: {one.no_field}",
+            "consequence": one.consequence.format(**numbers) or None,
+        }
+        for one in published.load()
+        if one.paper == paper
+    ]
+    return f"{document.text('moa.departures')}\n\n{document.records(rows)}"
+
+
+def departure_numbers(facts: Facts) -> dict[str, Any]:
+    """Return the numbers of the sentences in departures.toml, by the names of their places."""
+    big, llm, admin = facts.config(BIG).attention, facts.config(LLM), facts.config(ADMIN)
+    heads, alpha = llm.layers[0], big.balance_loss_weight
+    column, shared_column = facts.tables["moa-table2"].column("params"), facts.tables["moh-llm"].column("params")
+    (row,) = (row for row in facts.tables["moa-table2"].rows if row.preset == MASKED_LM)
+    biased, unbiased = facts.ledger(MASKED_LM).params, facts.changed(MASKED_LM, bias=False).params
+    tokens = facts.data["moa-table6"].entries[0]["tokens"]
+    (their_tokens,) = (int(one.theirs) for one in published.load() if one.what == "tokens of a batch")
+    shared = [
+        facts.changed(LLM, num_shared_heads=s, top_k=heads.num_active_heads - s).params
+        for s in range(1, heads.num_active_heads)
+    ]
+    return {
+        "big": BIG,
+        "big_experts": big.num_experts,
+        "even_share": big.top_k / big.num_experts,
+        "log_square": log(big.num_experts) ** 2,
+        "z_loss": big.z_loss_weight * log(big.num_experts) ** 2,
+        "alpha": alpha,
+        "tokens": tokens,
+        "alpha_per_token": alpha / tokens,
+        "noise_percent": 100 * 0.01 / log(2),
+        "start": 1 / big.num_experts,
+        "masked_lm": MASKED_LM,
+        "biased": biased,
+        "unbiased": unbiased,
+        "printed_params": column.printed(row),
+        "biased_text": column.printing.text(biased),
+        "unbiased_text": column.printing.text(unbiased),
+        "more_tokens": float(Fraction(100 * (their_tokens - tokens), tokens)),
+        "admin": ADMIN,
+        # two sublayers in an encoder layer, three in a decoder layer
+        "admin_vectors": admin.d_model * (2 * admin.num_encoder_layers + 3 * admin.num_decoder_layers),
+        "admin_params": facts.ledger(ADMIN).params,
+        "llm": LLM,
+        "released_macs": facts.ledger(LLM).macs,
+        "ideal_macs": facts.changed(LLM, form="ideal").macs,
+        "even_gate": 1 / (2 * heads.num_routed_heads),
+        "routed_heads": heads.num_routed_heads,
+        "llm_layers": len(llm.layers),
+        "balance": heads.num_routed_heads / len(llm.layers),
+        "least_shared": min(shared),
+        "most_shared": max(shared),
+        "most_shared_heads": heads.num_active_heads - 1,
+        "active_heads": heads.num_active_heads,
+        "shared_text": " or ".join(sorted({shared_column.printing.text(size) for size in shared})),
+    }

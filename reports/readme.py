@@ -1,12 +1,15 @@
 """The generated blocks of README.md."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
-from headcount.reports import audit, commands, shell
+from headcount.reports import audit
+from headcount.reports.counting import printed
 from headcount.reports.facts import Facts
+from headcount.reports.pages import commands
 from headcount.reports.plots import heat
 
 TEN_SECONDS = "python3 -m bench.macs --table moa-table3 --counter closed-form"
@@ -39,8 +42,8 @@ def pain(facts: Facts) -> str:
 
 def ten_seconds(facts: Facts) -> str:
     """A table in closed form, its last line, and how long commands take."""
-    lines = shell.printed(TEN_SECONDS)
-    shown = shell.block([f"$ {TEN_SECONDS}", *shell.table(lines), LEFT_OUT, *shell.ending(lines)])
+    lines = printed(TEN_SECONDS)
+    shown = block([f"$ {TEN_SECONDS}", *table_of(lines), LEFT_OUT, *ending(lines)])
     return f"{shown}\n{commands.in_a_line(facts)}".rstrip()
 
 
@@ -49,17 +52,17 @@ def jobs(facts: Facts) -> str:
     parts = []
     for what, command, shown in JOBS:
         parts += [f"# {what}", f"$ {command}", *shown(), ""]
-    return shell.block(parts[:-1])
+    return block(parts[:-1])
 
 
 def _column() -> list[str]:
-    lines = shell.printed(COLUMN)
-    return shell.table(lines, -1)
+    lines = printed(COLUMN)
+    return table_of(lines, -1)
 
 
 def _printed() -> list[str]:
     """A row that its table's rule does not print, with the arithmetic."""
-    lines = shell.printed(PRINTED)
+    lines = printed(PRINTED)
     (row,) = (line for line in lines if line.startswith("LightConv"))
     mark = row[row.index("[") : row.index("]") + 1]
     start = next(i for i, line in enumerate(lines) if line.startswith(mark))
@@ -68,12 +71,12 @@ def _printed() -> list[str]:
 
 
 def _choice() -> list[str]:
-    return [",".join(line.split(",")[:7]) for line in shell.printed(CHOICE)]
+    return [",".join(line.split(",")[:7]) for line in printed(CHOICE)]
 
 
 def _module() -> list[str]:
     lines = (records.shipped() / STORED).read_text("utf-8").splitlines()
-    return [*shell.table(lines)[-4:], *shell.ending(lines)]
+    return [*table_of(lines)[-4:], *ending(lines)]
 
 
 JOBS = (
@@ -100,3 +103,47 @@ def _counted(statuses: list[str]) -> str:
     return ", ".join(
         f"{statuses.count(status)} {status}" for status in dict.fromkeys(sorted(statuses, key=VERDICTS.index))
     )
+
+
+def block(lines: list[str]) -> str:
+    """Commands and what they print, as a block of code."""
+    return "\n".join(["```console", *lines, "```"])
+
+
+def table_of(lines: list[str], number: int = 0) -> list[str]:
+    """The heads and rows of one of the tables in a command's output, without its rules and notes."""
+    rules = [i for i, line in enumerate(lines) if line and set(line) <= {"-", " "}]
+    # two rules each
+    first, last = list(zip(rules[::2], rules[1::2], strict=True))[number]
+    head = next(i for i in range(first, -1, -1) if not lines[i])
+    return [*lines[head + 1 : first], *lines[first + 1 : last]]
+
+
+def ending(lines: list[str]) -> list[str]:
+    """The result in one sentence, which is the last paragraph."""
+    last = max(i for i, line in enumerate(lines) if not line)
+    return lines[last + 1 :]
+
+
+def markers(name: str) -> tuple[str, str]:
+    """The two lines between which the block ``name`` stands."""
+    return f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+
+
+def names(text: str) -> list[str]:
+    """The blocks of a text, in order."""
+    return re.findall(r"^<!-- generated: ([\w-]+) -->$", text, re.MULTILINE)
+
+
+def fill(text: str, make: Mapping[str, Callable[[], str]]) -> str:
+    """``text`` with every block made anew. ValueError for a block without a maker or without its end."""
+    for name in names(text):
+        begin, end = markers(name)
+        if name not in make:
+            raise ValueError(f"no one makes the block {name!r}; there are {', '.join(make)}")
+        before, _, rest = text.partition(f"{begin}\n")
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"the block {name!r} has no end")
+        text = f"{before}{begin}\n{make[name]().strip()}\n{end}{after}"
+    return text

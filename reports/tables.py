@@ -1,14 +1,16 @@
-"""The published tables in documents: printed, under the rule, exact, counted, with verdicts."""
+"""The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from headcount.bench.table import Column, Section
+from headcount.formulas.backward import backward
+from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.tables import VERDICTS
-from headcount.reports import markdown
-from headcount.reports.data_files import table_as_csv
+from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
+from headcount.reports.papers import rated
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns of what models do in all their forms: they stand together, in a table of their own."""
@@ -25,9 +27,7 @@ def verdicts(facts: Facts) -> str:
         rows.append(_counts(name, [verdict.status for verdict in found.values()]))
         unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
-    columns = [Column("table", "table"), Column("rows", "rows", kind="int")]
-    made = markdown.table([*columns, *(Column(verdict, verdict, kind="int") for verdict in VERDICTS)], rows)
-    return "\n\n".join([made, *(f"- {line}" for line in unexplained)])
+    return "\n\n".join([document.records(rows), *(f"- {line}" for line in unexplained)])
 
 
 def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
 def counted(facts: Facts, name: str) -> str:
     """One table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
     section = facts.counted(name)
-    shown = markdown.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
+    shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
@@ -62,7 +62,7 @@ def _counters(section: Section) -> Sequence[Column]:
 def data(facts: Facts) -> str:
     """Every row of the counted tables with every reading, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
-    return table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
+    return document.table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
 
 
 def parameters(facts: Facts, name: str) -> str:
@@ -77,7 +77,7 @@ def parameters(facts: Facts, name: str) -> str:
     for size, row in zip(sizes.rows, implied.rows, strict=True):
         spans = {f"vocabulary_{which}": _span(row.values, which) for which in printed}
         rows.append({**size.values, **row.values, **spans})
-    return markdown.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
+    return document.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
 
 
 def _of(which: str) -> str:
@@ -99,6 +99,53 @@ def of_paper(facts: Facts, paper: str) -> str:
         keys = [column.key for column in section.table.columns if column.key not in left_out]
         # what the columns mean is said once
         parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in said else [])]
-        parts.append(markdown.rows_of(section, *keys))
+        parts.append(document.rows_of(section, *keys))
         said[legend] = None
     return "\n\n".join(parts)
+
+
+def quality(facts: Facts) -> str:
+    """What the paper prints of quality; costs stand with their tables."""
+    found = rated(facts)
+    measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
+    rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
+    table = document.records(rows, dict.fromkeys(measures, {"align": "right"}))
+    return f"{document.text('moa.quality')}\n\n{table}"
+
+
+def sizes(facts: Facts) -> str:
+    """Table 5, each number held against the preset's."""
+    table = facts.data["moa-table5"]
+    for entry in table.entries:
+        config = facts.config(entry["preset"])
+        for key in entry.keys() - {"data", "preset"}:
+            if getattr(config, key) != entry[key]:
+                raise ValueError(f"{table.place}: {entry['preset']} has {key} {getattr(config, key)}, not {entry[key]}")
+    return f"{_head(table)} Every preset has them.\n\n{data_table(table)}"
+
+
+def training(facts: Facts) -> str:
+    """Table 6, a column for each run, with the multiply-accumulates of an update."""
+    table = facts.data["moa-table6"]
+    runs = []
+    for entry in table.entries:
+        form, length = facts.ledger(entry["preset"]), facts.target_length(entry["preset"])
+        tokens = entry["tokens"] * entry["accumulation"]
+        macs = (form.macs + backward(form).macs) * tokens // length
+        runs.append({**entry, "per_update": f"{tokens:,}", "training": f"{float(Fraction(macs, 10**12)):.1f}"})
+    settings = {column.key: column.head for column in table.columns}
+    settings |= {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
+    name, *others = settings
+    rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
+    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
+    return f"{_head(table)} {document.text('moa.training')}\n\n{document.table(columns, rows)}"
+
+
+def _head(table: DataTable) -> str:
+    return f"{table.source}, {table.place}. {table.about}".strip()
+
+
+def data_table(table: DataTable) -> str:
+    columns = [Column(column.key, column.head) for column in table.columns]
+    empty = dict.fromkeys(column.key for column in columns)
+    return document.table(columns, [{**empty, **entry} for entry in table.entries])

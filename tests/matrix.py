@@ -2,7 +2,7 @@
 
 Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11 to 2.14 and the
 newest that the index has, the oldest that pyproject.toml allows of everything, and each other Python that is here.
-What a cell's tests print stands in build/matrix/NAME.txt, and what became of the whole core is stored for the report.
+What a cell's tests print stands in build/matrix/NAME.txt.
 Exit codes: 0 every cell that could be had passes; 1 one does not; 2 wrong usage. A Python that is not here is named,
 and fails nothing.
 """
@@ -15,20 +15,17 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 from headcount.bench.cli import Parser, run
-from headcount.bench.env import commit
 from headcount.bench.errors import UsageError
 
 PROG = "python -m tests.matrix"
 ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build" / "matrix"
-RECORD = ROOT / "reports" / "records" / "matrix.json"
 CORE = (
     "tests/formulas", "tests/agreement", "tests/bench/contractions", "tests/bench/counters", "tests/bench/derive",
     "tests/bench/saved", "tests/bench/lock", "tests/models/test_attention_layers.py", "tests/models/test_build.py",
@@ -108,19 +105,17 @@ def _main(args: argparse.Namespace) -> int:
     STAGE.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name in args.cells or known:
-        fine, said, found = _tried(known[name], args.tests)
+        fine, said = _tried(known[name], args.tests)
         failed += not fine
         print(f"{name:14} {said}", flush=True)
-        if found and args.tests is CORE:
-            store(name, found)
     print(f"{failed} of {len(args.cells or known)} fail" if failed else "every cell that could be had passes")
     return 1 if failed else 0
 
 
-def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str, dict[str, Any] | None]:
-    """Whether a cell passes or cannot be had, what is said of it, and the figures of its tests where they ran."""
+def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
+    """Return whether a cell passes or is not available, and one line about it."""
     if cell.interpreter is None:
-        return True, f"no python{cell.python} on this machine", None
+        return True, f"no python{cell.python} on this machine"
     started, home = time.perf_counter(), STAGE / cell.name
     python = home / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     constraints, results = STAGE / f"{cell.name}.in", STAGE / f"{cell.name}.xml"
@@ -133,18 +128,18 @@ def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str, dict[str, Any] 
 
         try:
             if not python.exists() and step(INSTALL_SECONDS, cell.interpreter, "-m", "venv", home):
-                return False, f"no environment; see {log.name}", None
+                return False, f"no environment; see {log.name}"
             install = ("-m", "pip", "install", "--disable-pip-version-check", "-c", constraints, "-e", ".[test]")
             if step(INSTALL_SECONDS, python, *install):
-                return False, f"cannot be installed; see {log.name}", None
+                return False, f"cannot be installed; see {log.name}"
             options = ("-n", "2", "--dist", "loadfile", "-p", "no:benchmark", "-p", "no:cacheprovider")
             code = step(TEST_SECONDS, python, "-m", "pytest", *options, f"--junitxml={results}", *tests)
         except subprocess.TimeoutExpired as error:
-            return False, f"not ready after {error.timeout:.0f} s; see {log.name}", None
+            return False, f"not ready after {error.timeout:.0f} s; see {log.name}"
     if not results.exists():
-        return False, f"no test ran; see {log.name}", None
+        return False, f"no test ran; see {log.name}"
     found = {**versions(python), **counted(results), "seconds": round(time.perf_counter() - started)}
-    return code == 0, SAID.format(**found), found
+    return code == 0, SAID.format(**found)
 
 
 def versions(python: str | Path) -> dict[str, str]:
@@ -161,14 +156,6 @@ def counted(results: Path) -> dict[str, int]:
         failed += int(suite.attrib["failures"]) + int(suite.attrib["errors"])
         skipped += int(suite.attrib["skipped"])
     return {"passed": every - failed - skipped, "skipped": skipped, "failed": failed}
-
-
-def store(name: str, found: Mapping[str, Any]) -> None:
-    """Keep the figures of a cell for the report, in the place of what was found of it before."""
-    before = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    after = {**before, name: {**found, "commit": commit()}}
-    in_order = {one: after[one] for one in cells() if one in after}
-    RECORD.write_text(json.dumps(in_order, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
     python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
     python -m bench.macs --preset llama3-8b --convert s=16 r=8   a dense model as mixture-of-head attention
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
-    python -m bench.macs --published torchvision                 torchvision's own operation counts, row by row
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
     python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
@@ -53,6 +52,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def plan(args: argparse.Namespace) -> Work | str:
     """What ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
+    if args.published:
+        raise UsageError("--published was removed; count a torchvision model with --module FILE.py:FUNCTION")
     if args.list:
         return _listing()
     checked = args.check or args.audit
@@ -71,7 +72,6 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
         results.compared: args.compare,
         results.converted: args.convert,
         results.of_module: args.module,
-        results.tallied: args.published,
         results.audited: args.audit,
     }
     return next((result for result, given in asked.items() if given), results.counted)
@@ -86,13 +86,11 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     if args.convert:
         return _conversions(args, lengths)
     counters = parse_counters(args.counter)
-    if counters or args.module or args.published:
+    if counters or args.module:
         needs("torch")
         check_device(args.device)
     if args.module:
         return _module(args, counters)
-    if args.published:
-        return _published(args)
     if args.depth is not None or args.allow_uncounted or args.elementwise or args.formula:
         raise UsageError("--depth, --allow-uncounted, --elementwise and --formula go with --module")
     assumed = _assumptions(args)
@@ -229,17 +227,6 @@ def _module(args, counters) -> Iterator[Section]:
         formulas=parse_formulas(args.formula),
     )
     return module.sections(args.module, count, args.depth)
-
-
-def _published(args) -> Iterator[Section]:
-    """A table of somebody's package; torchvision's is the one there is."""
-    from headcount.bench.macs import torchvision_ops
-
-    others = ("table", "preset", "grid", "audit", "columns", "device", "counter", "set")
-    given = [f"--{name}" for name in others if getattr(args, name)]
-    if given:
-        raise UsageError(f"{', '.join(given)} and --published do not go together: our count is made, on meta")
-    return torchvision_ops.sections()
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock
 
 from headcount.bench.case import Case
-from headcount.bench.measure import Measurement, measure, was_taken
+from headcount.bench.measure import Measurement, is_cached, measure
 from headcount.bench.trace.collector import keep_freed
 
 ENOUGH = 6
@@ -21,7 +21,7 @@ def counting(
 ) -> Iterator[Callable[[Case], Measurement]]:
     """A function that measures one of ``cases``, which are asked for in their order; equal models are counted once."""
     here = partial(measure, counters=counters, device=device)
-    left = (case for case in cases if case.config.has_module and not was_taken(case, counters, device))
+    left = (case for case in cases if case.config.has_module and not is_cached(case, counters, device))
     models = {case.model: case for case in left}
     if counters:
         keep_freed()
@@ -36,7 +36,7 @@ def counting(
 
         def counted(case: Case) -> Measurement:
             future = shared.taken(case.model)
-            return here(case, taken=future and future.result().taken)
+            return here(case, readings=future and future.result().readings)
 
         yield counted
 

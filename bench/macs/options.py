@@ -9,8 +9,6 @@ from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.formulas.published import tables
 
-PUBLISHED = ("torchvision",)
-
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Every option, in groups."""
@@ -41,7 +39,7 @@ def _what(group) -> None:
     )
     group.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
     group.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
-    group.add_argument("--published", choices=PUBLISHED, help="a table of somebody's package, counted again")
+    group.add_argument("--published", help=argparse.SUPPRESS)
     group.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
     group.add_argument("--list", action="store_true", help="what there is to choose from")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench import taken
+from headcount.bench import result_cache
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import vocabulary
@@ -193,8 +193,8 @@ class Regenerated:
 
     def measured(self, row: str, counters: Sequence[str], kept: Mapping[str, Any] | None = None) -> Measurement:
         """The row's model under each of ``counters``, each where it is right; ``kept`` of an earlier run is not read
-        again (bench.taken)."""
-        return measure(self.cases[row], counters, taken=taken.restored(kept, self.cases[row]))
+        again (bench.result_cache)."""
+        return measure(self.cases[row], counters, readings=result_cache.from_cache(kept, self.cases[row]))
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """The table, with ``rows`` made by :meth:`row`."""

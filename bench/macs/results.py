@@ -96,10 +96,5 @@ def audited(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{len(cells)} cells: {exact} exact, {other} explained, {failed} failed; {wrong} not explained."
 
 
-def tallied(printed: Sequence[Section], in_flops: bool) -> str:
-    """Of a package's own table: how many rows agree."""
-    return f"{printed[0].rows[-1].values['weights']}."
-
-
 def _rows(printed: Sequence[Section], name: str) -> Sequence[Row]:
     return [row for section in printed if section.table.name == name for row in section.rows]

@@ -10,7 +10,7 @@ class Departure:
     """One difference: ``theirs``, with its ``file`` where that is known, and ``ours``.
 
     ``field``: that of a configuration which switches between both; ``no_field``: why there is none.
-    ``consequence``: what names the number that follows from it, empty where none does.
+    ``consequence``: what follows from it, a sentence with places for numbers; empty where no number changes.
     """
 
     paper: str

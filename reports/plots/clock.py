@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headcount.reports import break_even, latency
+from headcount.reports import latency
 from headcount.reports.facts import Facts
 from headcount.reports.plots.plot import Plot
 from headcount.reports.svg import (
@@ -37,7 +37,7 @@ def skipping(facts: Facts) -> Picture:
     """Each shape's ratio over the share of heads, a device below another."""
     out = Picture("MoH: where skipping heads pays", ABOUT_SKIP, 0)
     out.head("time of `ragged`, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays")
-    return _by_device(facts, out, break_even.ratios, _skip_panel)
+    return _by_device(facts, out, latency.ratios, _skip_panel)
 
 
 def _by_device(facts: Facts, out: Picture, find: Callable, draw: Callable[..., float]) -> Picture:
@@ -112,7 +112,7 @@ def _skip_panel(out: Picture, cells: dict[tuple[str, int, str], dict[int, dict[s
         for at, one in points:
             out.line(at, y(one["low"]), at, y(one["high"]), colour=colour, wide=2)
             out.dot(at, y(one["value"]), colour=colour, radius=3, title=f"{one['value']:.2f}")
-        crossing = break_even.crossing({share: one["value"] for share, one in own.items()})
+        crossing = latency.crossing({share: one["value"] for share, one in own.items()})
         said = f"{shape.partition('-')[2]}, T {seq_len:,}, {which}: {crossing or 'one share only'}"
         ends.append((points[-1], said, colour))
     places = spread([y(one["value"]) for (_, one), _, _ in ends], 15)

@@ -1,7 +1,7 @@
 """Cost over multi-head attention of the same width, against the length; and bytes of cache a token."""
 
 from headcount.bench.macs import grid
-from headcount.reports import memory
+from headcount.reports import papers
 from headcount.reports.facts import Facts
 from headcount.reports.plots.axes import Axis, bars, panel
 from headcount.reports.plots.plot import Plot
@@ -21,11 +21,11 @@ from headcount.reports.svg import (
 )
 
 LENGTHS = [2**power for power in range(4, 15)]
-DENSE, *SPARSE = memory.LAYERS
+DENSE, *SPARSE = papers.LAYERS
 COLOURS = (BLUE, SKY, VERMILLION, ORANGE, VERMILLION, GREEN, PURPLE)
 WIDTH = "d_m=512"
 LEFT, RIGHT = 180, 700
-SWEEP = f"{memory.LAYERS['MoA 8K8E128D']} {WIDTH} T={','.join(map(str, LENGTHS))}"
+SWEEP = f"{papers.LAYERS['MoA 8K8E128D']} {WIDTH} T={','.join(map(str, LENGTHS))}"
 COMMAND = f"python -m bench.macs --grid '{SWEEP}' --counter closed-form"
 
 
@@ -47,7 +47,7 @@ def over_mha(facts: Facts) -> Picture:
 
 def _macs(name: str) -> dict[str, list[int]]:
     """MACs of a layer at every length, by its form: "" for one that has one only."""
-    found = grid.parse(f"{memory.LAYERS[name]} {WIDTH} T={','.join(map(str, LENGTHS))}")
+    found = grid.parse(f"{papers.LAYERS[name]} {WIDTH} T={','.join(map(str, LENGTHS))}")
     cases = [grid.case_at(found.variant, point) for point in found.points()]
     if not cases[0].ideal:
         return {"": [case.ledger.macs for case in cases]}
@@ -80,10 +80,10 @@ def cache(facts: Facts) -> Picture:
     """Bars of the bytes that one more token adds, of layers and of models."""
     layers = {
         name: facts.layer_accounts(f"{sizes} {WIDTH} T=128", ("kv_token_bytes",))[0]["kv_token_bytes"]
-        for name, sizes in memory.LAYERS.items()
+        for name, sizes in papers.LAYERS.items()
     }
     models = {}
-    for names, length in ((memory.TRANSLATION, 128), (memory.LANGUAGE, 2048)):
+    for names, length in ((papers.TRANSLATION, 128), (papers.LANGUAGE, 2048)):
         for row in facts.model_accounts(names, length, ("kv_token_bytes",)).rows:
             models[row.values["row"]] = row.values["kv_token_bytes"]
     models = {name: size for name, size in models.items() if not name.endswith(", ideal")}

@@ -1,6 +1,6 @@
 """The models that a budget search finds, beside the one that they match."""
 
-from headcount.reports import choosing
+from headcount.reports import papers
 from headcount.reports.facts import Facts
 from headcount.reports.plots.axes import Axis, panel
 from headcount.reports.plots.plot import Plot
@@ -12,7 +12,7 @@ BYTES = (20_000, 50_000, 100_000, 200_000, 500_000)
 
 def front(facts: Facts) -> Picture:
     """Parameters against cache bytes of the matches of ``MATCHED``; the model itself has another colour."""
-    rows = [row.values for row in facts.budget(choosing.BUDGETS[0][0]).rows]
+    rows = [row.values for row in facts.budget(papers.BUDGETS["moa"]).rows]
     length = facts.target_length(MATCHED)
     (own,) = facts.model_accounts([MATCHED], length, ("kv_bytes",)).rows
     form = facts.ledger(MATCHED)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headcount.reports import markdown
+from headcount.reports import document
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.svg import Picture
@@ -23,7 +23,7 @@ class Plot:
 
     def shown(self, facts: Facts) -> str:
         """The picture in a page."""
-        return markdown.picture(self.name, self.alternative)
+        return document.picture(self.name, self.alternative)
 
 
 def files(*plots: Plot) -> dict[str, Maker]:

@@ -1,6 +1,6 @@
 """Cost against quality: BLEU En-De of Tables 1 and 3 and perplexity of Table 2, over MACs and over parameters."""
 
-from headcount.reports import quality
+from headcount.reports import papers
 from headcount.reports.facts import Facts
 from headcount.reports.plots.axes import Axis, panel
 from headcount.reports.plots.plot import Plot
@@ -12,7 +12,7 @@ HIGH, BETWEEN, TOP = 245, 70, 106
 
 def against_quality(facts: Facts) -> Picture:
     """A panel for each measure and cost, one below another."""
-    found = quality.rated(facts)
+    found = papers.rated(facts)
     panels = [(measure, cost) for measure in ("BLEU En-De", "PPL") for cost in SCALES]
     out = Picture("Cost against the papers' quality", ABOUT, TOP + len(panels) * (HIGH + BETWEEN) - 16)
     out.head("cheaper and better: up and left for BLEU, down and left for perplexity (PPL)")
@@ -25,7 +25,7 @@ def against_quality(facts: Facts) -> Picture:
     return out
 
 
-def _panel(out: Picture, measure: str, cost: str, rows: list[quality.Rated], top: float) -> None:
+def _panel(out: Picture, measure: str, cost: str, rows: list[papers.Rated], top: float) -> None:
     points: dict[tuple[float, float, bool], dict[str, None]] = {}
     for one in rows:
         place = (getattr(one, cost) / 1e6, float(one.quality[measure]), one.routed)

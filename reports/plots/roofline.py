@@ -1,7 +1,7 @@
 """Where decoding and reading a prompt lie under the roofs of named hardware: an estimate by arithmetic."""
 
 from headcount.bench.hardware import HARDWARE
-from headcount.reports import memory
+from headcount.reports import papers
 from headcount.reports.facts import Facts
 from headcount.reports.plots.axes import Axis, panel
 from headcount.reports.plots.plot import Plot
@@ -11,14 +11,14 @@ DTYPE, TOKENS = "bfloat16", 2048
 ROOFS = dict(zip(HARDWARE, (BLUE, ORANGE, GREEN), strict=False))
 ON = "h200"
 COMMAND = (
-    f"python -m bench.macs --preset {' '.join(memory.LANGUAGE)} --seq-len {TOKENS} "
+    f"python -m bench.macs --preset {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
     "--counter closed-form --columns decode_intensity forward_intensity"
 )
 
 
 def roofline(facts: Facts) -> Picture:
     """The roof of each hardware; on one of them a decode step and the prefill of each model."""
-    rows = facts.model_accounts(memory.LANGUAGE, TOKENS, ("decode_intensity", "forward_intensity")).rows
+    rows = facts.model_accounts(papers.LANGUAGE, TOKENS, ("decode_intensity", "forward_intensity")).rows
     out = Picture(f"Rooflines in {DTYPE}: an estimate from data sheets, nothing measured", ABOUT, 470)
     out.head(
         f"MACs a second that {TOKENS:,} tokens could reach on the {HARDWARE[ON].name}, one sequence, if nothing but",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headcount.reports import printed_moh
+from headcount.reports import papers
 from headcount.reports.facts import Facts
 from headcount.reports.plots.axes import Axis, panel
 from headcount.reports.plots.plot import Plot
@@ -21,7 +21,7 @@ Lines = Mapping[str, Sequence[Mapping[str, Any]]]
 
 def ideal(facts: Facts) -> Picture:
     """A line for each model from all heads to the fewest printed, and the diagonal, a part as large as the heads'."""
-    rows = printed_moh.models(facts)
+    rows = papers.models(facts)
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         # all but the share at its end

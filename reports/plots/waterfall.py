@@ -3,8 +3,8 @@
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.reports.facts import Facts
+from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots.plot import Plot
-from headcount.reports.printed import BIG, TRANSFORMER_BIG
 from headcount.reports.svg import BLUE, GREEN, MUTED, VERMILLION, Picture, Scale, ticks
 
 HIGH, TOP = 32, 72

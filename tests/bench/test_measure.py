@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headcount.bench import measure
+from headcount.bench import measure, result_cache
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
 from headcount.bench.macs.__main__ import main
@@ -33,9 +33,9 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def anew():
-    measure.forget()
+    result_cache.clear_cache()
     yield
-    measure.forget()
+    result_cache.clear_cache()
 
 
 def measured(case, device, **options):
@@ -80,7 +80,7 @@ def test_a_reading_is_taken_once(monkeypatch):
     assert measured("llama-moh", "cpu").counts[0].device == "cpu" and len(calls) == 2
     measured("masked-moh-ideal", "meta")
     assert len(calls) == 3
-    measure.forget()
+    result_cache.clear_cache()
     measured("llama-moh", "meta")
     assert len(calls) == 4
 

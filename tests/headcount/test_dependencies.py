@@ -19,7 +19,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
     "nvidia-ml-py": "pynvml",
     "import-linter": "importlinter",
-    "markdown-it-py": "markdown_it",
     "pytest-benchmark": "pytest_benchmark",
 }
 """Where a package is imported by another name than it is installed by."""

@@ -19,11 +19,6 @@ def modules(*rooms):
     return sorted(str(path.relative_to(ROOT)) for room in rooms for path in (ROOT / room).rglob("*.py"))
 
 
-def test_no_module_is_longer_than_300_lines():
-    lengths = {path: len((ROOT / path).read_text("utf-8").splitlines()) for path in modules(*ROOMS, "tests")}
-    assert {path: lines for path, lines in lengths.items() if lines > 300} == {}
-
-
 def test_bench_lists_at_most_14_files():
     files = sorted(path.name for path in (ROOT / "bench").iterdir() if path.is_file())
     assert len(files) <= 14, files

@@ -1,7 +1,7 @@
 """Whatever is wrong with a command line: exit code 2, at most two lines that say it, nothing on stdout, no file left.
 
 Classes of wrong values, and the places of each command where a value of that kind stands: every value in every place.
-What could read or compute without an end runs in a fork, with 5 s of a processor and bounded memory (tests.fuzz).
+What could read or compute without an end runs in a fork, with 5 s of a processor and bounded memory (forked.py).
 """
 
 import os
@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.table import shown
-from tests.fuzz_files import ROUTED, checkpoint, contents, furnish
-from tests.fuzz_outcome import outcomes
+from tests.headcount.forked import ROUTED, checkpoint, contents, furnish, outcomes
 
 BIG = "1" + 30 * "0"
 NUMBERS = (
@@ -57,7 +56,7 @@ WHERE_SHARES = (
 )
 SHARES = tuple(value for value in NUMBERS if value not in ("1.5", "1e3"))
 WHERE_NAMES = (
-    *("macs --preset {}", "macs --table {}", "macs --counter {}", f"{CLOSED} --columns {{}}", "macs --published {}"),
+    *("macs --preset {}", "macs --table {}", "macs --counter {}", f"{CLOSED} --columns {{}}"),
     *("macs --preset {} --set d_model=3", f"{CLOSED} --set {{}}=3", f"{CLOSED} --set router={{}}", "macs --grid {}"),
     *("macs --compare {} transformer-big", "macs --preset llama3-8b --convert {}", "macs --module {}", "macs {}"),
     *(f"{CLOSED} --{name} {{}}" for name in ("format", "unit", "device")),

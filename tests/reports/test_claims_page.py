@@ -7,8 +7,9 @@ import pytest
 from headcount.bench.table import Row, Section
 from headcount.formulas.published.expressions import relation
 from headcount.formulas.published.proofs import search
-from headcount.reports import claims, equations, own_sizes, printed, tables
+from headcount.reports import claim_verdicts, papers, tables
 from headcount.reports.facts import Facts
+from headcount.reports.pages import claims, moa
 
 FACTS = Facts(largest_sum=8)
 BY_NAME = {claim.name: claim for claim in FACTS.claims.claims}
@@ -99,7 +100,7 @@ class MadeUp(Facts):
 
 
 def three(name, facts=FACTS):
-    found = own_sizes.verdicts(SENTENCES[name], facts)
+    found = claim_verdicts.verdicts(SENTENCES[name], facts)
     return found.own, found.everywhere, found.released
 
 
@@ -146,8 +147,8 @@ def test_the_lowest_of_the_big_is_passed_by_each_at_some_length():
 
 
 def test_two_sections_print_one_length():
-    assert printed.dearer_from(FACTS, printed.BIG, printed.TRANSFORMER_BIG) == 786
-    assert "costs more than Transformer big from T = 786 on" in printed.savings(FACTS)
+    assert papers.dearer_from(FACTS, papers.BIG, papers.TRANSFORMER_BIG) == 786
+    assert "costs more than Transformer big from T = 786 on" in moa.savings(FACTS)
 
 
 def test_both_sides_are_shown_at_the_largest_layer_of_the_paper():
@@ -165,7 +166,7 @@ def test_a_claim_that_fails_at_degenerate_sizes_alone_says_so():
 
 
 def test_the_premise_is_met_by_the_rows_whose_widths_say_so():
-    text = printed.premises(FACTS)
+    text = moa.premises(FACTS)
     for row in FACTS.tables["moa-table3"].rows:
         top_k, _, width = (int(part) for part in row.preset.removeprefix("moa-").translate(LETTERS).split())
         quotient = top_k * width // 512
@@ -177,17 +178,17 @@ LETTERS = str.maketrans({"K": " ", "E": " ", "D": ""})
 
 
 def test_the_unlisted_model_is_in_no_table():
-    text = printed.unlisted(FACTS)
+    text = moa.unlisted(FACTS)
     assert "`16K32E512D` is named in Table 4, Figure 4, and no table of the paper holds it" in text
     facts = Facts()
     table = facts.tables["moa-table3"]
     rows = (replace(table.rows[0], preset="moa-16K32E512D"), *table.rows[1:])
     facts.tables = {**facts.tables, "moa-table3": replace(table, rows=rows)}
-    assert "and a table holds it" in printed.unlisted(facts)
+    assert "and a table holds it" in moa.unlisted(facts)
 
 
 def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
-    length = printed.dearer_from(FACTS, printed.BIG, printed.TRANSFORMER_BIG)
+    length = papers.dearer_from(FACTS, papers.BIG, papers.TRANSFORMER_BIG)
 
     def macs(t, d_m, f, attention):
         encoder, decoder = attention(t) + 2 * t * d_m * f, 2 * attention(t) + 2 * t * d_m * f
@@ -202,11 +203,11 @@ def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
     for t, dearer in ((length, True), (length - 1, False)):
         assert (macs(t, 512, 2048, moa_macs) > macs(t, 1024, 4096, mha_macs)) == dearer
     with pytest.raises(ValueError, match="^no length makes transformer-big dearer than moa-16K32E256D$"):
-        printed.dearer_from(FACTS, printed.TRANSFORMER_BIG, printed.BIG)
+        papers.dearer_from(FACTS, papers.TRANSFORMER_BIG, papers.BIG)
 
 
 def test_the_footnote_is_answered_by_the_vocabulary_projection():
-    text = printed.convolutions(FACTS)
+    text = moa.convolutions(FACTS)
     kernels = sum((3, 7, 15, 31, 31, 31, 31)) + sum((3, 7, 15, 31, 31, 31))
     assert f"{10 * 1024 * kernels:,}" in text
     # as many taps as tokens in each of 13 layers
@@ -216,7 +217,7 @@ def test_the_footnote_is_answered_by_the_vocabulary_projection():
 
 
 def test_appendix_b_is_the_ratio_of_eq_20_without_the_stray_factor():
-    text = equations.comparison(FACTS)
+    text = moa.equations(FACTS)
     assert r"$\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}$" in text
     assert r"is $\frac{q}{2} + \frac{q}{2 E}$. The paper's right-hand side has a stray factor K" in text
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from headcount.reports import commands
+from headcount.reports.pages import commands
 
 STORED = {
     "machine_info": {"cpu": "A CPU", "cores": 2},

@@ -3,8 +3,9 @@
 import pytest
 
 from headcount.bench import records
-from headcount.reports import estimate, latency
+from headcount.reports import latency
 from headcount.reports.facts import Facts
+from headcount.reports.pages import time
 from tests.reports.test_latency_report import record
 
 DEVICE = "NVIDIA H200 141GB"
@@ -23,7 +24,7 @@ def page(tmp_path):
     def made(*found):
         for one in found:
             records.append(tmp_path / "device" / "r.jsonl", one)
-        return estimate.beside_measured(Facts(stored=tmp_path))
+        return time.beside_measured(Facts(stored=tmp_path))
 
     return made
 

@@ -1,16 +1,22 @@
 """Facts: each is made once, and nothing is written from a count that disagrees."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from headcount.bench import result_cache
+from headcount.bench.case import Case
+from headcount.bench.counters import registry
 from headcount.bench.isolated.workers import Here
+from headcount.bench.measure import measure
 from headcount.bench.table import Row, Section
+from headcount.formulas.published import tables
 from headcount.formulas.published.expressions import expression
-from headcount.reports import counting, kept
+from headcount.reports import counting
 from headcount.reports.counting import Disagreement
-from headcount.reports.facts import Facts
+from headcount.reports.facts import STORE, Facts
 
 
 class Listed(Here):
@@ -22,7 +28,7 @@ class Listed(Here):
     def submit(self, take, call, /, *args, **named):
         self.calls.append((call, args))
         rows = [Row({"row": row, "table": table}) for table, row in args[0]]
-        return super().submit(lambda: {"result": kept.plain([rows, {}]), "modules": []})
+        return super().submit(lambda: result_cache.encode([rows, {}]))
 
 
 def test_every_counted_row_is_counted_once_and_equal_models_together():
@@ -89,3 +95,20 @@ def test_a_verdict_that_is_not_as_typed_ends_the_report():
 )  # fmt: skip
 def test_costs_are_counted_on_built_layers(text, letters, count):
     assert Facts().cost(expression(text), letters) == count
+
+
+def test_stored_readings_are_those_of_now():
+    """The smallest model of each table; consistency tests hold the rules that the others are checked by."""
+    by_table = {}
+    for name, (_, readings) in stored_rows().items():
+        table, row = json.loads(name.partition(" ")[2])[0][0]
+        by_table.setdefault(table, []).append((Case.of(tables.load(table).row(row).preset), readings))
+    assert by_table.keys() == {"moa-table1", "moa-table2", "moa-table3"}
+    for of_table in by_table.values():
+        case, readings = min(of_table, key=lambda pair: pair[0].ledger.macs)
+        assert result_cache.to_cache(measure(case, registry.NAMES)) == readings
+
+
+def stored_rows():
+    calls = Facts().stored_json(STORE)["calls"]
+    return {name: result for name, result in calls.items() if name.startswith("rows ")}

@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench import records
-from headcount.reports import break_even, latency
+from headcount.reports import latency
 from headcount.reports.facts import Facts
 
 
@@ -172,7 +172,7 @@ def ragged(share, ratio):
 
 def test_the_break_even_share_lies_between_the_measured_ones(stored):
     facts = stored(ragged(100, 1.2), ragged(75, 0.9), ragged(50, 0.7))
-    text = break_even.tables(facts)
+    text = latency.break_even(facts)
     assert "1.20 [1.20, 1.20]" in text and "moh-32x64" in text
     assert "83%" in text
 
@@ -188,11 +188,11 @@ def test_the_break_even_share_lies_between_the_measured_ones(stored):
     ],
 )
 def test_where_a_ratio_crosses_1(ratios, expected):
-    assert break_even.crossing(ratios) == expected
+    assert latency.crossing(ratios) == expected
 
 
 def test_without_records_the_break_even_is_not_measured(stored):
-    assert break_even.tables(stored()).count("not measured") == 2
+    assert latency.break_even(stored()).count("not measured") == 2
 
 
 def test_the_sentence_is_about_wall_time_on_a_gpu_too(stored):

@@ -4,7 +4,7 @@ import re
 
 from headcount.bench.counters import registry
 from headcount.models.configs.presets import PRESETS, preset
-from headcount.reports import method
+from headcount.reports import document
 from tests.models.every_layer import configurations
 
 
@@ -17,7 +17,7 @@ def arms():
 
 
 def test_every_arm_is_named():
-    named = set(re.findall(r"`([\w-]+)`", method.CLOCK))
+    named = set(re.findall(r"`([\w-]+)`", document.texts("method")["latency"]))
     assert all(own <= named for own in arms().values())
 
 

@@ -8,11 +8,11 @@ import pytest
 from headcount.bench import measure
 from headcount.bench.case import Case
 from headcount.bench.spellings.catalog import SPELLINGS
-from headcount.reports import older_ptflops
 from headcount.reports.facts import Facts
+from headcount.reports.pages import counters
 from tests import older_ptflops as command
 
-STORED = Facts().stored_json(older_ptflops.RECORD)
+STORED = Facts().stored_json(counters.RECORD)
 
 
 def test_models_stand_in_the_table_and_everything_in_the_data(tmp_path):
@@ -21,17 +21,17 @@ def test_models_stand_in_the_table_and_everything_in_the_data(tmp_path):
         {"version": "0.2", "macs": {"a": 7, "b": 13, "c": 17}},
     ]
     record = {"torch": "2.0", "models": ["b", "c"], "exact": {"a": 7, "b": 11, "c": 17}, "readings": readings}
-    (tmp_path / older_ptflops.RECORD).write_text(json.dumps(record))
-    page = older_ptflops.page(Facts(stored=tmp_path))
-    assert "3 modules" in page and "0.1 reads 2 exactly, 0.2 reads 2 exactly; 1 are read alike" in page
+    (tmp_path / counters.RECORD).write_text(json.dumps(record))
+    page = counters.older_ptflops(Facts(stored=tmp_path))
+    assert "3 modules" in page and "0.1 reads 2 exactly, 0.2 reads 2 exactly; 1 are counted alike" in page
     assert page.splitlines()[-2:] == ["| b | 11 | 11 | 13 |", "| c | 17 | – | 17 |"]
-    assert older_ptflops.data(Facts(stored=tmp_path)).splitlines() == [
+    assert counters.ptflops_data(Facts(stored=tmp_path)).splitlines() == [
         "module,exact,0.1,0.2",
         "a,7,7,7",
         "b,11,11,13",
         "c,17,,17",
     ]
-    assert older_ptflops.page(Facts(stored=tmp_path / "none")) == older_ptflops.NOT_RUN
+    assert counters.older_ptflops(Facts(stored=tmp_path / "none")) == counters.NOT_RUN
 
 
 def test_the_stored_run_is_of_the_modules_of_today():

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.table import Column
-from headcount.reports import contents, document, index, markdown
+from headcount.reports import document, pages
+from headcount.reports.counting import parts
 from headcount.reports.document import Page, Section
+from headcount.reports.explorer import page as explorer
 from headcount.reports.facts import Facts
-from headcount.reports.shell import parts
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "reports" / "generated"
-PAGES = contents.pages(Facts())
+PAGES = pages.load(Facts())
 NAMES = list(PAGES)
 
 
@@ -40,7 +41,7 @@ def commands(section):
 
 
 def test_the_generated_folder_holds_what_is_made_and_nothing_else():
-    made = {name for page in PAGES.values() for name in page.outputs()} | contents.others().keys()
+    made = {name for page in PAGES.values() for name in page.outputs()} | {explorer.FILE}
     assert {path.name for path in GENERATED.iterdir()} == made
 
 
@@ -52,7 +53,7 @@ def test_no_page_is_larger_than_40_kb(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_table_has_more_than_eight_columns(name):
     rules = [line for line in text_of(name).splitlines() if re.fullmatch(r"\|( :?-+:? \|)+", line)]
-    assert all(line.count("|") - 1 <= markdown.MOST_COLUMNS == 8 for line in rules)
+    assert all(line.count("|") - 1 <= document.MOST_COLUMNS == 8 for line in rules)
     assert rules or name.startswith("examples")
 
 
@@ -87,7 +88,7 @@ def test_every_link_leads_somewhere(name):
         assert path.exists(), target
         if anchor:
             titles = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.MULTILINE)
-            assert anchor[1:] in map(markdown.anchor, titles)
+            assert anchor[1:] in map(document.anchor, titles)
 
 
 @pytest.mark.parametrize("path", sorted(GENERATED.glob("*.csv")), ids=lambda path: path.name)
@@ -97,8 +98,8 @@ def test_data_has_a_field_for_each_column_in_each_row(path):
 
 
 def test_the_first_page_links_to_every_other():
-    assert index.PAGES.keys() | {"index"} == PAGES.keys()
-    assert all(f"]({name}.md)" in text_of("index") for name in index.PAGES)
+    assert document.texts("index.pages").keys() | {"index"} == PAGES.keys()
+    assert all(f"]({name}.md)" in text_of("index") for name in document.texts("index.pages"))
 
 
 class Refusing(Executor):
@@ -143,15 +144,15 @@ def test_a_page_that_is_too_large_or_has_a_title_twice_is_not_made():
 def test_a_table_too_wide_or_without_rows_is_not_made():
     columns = [Column(str(i), str(i)) for i in range(9)]
     with pytest.raises(ValueError, match="^9 columns and 1 rows: 0, 1"):
-        markdown.table(columns, [dict.fromkeys(map(str, range(9)))])
+        document.table(columns, [dict.fromkeys(map(str, range(9)))])
     with pytest.raises(ValueError, match="^8 columns and 0 rows"):
-        markdown.table(columns[:8], [])
+        document.table(columns[:8], [])
 
 
 def test_a_table_is_a_line_for_each_row_and_a_number_for_each_note():
     columns = [Column("a", "A\nb"), Column("n", "n", unit="M", kind="fixed", scale=10**6, digits=1)]
     rows = [{"a": "x|y", "n": 1_234_567}, {"a": None, "n": None}]
-    assert markdown.table(columns, rows, [["why", "too"], ["why"]]).splitlines() == [
+    assert document.table(columns, rows, [["why", "too"], ["why"]]).splitlines() == [
         "| A b | n M |",
         "| :-- | --: |",
         r"| x\|y | 1.2 [1] [2] |",

@@ -9,7 +9,7 @@ from xml.dom import minidom
 import pytest
 
 from headcount.bench.table import Row
-from headcount.reports import audit, break_even, heat_map, svg
+from headcount.reports import audit, heat_map, latency, svg
 from headcount.reports.facts import Facts
 from headcount.reports.plots import clock, cost, front, heat, quality, roofline, share, tables, waterfall
 from headcount.reports.plots.axes import Axis, panel
@@ -176,5 +176,5 @@ def test_text_and_titles_are_escaped():
 
 
 def test_break_even_ratios_are_by_share():
-    records = [record for rows in break_even.latency.of_type(FACTS, "cpu").values() for record in rows]
-    assert all(set(own) <= {100, 90, 75, 50} for own in break_even.ratios(records).values())
+    records = [record for rows in latency.of_type(FACTS, "cpu").values() for record in rows]
+    assert all(set(own) <= {100, 90, 75, 50} for own in latency.ratios(records).values())

@@ -1,6 +1,7 @@
 """Cost against quality, sizes, training, routing and departures: each page follows its data."""
 
 import copy
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -10,8 +11,9 @@ from headcount.bench.case import Case
 from headcount.formulas.published import data
 from headcount.formulas.published.departures import Departure, load
 from headcount.models.configs.presets import preset
-from headcount.reports import departures, quality, routing
+from headcount.reports import papers, tables
 from headcount.reports.facts import Facts
+from headcount.reports.pages import moa
 
 FACTS = Facts()
 PLACES = {
@@ -47,9 +49,9 @@ def changed(name, index, **cells):
 
 
 def test_the_presets_have_the_printed_sizes():
-    assert "Every preset has them" in quality.sizes(FACTS)
+    assert "Every preset has them" in tables.sizes(FACTS)
     with pytest.raises(ValueError, match="^Table 5: moa-8K8E128D has d_ff 2048, not 1024$"):
-        quality.sizes(changed("moa-table5", 0, d_ff=1024))
+        tables.sizes(changed("moa-table5", 0, d_ff=1024))
 
 
 def test_an_update_costs_forward_and_backward_of_its_tokens():
@@ -64,13 +66,13 @@ def test_an_update_costs_forward_and_backward_of_its_tokens():
 
 def of_run(name, facts):
     """The settings of a run, by the names of the rows."""
-    lines = [line for line in quality.training(facts).splitlines() if line.startswith("| ")]
+    lines = [line for line in tables.training(facts).splitlines() if line.startswith("| ")]
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     return {row[0]: row[head.index(name)] for row in rows}
 
 
 def test_every_rated_row_stands_and_has_its_exact_costs():
-    text, found = quality.page(FACTS), quality.rated(FACTS)
+    text, found = tables.quality(FACTS), papers.rated(FACTS)
     assert len(found) == sum(len(FACTS.tables[name].rows) for name in FACTS.of_paper("moa"))
     for one in found:
         (line,) = (line for line in text.splitlines() if line.startswith(f"| {one.table} ") and f" {one.row} " in line)
@@ -93,12 +95,12 @@ def store(tmp_path):
 
 
 def test_without_an_example_run_the_page_says_how_to_make_one(store):
-    assert routing.page(store()) == routing.NOT_RUN
+    assert moa.routing(store()) == moa.NOT_RUN
 
 
 def test_the_analyses_stand_beside_the_papers_figures(store):
-    shipped = routing.record(FACTS, "moa")
-    text = routing.page(FACTS)
+    shipped = moa.record(FACTS)
+    text = moa.routing(FACTS)
     assert shipped["environment"]["commit"][:10] in text and "`python -m bench.routing --example --record`" in text
     assert "about 5-6 %" in text and "Costasur" in text and "28.95" in text
     made = copy.deepcopy(shipped)
@@ -106,16 +108,16 @@ def test_the_analyses_stand_beside_the_papers_figures(store):
     chosen = next(run for run in made["runs"] if run["coefficients"] == {"L_a": 0.01, "L_z": 0.001})
     chosen["tokens_per_expert"] = [10, 20, 30, 40]
     made["experts"][0]["tokens"] = "Z9 (7.0)"
-    text = routing.page(store(made))
-    # 40 of 100 and 10 of 100; there is no run of MoH
+    text = moa.routing(store(made))
+    # 40 of 100 and 10 of 100
     assert "| the most used expert | about 5-6 %" in text and "40.0 %" in text and "10.0 %" in text
-    assert "Z9 (7.0)" in text and "**MoH.**" not in text
+    assert "Z9 (7.0)" in text
 
 
 def test_each_run_stands_in_the_row_of_its_coefficients():
-    text = routing.page(FACTS)
-    for run in routing.record(FACTS, "moa")["runs"]:
-        key = routing.COEFFICIENTS[run["coefficients"]["L_a"], run["coefficients"]["L_z"]]
+    text = moa.routing(FACTS)
+    for run in moa.record(FACTS)["runs"]:
+        key = moa.COEFFICIENTS[run["coefficients"]["L_a"], run["coefficients"]["L_z"]]
         head = next(column.head for column in FACTS.data["moa-table7"].columns if column.key == key)
         printed, own = (line.split(" | ")[1:] for line in text.splitlines() if line.startswith(f"| {head} | "))
         assert [cell.strip(" |") for cell in printed] == FACTS.data["moa-table7"].column(key)
@@ -131,8 +133,8 @@ def test_every_departure_names_a_field_that_is_there_or_says_why_not():
         names = {field.name for config in configs[one.paper] for field in fields(config)}
         assert one.field in names if one.field else one.no_field, one.what
         assert one.theirs and one.ours and one.why
-        assert not one.consequence or one.consequence in departures.CONSEQUENCES
-    assert {one.consequence for one in load()} - {""} == departures.CONSEQUENCES.keys()
+    named = set(re.findall(r"{(\w+)", " ".join(one.consequence for one in load())))
+    assert named == papers.departure_numbers(FACTS).keys()
 
 
 def test_a_departure_without_field_and_reason_is_refused(monkeypatch, tmp_path):
@@ -150,31 +152,32 @@ BIASES = 8 * (2 * 128 + 8 * (128 + 512))
 
 
 @pytest.mark.parametrize(
-    "name, text",
+    "what, text",
     [
-        ("even_weights", "K / E = 0.50"),
-        ("padded_position", "(ln E)^2 = 12.01 at E = 32, with its coefficient 0.012"),
-        ("alpha_per_token", "0.01 / 8,092 = 1.2e-06"),
-        ("noise_offset", "1.4 % wider"),
-        ("zero_router", "1 / E = 0.031 at E = 32"),
-        (
-            "masked_lm_biases",
-            f"52,444,249 parameters with them, {52_444_249 - 8 * (2 * 128 + 8 * (128 + 512)):,} without",
-        ),
-        ("batch_tokens", "1.2 % more"),
-        ("admin_vectors", f"{512 * 18 * 5:,} parameters beside"),
-        ("even_gates", "1 / (2 E) = 0.056 as printed"),
-        ("head_balance", "E / layers = 9 / 12 = 0.75"),
+        ("weights of the experts", "K / E = 0.50"),
+        ("padding in L_z", "(ln E)^2 = 12.01 at E = 32, with its coefficient 0.012"),
+        ("alpha and beta per token", "0.01 / 8,092 = 1.2e-06"),
+        ("noise", "1.4 % wider"),
+        ("start of the router", "1 / E = 0.031 at E = 32"),
+        ("biases of the masked language models", f"52,444,249 parameters with them, {52_444_249 - BIASES:,} without"),
+        ("tokens of a batch", "1.2 % more"),
+        ("Admin's residual vectors", f"{512 * 18 * 5:,} more parameters than"),
     ],
 )
-def test_a_consequence_is_computed(name, text):
-    assert text in departures.CONSEQUENCES[name](FACTS)
+def test_consequences_are_computed(what, text):
+    assert text in consequence(what)
 
 
-def test_skipping_heads_changes_the_macs_and_sharing_them_the_parameters():
+def consequence(what):
+    (one,) = (one for one in load() if one.what == what)
+    return one.consequence.format(**papers.departure_numbers(FACTS))
+
+
+def test_consequences_stand_on_the_page():
+    page = papers.departures(FACTS, "moh")
+    assert "1 / (2 E) = 0.056 as printed" in page and "E / layers = 9 / 12 = 0.75" in page
     released, ideal = (Case.of("moh-llm-s-75", {"form": form}).ledger.macs for form in ("released", "ideal"))
-    assert f"{released:,} MACs as released, {ideal:,} ideal" in departures.skipped_heads(FACTS)
+    assert f"{released:,} MACs as released, {ideal:,} ideal" in page
     # with one shared head its own matrix is gone: d_m parameters a layer
-    text = departures.shared_heads(FACTS)
     most = Case.of("moh-llm-s-75").ledger.params
-    assert f"{most - 12 * 768:,} to {most:,} parameters for 1 to 8 shared of 9" in text and text.endswith("print 186M")
+    assert f"{most - 12 * 768:,} to {most:,} parameters for 1 to 8 shared of 9 active heads; all print 186M" in page

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.reports import printed_moh
 from headcount.reports.facts import Facts
+from headcount.reports.pages import moh
 
 FACTS = Facts()
 
@@ -19,7 +19,7 @@ def rows_of(text):
 
 
 def test_every_printed_moh_model_is_set_against_its_baseline():
-    found = lines(printed_moh.released_against_ideal(FACTS))
+    found = lines(moh.released_against_ideal(FACTS))
     tables = ("moh-llm", "moh-llama3", "moh-dit", "moh-vit")
     routed = [row.name for name in tables for row in FACTS.tables[name].rows if row.baseline]
     assert list(found) == routed
@@ -37,7 +37,7 @@ def test_every_printed_moh_model_is_set_against_its_baseline():
 
 
 def test_the_router_without_weights_adds_nothing():
-    text = printed_moh.released_against_ideal(FACTS)
+    text = moh.released_against_ideal(FACTS)
     assert "routers without weights: MoH-LLaMA3-8B)" in text
     params, baseline, released, *_ = lines(text)["MoH-LLaMA3-8B"]
     assert params == "0" and released == baseline
@@ -58,12 +58,12 @@ class Changed(Facts):
 
 def test_a_model_that_does_less_as_released_changes_the_sentence():
     counts = "As released, {} of the 17 models do more than their dense baselines and {} do less; in {} the"
-    assert printed_moh.released_against_ideal(FACTS).startswith(counts.format(16, 0, 17))
-    assert printed_moh.released_against_ideal(Changed()).startswith(counts.format(15, 1, 16))
+    assert moh.released_against_ideal(FACTS).startswith(counts.format(16, 0, 17))
+    assert moh.released_against_ideal(Changed()).startswith(counts.format(15, 1, 16))
 
 
 def test_the_frozen_table_divides_the_printed_figures():
-    text = printed_moh.frozen_positions(FACTS)
+    text = moh.frozen_positions(FACTS)
     found = lines(text)
     widths = {"DiT-S/2": 384, "DiT-B/2": 768, "DiT-L/2": 1024, "DiT-XL/2": 1152}
     for name, width in widths.items():
@@ -82,7 +82,7 @@ def test_a_changed_printed_figure_changes_the_page(printed, verdict):
     made = facts.closed("moh-dit")
     facts.closed = lambda name: made
     facts.tables = {**facts.tables, "moh-dit": replace(table, rows=rows)}
-    text = printed_moh.frozen_positions(facts)
+    text = moh.frozen_positions(facts)
     assert lines(text)["DiT-B/2"][-1] == verdict
     assert ("one rule prints all rows" in text) == (verdict == "holds it")
     assert "no rows only without" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.reports import readme, shell
+from headcount.reports import counting, readme
 from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_every_command_parses():
     found = re.findall(r"^\$ (.*?)(?: \|.*)?$", TEXT, re.MULTILINE)
     assert len(found) == 5
     for command in found:
-        package, arguments = shell.parts(command)
+        package, arguments = counting.parts(command)
         import_module(f"headcount.{package}.__main__").parser().parse_args(arguments)
 
 
@@ -68,8 +68,8 @@ def test_the_two_commands_that_set_up_are_targets_that_say_what_they_download():
 
 
 def test_a_command_that_fails_is_no_part_of_a_document():
-    with pytest.raises(shell.Failed, match="^headcount macs --table x: .*x"):
-        shell.printed("headcount macs --table x")
+    with pytest.raises(counting.CommandFailed, match="^headcount macs --table x: .*x"):
+        counting.printed("headcount macs --table x")
 
 
 def test_a_table_is_found_among_notes_and_rules():
@@ -91,5 +91,5 @@ def test_a_table_is_found_among_notes_and_rules():
         "the end:",
         "  now",
     ]
-    assert shell.table(lines) == ["a  b", "1  2"] and shell.table(lines, -1) == ["c", "3"]
-    assert shell.ending(lines) == ["the end:", "  now"]
+    assert readme.table_of(lines) == ["a  b", "1  2"] and readme.table_of(lines, -1) == ["c", "3"]
+    assert readme.ending(lines) == ["the end:", "  now"]

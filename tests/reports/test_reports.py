@@ -13,17 +13,19 @@ import pytest
 import headcount
 from headcount.bench.errors import UsageError
 from headcount.reports import __main__ as command
-from headcount.reports import blocks, contents
+from headcount.reports import pages, readme
 from headcount.reports.document import Page, Section
+from headcount.reports.explorer import page as explorer
+from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_block_is_replaced_and_the_rest_stays():
     text = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb\n<!-- generated: y -->\n<!-- end: y -->\n"
-    filled = blocks.fill(text, {"x": lambda: "new\n", "y": lambda: "also"})
+    filled = readme.fill(text, {"x": lambda: "new\n", "y": lambda: "also"})
     assert filled == text.replace("old", "new").replace("y -->\n<", "y -->\nalso\n<")
-    assert blocks.fill(filled, {"x": lambda: "new", "y": lambda: "also"}) == filled
+    assert readme.fill(filled, {"x": lambda: "new", "y": lambda: "also"}) == filled
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_a_block_is_replaced_and_the_rest_stays():
 )
 def test_a_block_that_cannot_be_filled_is_an_error(text, message):
     with pytest.raises(ValueError, match=message):
-        blocks.fill(text, {"x": lambda: "new"})
+        readme.fill(text, {"x": lambda: "new"})
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def section(text):
 
 def two_pages(facts):
     """A page with a plot, and one that nothing may ask for."""
-    never = Page("never", "Never", lambda facts: 1 / 0, section(""), begin=lambda facts: 1 / 0)
+    never = Page("never", "Never", lambda facts: 1 / 0, section(""), calls=lambda facts: 1 / 0)
     return {"a": Page("a", "A page", lambda facts: "About.", section("$x^2$"), {"a.svg": lambda facts: "<svg/>"})} | {
         "never": never
     }
@@ -87,25 +89,25 @@ def two_pages(facts):
 @pytest.fixture
 def small(monkeypatch):
     """A report of one page, its plot and a file of no page."""
-    pages = {"a": two_pages(None)["a"]}
-    monkeypatch.setattr(contents, "pages", lambda facts: pages)
-    monkeypatch.setattr(contents, "others", lambda: {"other.html": lambda facts: "an explorer"})
-    monkeypatch.setattr(contents, "begin", lambda facts: None)
+    found = {"a": two_pages(None)["a"]}
+    monkeypatch.setattr(pages, "load", lambda facts: found)
+    monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
+    monkeypatch.setattr(Facts, "begin", lambda facts, *call: None)
 
 
 def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_path, monkeypatch, capsys, small):
     monkeypatch.chdir(tmp_path)
     assert command._main(arguments(), None) == 0
-    names = ("a.md", "a.svg", "other.html")
+    names = ("a.md", "a.svg", "explorer.html")
     assert [(tmp_path / "headcount-report" / name).exists() for name in names] == [True] * 3
     assert capsys.readouterr().err.splitlines() == [f"wrote headcount-report/{name}" for name in names]
     assert command._main(arguments(out=Path("mine")), None) == 0
     assert [path.name for path in tmp_path.rglob("*.md")] == ["a.md", "a.md"]
 
 
-@pytest.mark.parametrize("name", ["a.md", "a.svg", "other.html", "a.html"])
+@pytest.mark.parametrize("name", ["a.md", "a.svg", "explorer.html"])
 def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, capsys, small):
-    args = arguments(out=tmp_path, html=True)
+    args = arguments(out=tmp_path)
     assert command._main(args, None) == 0
     args.check = True
     assert command._main(args, None) == 0
@@ -124,7 +126,7 @@ def test_a_line_ending_is_a_byte_too(tmp_path, small):
 
 
 def test_only_asks_for_the_facts_of_its_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(contents, "pages", two_pages)
+    monkeypatch.setattr(pages, "load", two_pages)
     assert command._main(arguments(only=["a"], out=tmp_path), None) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.md", "a.svg"]
     with pytest.raises(ZeroDivisionError):
@@ -132,23 +134,16 @@ def test_only_asks_for_the_facts_of_its_page(tmp_path, monkeypatch):
 
 
 def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
-    monkeypatch.setattr(contents, "pages", two_pages)
+    monkeypatch.setattr(pages, "load", two_pages)
     with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never$"):
         command._main(arguments(only=["b"], out=tmp_path), None)
     with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never, readme$"):
         command._main(arguments(only=["b"]), tmp_path)
 
 
-def test_html_goes_beside_and_links_to_html(tmp_path, small):
-    assert command._main(arguments(out=tmp_path, html=True), None) == 0
-    text = (tmp_path / "a.html").read_text()
-    assert "<math><msup><mi>x</mi><mn>2</mn></msup></math>" in text and '<a href="a.html">' in text
-
-
-def test_html_of_a_checkout_needs_a_folder(monkeypatch, capsys):
-    monkeypatch.setattr(headcount, "CHECKOUT", Path("."))
-    assert command.main(["--html"]) == 2
-    assert "--html goes with --out DIR" in capsys.readouterr().err
+def test_html_is_refused(capsys):
+    assert command.main(["--html", "--out", "x"]) == 2
+    assert "--html was removed: pages are markdown" in capsys.readouterr().err
 
 
 def test_an_installed_copy_has_nothing_of_its_own_to_check(monkeypatch, capsys):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.bench import measure
+from headcount.bench import measure, result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.isolated import workers
@@ -21,9 +21,9 @@ TOOLS = ("torch", "ptflops-aten")
 
 @pytest.fixture(autouse=True)
 def anew():
-    measure.forget()
+    result_cache.clear_cache()
     yield
-    measure.forget()
+    result_cache.clear_cache()
 
 
 def cases():
@@ -59,10 +59,10 @@ def run(monkeypatch, other, cases):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     own = []
 
-    def measured(case, counters, device, taken=None):
-        if not taken:
+    def measured(case, counters, device, readings=None):
+        if not readings:
             own.append(case.config.d_model // 8)
-        return measure.measure(case, counters, device=device, taken=taken)
+        return measure.measure(case, counters, device=device, readings=readings)
 
     monkeypatch.setattr(workers, "Workers", lambda number: other)
     monkeypatch.setattr(counting, "measure", measured)
@@ -75,7 +75,7 @@ def run(monkeypatch, other, cases):
 @pytest.mark.parametrize("busy", [0, 3, 7])
 def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypatch):
     wanted = [measure.measure(case, TOOLS) for case in cases()]
-    measure.forget()
+    result_cache.clear_cache()
     other = Other(busy)
     found, own = run(monkeypatch, other, cases())
     assert [one.case.name for one in found] == ["transformer-base"] * 7 + ["again"]

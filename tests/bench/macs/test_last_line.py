@@ -73,14 +73,6 @@ def test_an_audit_says_how_many_cells_are_exact_explained_and_failed(capsys, mon
     assert said == "4 cells: 1 exact, 1 explained, 2 failed; 0 not explained."
 
 
-def test_a_package_s_own_table_ends_with_its_tally():
-    rows = [Row({"weights": "a"}), Row({"weights": "2 rows: 1 agrees, 1 differs"}, total=True)]
-    table = Table("torchvision", "T", [Column("weights", "weights")])
-    assert results.tallied([Section(table, rows), Section(table, rows[:1])], in_flops=False) == (
-        "2 rows: 1 agrees, 1 differs."
-    )
-
-
 def test_the_readings_of_a_module_are_counted_where_its_calls_explain_them():
     facts = {"macs": 1_001, "headline": "exact", "params": 2_003}
     cells = [Row({"explained": word}) for word in ("right", "explained", "failed", "unexplained", "the same part")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench import measure
+from headcount.bench import result_cache
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.counters import base, registry
 from headcount.bench.macs.__main__ import main
@@ -164,7 +164,7 @@ def test_nothing_is_half_written_when_a_count_fails(capsys, tmp_path, monkeypatc
     def fail(model, inputs, *, label):
         raise KeyboardInterrupt
 
-    measure.forget()
+    result_cache.clear_cache()
     monkeypatch.setattr(adapter, "read", fail)
     code, _, err = run(capsys, *argv)
     assert code == 130 and "interrupted" in err

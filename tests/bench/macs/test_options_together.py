@@ -33,9 +33,7 @@ TOGETHER = {
         "--seq-len, --table and --module do not go together; sizes of a module are set by --set NAME=INTEGER"
     ),
     "--module x.py:f --depth 0": "--depth must be at least 1, not 0",
-    "--published torchvision --set n=7 --audit": (
-        "--audit, --set and --published do not go together: our count is made, on meta"
-    ),
+    "--published torchvision": "--published was removed; count a torchvision model with --module FILE.py:FUNCTION",
     "--preset llm-s --context 7 --peak-macs 1e9": "--context, --peak-macs needs --columns",
     "--preset llm-s --columns kv_bytes --generate 0": "--generate must be at least 1, not 0",
 }

@@ -1,0 +1,191 @@
+"""Cache results: of counters in this process, and of calls between runs while the sources that made them are equal.
+
+A store is JSON with digests of the sources, the tools' versions and the result of each call. Counters' results depend
+on less (READING_SOURCES) than tables do, and are reused where only other sources have changed. Imports no torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, Any
+
+from headcount.bench.case import Case
+from headcount.bench.counters.base import Reading
+
+if TYPE_CHECKING:
+    from headcount.bench.measure import Measurement
+
+READING_SOURCES = ("models", "bench/trace", "bench/contractions", "bench/counters", "bench/case.py", "bench/measure.py")
+"""Folders and files that a counter's result depends on."""
+TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
+CACHED_FIELDS = ("tool", "version", "backend", "device", "macs", "params", "uncounted")
+"""The fields of a reading that are stored: all but its parts by module and by operator."""
+
+_RESULTS: dict[tuple, Any] = {}
+
+
+def cached(key: tuple, make: Callable[[], Any]) -> Any:
+    """Return the result stored in this process under ``key``, made by ``make`` the first time."""
+    if key not in _RESULTS:
+        _RESULTS[key] = make()
+    return _RESULTS[key]
+
+
+def is_cached(key: tuple) -> bool:
+    """Whether this process holds a result under ``key``."""
+    return key in _RESULTS
+
+
+def is_empty() -> bool:
+    """Whether this process holds no result."""
+    return not _RESULTS
+
+
+def clear_cache() -> None:
+    """Drop all results of this process."""
+    _RESULTS.clear()
+
+
+def digest(sources: Iterable[str]) -> str:
+    """Return the SHA-256 of all sources and data files in folders or files such as ``bench/trace``."""
+    found = hashlib.sha256()
+    for name in sources:
+        package, *inside = name.split("/")
+        for path, file in _files(files(f"headcount.{package}").joinpath(*inside), name):
+            found.update(f"{path}\0{file.read_text('utf-8')}\0".encode())
+    return found.hexdigest()
+
+
+def _files(place: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
+    if place.is_file():
+        return [(path, place)] if path.endswith((".py", ".toml", ".json", ".yml")) else []
+    inside = sorted(place.iterdir(), key=lambda file: file.name)
+    return [found for file in inside for found in _files(file, f"{path}/{file.name}")]
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each of TOOLS that is installed."""
+    found = {}
+    for name in TOOLS:
+        try:
+            found[name] = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def reading_header() -> dict[str, Any]:
+    """Return the versions and the digest of the sources by which readings are made now."""
+    return {"versions": versions(), "readings": digest(READING_SOURCES)}
+
+
+def stored_calls(stored: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the calls of a store, empty where its readings are of other versions or sources than those of now."""
+    same = stored and all(stored.get(key) == value for key, value in reading_header().items())
+    return stored["calls"] if same else {}
+
+
+def to_cache(measured: "Measurement") -> dict[str, Any]:
+    """Return a measurement as JSON, with a digest of its case."""
+    counts = {
+        count.counter: {name: getattr(count.reading, name) for name in CACHED_FIELDS} for count in measured.counts
+    }
+    return {"of": _case_digest(measured.case), "params": measured.counted_params, "counts": counts}
+
+
+def from_cache(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
+    """Return the parameters and the readings by counter for ``measure``; empty where ``entry`` is of another case."""
+    if not entry or entry["of"] != _case_digest(case):
+        return {}
+    counts = {
+        name: Reading(name, by_module=None, by_operator=None, **stored) for name, stored in entry["counts"].items()
+    }
+    return {"params": entry["params"], **counts}
+
+
+def _case_digest(case: Case) -> str:
+    return hashlib.sha256(repr(case.model).encode()).hexdigest()[:16]
+
+
+def encode(value: Any) -> Any:
+    """Return a result as JSON: dataclasses by their name and the fields that have no default value. A row's case is
+    left out."""
+    if is_dataclass(value):
+        given = {one: getattr(value, one.name) for one in fields(value) if one.name != "case"}
+        return {type(value).__name__: {one.name: encode(own) for one, own in given.items() if own != one.default}}
+    if isinstance(value, Fraction):
+        return {"Fraction": {"numerator": value.numerator, "denominator": value.denominator}}
+    if isinstance(value, Mapping):
+        return {key: encode(one) for key, one in value.items()}
+    return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def decode(value: Any, kinds: Mapping[str, type]) -> Any:
+    """Return what ``encode`` was given, sequences as lists; ``kinds`` are the dataclasses by name."""
+    if isinstance(value, list):
+        return [decode(one, kinds) for one in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: decode(one, kinds) for key, one in value.items()}
+    (kind,) = made if len(made) == 1 else (None,)
+    return kinds[kind](**made[kind]) if kind in kinds else made
+
+
+def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Return the result of a call as JSON; runs in a worker process."""
+    return encode(function(*args, **named))
+
+
+class CallCache:
+    """Calls made in ``executor``, each once; those that ``stored`` holds from equal sources and versions are not made.
+
+    ``sources``: what the results depend on besides the counters. ``kinds``: dataclasses that results consist of.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        sources: Iterable[str],
+        kinds: Iterable[type],
+        stored: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._executor, self._kinds = executor, {kind.__name__: kind for kind in kinds}
+        self._header = {**reading_header(), "sources": digest(sources)}
+        self._begun: dict[str, Future] = {}
+        self._earlier = stored_calls(stored)
+        self._known = self._earlier if stored and stored["sources"] == self._header["sources"] else {}
+
+    def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
+        """Start a call, whose result is asked for later; ``named`` arguments do not change the result."""
+        key = _key(function, args)
+        if key in self._begun:
+            return
+        if key in self._known:
+            self._begun[key] = Future()
+            self._begun[key].set_result(self._known[key])
+        else:
+            self._begun[key] = self._executor.submit(call, function, *args, **named)
+
+    def result(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of a call, sequences as lists."""
+        self.begin(function, *args)
+        return decode(self._begun[_key(function, args)].result(), self._kinds)
+
+    def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the result from an earlier run in which models were counted as now, else None."""
+        return decode(self._earlier.get(_key(function, args)), self._kinds)
+
+    def to_store(self) -> str:
+        """Return all results that were asked for, as the JSON of a store."""
+        calls = {key: future.result() for key, future in sorted(self._begun.items())}
+        return json.dumps({**self._header, "calls": calls}, indent=1) + "\n"
+
+
+def _key(function: Callable[..., Any], args: Iterable[Any]) -> str:
+    return f"{function.__name__} {json.dumps(args)}"

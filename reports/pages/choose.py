@@ -1,0 +1,118 @@
+"""Choosing an attention and its sizes: cost, cache, memory and decoding, and searches under a budget."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from headcount.bench.table import Column
+from headcount.bench.table import Section as TableSection
+from headcount.reports import document, papers
+from headcount.reports.document import Page, Section, text
+from headcount.reports.facts import Facts
+from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
+from headcount.reports.plots import cost, front, roofline
+from headcount.reports.plots.plot import files
+
+ORDER = 50
+CONTEXTS = "d_m=512 T=128,1024"
+COMMAND = " ".join(
+    (
+        f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' {papers.CLOSED} --columns",
+        *DECODING,
+        *TRAINING,
+    )
+)
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "choose",
+        "Choosing an attention and its sizes",
+        lambda facts: "The cost of layers and models compared: MACs, cache, decoding, training.",
+        [
+            Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
+            Section("Cache by token", [cost.CACHE.shown], [papers.COMMAND_OF_MODELS]),
+            Section("Roofline bounds of decoding and prefill", [roofline.PLOT.shown], [roofline.COMMAND]),
+            Section("Memory and decoding of a layer", [layers], [COMMAND]),
+            Section("Memory and decoding of a model", [models], [papers.COMMAND_OF_MODELS]),
+            Section(
+                "Sizes under a budget",
+                [front.PLOT.shown, budget],
+                [f"python -m bench.budget {argv}" for argv in papers.BUDGETS.values()],
+            ),
+        ],
+        files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
+    )
+
+
+def layers(facts: Facts) -> str:
+    """Attention layers of width 512, one sequence."""
+    names = (*DECODING, *TRAINING)
+    rows = [
+        {**row, "layer": name + row["form"]}
+        for name, sizes in LAYERS.items()
+        for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", names)
+    ]
+    rows.sort(key=lambda row: row["T"])
+    accounts = facts.account_columns(names)
+    first = [Column("layer", "layer"), Column("T", "T", kind="int")]
+    shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
+    about = text("choose.layers", element_bytes=facts.element_bytes)
+    return "\n\n".join([about, *shown, *_dashes(rows, accounts), _reading(rows)])
+
+
+def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
+    """Why cells have dashes: a sentence for each reason."""
+    heads = {c.key: c.head.replace("\n", " ") + (" bytes" if c.unit else "") for c in accounts}
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for row in rows:
+        for name, why in row["missing"].items():
+            columns, those = found.setdefault(why, ({}, {}))
+            # a dict keeps the order, and each but once
+            columns[heads[name]] = those[row["layer"]] = None
+    return [
+        text("choose.dashes", columns="; ".join(columns), layers="; ".join(those), why=why)
+        for why, (columns, those) in found.items()
+    ]
+
+
+def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
+    # rounded up: nothing may lie above it
+    highest = ceil(100 * max(row["decode_intensity"] for row in rows)) / 100
+    most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
+    return text(
+        "choose.reading",
+        highest=highest,
+        most=most["kv_token_bytes"],
+        most_layer=most["layer"],
+        least=least["kv_token_bytes"],
+        least_layer=least["layer"],
+    )
+
+
+def models(facts: Facts) -> str:
+    """Models that decode: translation models as many tokens as they read, language models a full context."""
+    parts = []
+    for group, names, length in (("translation", TRANSLATION, 128), ("language", LANGUAGE, 2048)):
+        parts.append(text(f"choose.{group}"))
+        parts += [document.rows_of(facts.model_accounts(names, length, shown)) for shown in (DECODING, GENERATION)]
+    return "\n\n".join(parts)
+
+
+def budget(facts: Facts) -> str:
+    """A search for MoA and one for MoH, each around a dense model."""
+    parts = []
+    for variant, argv in papers.BUDGETS.items():
+        found = facts.budget(argv)
+        shown, same = _varying_columns(found)
+        parts += [text(f"choose.budget_{variant}") + same, document.rows_of(found, *shown, code="preset")]
+    return "\n\n".join(parts)
+
+
+def _varying_columns(section: TableSection) -> tuple[list[str], str]:
+    """The keys of columns in which rows differ, and the other columns in words."""
+    columns, first = section.table.columns, section.rows[0].values
+    differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
+    same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]
+    return [key for key, does in differ.items() if does], f" In all rows {', '.join(same)}." if same else ""

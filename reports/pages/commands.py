@@ -1,0 +1,113 @@
+"""Every command with its options, from its parser, and how long the commands take."""
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from headcount.__main__ import COMMANDS
+from headcount.reports import document
+from headcount.reports.document import Page, Section
+from headcount.reports.facts import Facts
+
+ORDER = 100
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "commands",
+        "Commands",
+        lambda facts: "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
+        [
+            *(
+                Section(f"headcount {name}", [options(name)], [f"python -m {package} --help"])
+                for name, (package, _) in COMMANDS.items()
+            ),
+            Section("Run times", [speed], ["make benchmark"]),
+        ],
+    )
+
+
+def parsers(name: str) -> list[argparse.ArgumentParser]:
+    """The command line of ``headcount NAME``, and those of the commands below it."""
+    package = f"headcount.{COMMANDS[name][0]}"
+    main = import_module(f"{package}.__main__")
+    below = {other: import_module(f"{package}.{other}") for other in getattr(main, "OTHERS", ())}
+    return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
+
+
+def options(name: str) -> Callable[[Facts], str]:
+    """What a command and those below it are for, and a table for each group of their options."""
+
+    def text(facts: Facts) -> str:
+        main, *below = parsers(name)
+        return "\n\n".join([*_parts(main), *(part for one in below for part in (f"### {one.prog}", *_parts(one)))])
+
+    return text
+
+
+def _parts(found: argparse.ArgumentParser) -> list[str]:
+    parts = [f"```text\n{found.description.strip()}\n```"]
+    for group in found._action_groups:
+        rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if rows:
+            parts += [f"**{group.title}**", document.records(rows)]
+    return parts
+
+
+def _row(action: argparse.Action) -> dict[str, str]:
+    names = ", ".join(action.option_strings)
+    taken = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    values = f" {' '.join(taken) if isinstance(taken, tuple) else taken}" if action.nargs != 0 else ""
+    more = " ..." if action.nargs in ("+", "*") else ""
+    said = (action.help or "").replace("%(prog)s", "the program").replace("%%", "%")
+    return {"option": f"`{(names + values).strip()}{more}`", "what": said}
+
+
+def speed(facts: Facts) -> str:
+    """How long the commands took where they were last timed."""
+    timed = _timed(facts)
+    if not timed:
+        return "Not measured: `make benchmark` has not been run."
+    lines = [f"Timed by `make benchmark` on {timed[0]['machine']}, start-up included:", ""]
+    for info in timed:
+        first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
+        used = f", {info['processor_s'] / 60:.1f} minutes of processor time" if "processor_s" in info else ""
+        peak = info.get("said", "").partition("peak memory ")[2]
+        lines.append(
+            f"- `{info['command']}`: {_took(info)} ({_runs(info)}){first}{used}"
+            + (f", peak memory {peak}" if peak else "")
+        )
+    return "\n".join(lines)
+
+
+def in_a_line(facts: Facts) -> str:
+    """The same in one sentence."""
+    timed = _timed(facts)
+    each = ", ".join(f"`{info['command']}` {_took(info)}" for info in timed)
+    return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}." if timed else ""
+
+
+def _timed(facts: Facts) -> list[dict[str, Any]]:
+    """What is stored of each command: its words, seconds and number of runs, and the machine's name."""
+    stored = facts.stored_json("commands.json") or {"benchmarks": []}
+    return [
+        found["extra_info"]
+        | {
+            "machine": f"{stored['machine_info']['cpu']}, {stored['machine_info']['cores']} cores",
+            "median_s": found["stats"]["median"],
+            "rounds": found["stats"]["rounds"],
+        }
+        for found in stored["benchmarks"]
+        if "command" in found["extra_info"]
+    ]
+
+
+def _took(info: dict[str, Any]) -> str:
+    minutes, seconds = divmod(round(info["median_s"]), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{info['median_s']:.1f} s"
+
+
+def _runs(info: dict[str, Any]) -> str:
+    return f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"

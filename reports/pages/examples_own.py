@@ -1,0 +1,44 @@
+"""What commands print of user modules and of other sizes than the papers'."""
+
+from headcount.reports.counting import MODULE, Example
+from headcount.reports.document import Page
+from headcount.reports.facts import Facts
+from headcount.reports.pages.examples import calls, sections
+
+ORDER = 120
+LOCK = "headcount lock --module model.py:make -o macs.lock"
+CHECK = "headcount lock --check macs.lock"
+EXAMPLES = (
+    Example("A module under every counter", ["headcount macs --module model.py:make"]),
+    Example("A lock that holds what it costs", [LOCK, CHECK]),
+    Example("A cost that is not as locked", [LOCK, f"{CHECK} --set width=7"], 1),
+    Example("The lock among a repository's checks", ["headcount lock --workflow"]),
+    Example("A closed form, found by running", ["headcount derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model"]),
+    Example("Sizes under a budget", ["headcount budget --macs 1.2G --attention moa --limit 5 --records none"]),
+    Example(
+        "Sizes as dear as another model's",
+        ["headcount budget --like llama3-8b --attention moh --limit 5 --records none"],
+    ),
+    Example(
+        "A choice as JSON", ["headcount budget --macs 1.2G --attention moa --limit 1 --records none --format json"]
+    ),
+    Example(
+        "What to expect of a GPU",
+        ["headcount latency --estimate --device h200 --layer moa-8K8E128D --seq-len 512 --wide"],
+    ),
+    Example(
+        "An expectation as JSON",
+        ["headcount latency --estimate --device h200 --layer mha-base --seq-len 512 --pass forward --format json"],
+    ),
+)
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "examples-own",
+        "What commands print of user modules and sizes",
+        lambda facts: f"Each command prints what stands above it; `model.py` is this.\n\n```python\n{MODULE}```",
+        sections("examples_own", EXAMPLES),
+        calls=lambda facts: calls("examples_own", EXAMPLES),
+    )

@@ -1,0 +1,99 @@
+"""The first page: the results in brief, each with a link to its page."""
+
+from collections.abc import Iterable
+
+from headcount.reports import audit, claim_verdicts, counting, document, latency, papers, tables
+from headcount.reports.document import Page, Section, link, text
+from headcount.reports.facts import Facts
+from headcount.reports.papers import BIG, TRANSFORMER_BIG
+from headcount.reports.plots import heat
+
+ORDER = 10
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    every = f"python -m bench.macs --counter closed-form --table {' '.join(facts.tables)}"
+    return Page(
+        "index",
+        "Results",
+        about,
+        [
+            Section("Printed numbers", [tables.verdicts, numbers], [every]),
+            Section("Printed sentences", [sentences]),
+            Section("Counters", [heat.PLOT.shown, counters], [audit.COMMAND]),
+            Section("Latency", [routing_overheads], ["python -m bench.latency --quick"]),
+        ],
+        calls=lambda facts: [(counting.audit,)],
+    )
+
+
+def about(facts: Facts) -> str:
+    """Return the list of the pages."""
+    lines = [f"- {link(name, name)}: {what}" for name, what in document.texts("index.pages").items()]
+    return "\n".join([text("index.about"), "", *lines, text("index.explorer")])
+
+
+def numbers(facts: Facts) -> str:
+    """Return which printed numbers do not hold, and what the equations leave out."""
+    parts = [float(row["whole"]) for row in papers.models(facts)]
+    return text(
+        "index.numbers",
+        equations=link("each by name", "moa", "Eq. 18-20 as printed and as executed"),
+        length=papers.dearer_from(facts, BIG, TRANSFORMER_BIG),
+        parts=link("part by part", "moa", "The big models of Table 1, side by side"),
+        least=min(parts),
+        most=max(parts),
+        models=link("model by model", "moh", "Released code against ideal"),
+    )
+
+
+def sentences(facts: Facts) -> str:
+    """How many sentences of each paper hold, and which its own tables contradict."""
+    found, rows, lines = facts.claims, [], []
+    for key, paper in found.papers.items():
+        sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
+        judged = {one.name: claim_verdicts.verdicts(one, facts) for one in sentences}
+        rows.append(
+            {
+                "paper": paper.name,
+                "sentences": len(judged),
+                "hold, own sizes": _holding(one.own for one in judged.values()),
+                "hold, all sizes": _holding(one.everywhere for one in judged.values()),
+                "hold, as released": _holding(one.released for one in judged.values()),
+            }
+        )
+        failing = [
+            f"{what} at its own sizes: {', '.join(names)}"
+            for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
+            if (names := [name for name, one in judged.items() if (one.own or "").startswith(start)])
+        ]
+        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', 'claims', paper.name)}.")
+    right = dict.fromkeys(list(rows[0])[2:], {"align": "right"})
+    return document.records(rows, right) + "\n\n" + "\n".join(lines)
+
+
+def _holding(verdicts: Iterable[str | None]) -> str:
+    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith("no layer")]
+    holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
+    return f"{holding} of {len(judged)}"
+
+
+def counters(facts: Facts) -> str:
+    """How many readings are right."""
+    return f"{audit.in_words(facts)} {link('Counter by counter', 'counters')}."
+
+
+def routing_overheads(facts: Facts) -> str:
+    """What is measured, and the span of the routing tax of the fastest arms."""
+    lines = []
+    for kind in ("cuda", "cpu"):
+        devices = latency.of_type(facts, kind)
+        if not devices:
+            lines.append(f"- {kind.upper()}: {latency.NOT_MEASURED[kind]}")
+        for device, rows in devices.items():
+            least = latency.least_taxes(rows)
+            span = f"{min(least):.2f} to {max(least):.2f}" if least else "not measured"
+            where = link("each with its interval", "time")
+            lines.append(text("index.overhead", device=device, span=span, count=len(least), link=where))
+    return "\n".join(lines)

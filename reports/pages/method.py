@@ -1,0 +1,50 @@
+"""Methodology: conventions, user modules, latency, formats and exit codes."""
+
+from functools import partial
+from importlib.resources import files
+
+from headcount.bench.render import SCHEMA_VERSION
+from headcount.reports import document
+from headcount.reports.document import Page, Section, text
+from headcount.reports.facts import Facts
+
+ORDER = 90
+
+
+def page(facts: Facts) -> Page:
+    """Return the page."""
+    return Page(
+        "method",
+        "Methodology",
+        lambda facts: "Conventions, user modules, latency, formats and exit codes.",
+        [
+            Section("Conventions", [partial(_words, "conventions")], ["python -m bench.macs --check"]),
+            Section("User modules", [partial(_words, "modules")], ["python -m bench.macs --module model.py:make"]),
+            Section("Latency", [partial(_words, "latency")], ["python -m bench.latency --quick"]),
+            Section(
+                "Formats", [partial(_words, "formats")], ["python -m bench.macs --counter closed-form --format json"]
+            ),
+            Section(
+                "A lock for the cost",
+                [partial(_words, "lock"), workflow],
+                ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
+            ),
+            Section("Exit codes", [exit_codes]),
+        ],
+    )
+
+
+def _words(part: str, facts: Facts) -> str:
+    return text(f"method.{part}", version=SCHEMA_VERSION)
+
+
+def workflow(facts: Facts) -> str:
+    """Return the workflow of ``headcount lock --workflow``."""
+    found = files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
+    return f"```yaml\n{found}```"
+
+
+def exit_codes(facts: Facts) -> str:
+    """Return a table of the exit codes."""
+    meanings = document.texts("method.exit_codes")
+    return document.records([{"exit code": code, "meaning": meaning} for code, meaning in meanings.items()])

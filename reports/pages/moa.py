@@ -1,0 +1,348 @@
+"""The MoA paper, with JetMoE: its tables and equations, cost and quality, departures from its code, routing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import sympy
+
+from headcount.bench.table import Section as TableSection
+from headcount.formulas import conventions, mha, moa
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.symbols import symbol
+from headcount.reports import counting, document, papers, tables
+from headcount.reports.document import Page, Section, text
+from headcount.reports.facts import COUNTED, Facts
+from headcount.reports.papers import BIG, TRANSFORMER_BIG, dearer_from
+from headcount.reports.plots import quality as quality_plot
+from headcount.reports.plots import tables as tables_plot
+from headcount.reports.plots import waterfall
+from headcount.reports.plots.plot import files
+
+ORDER = 20
+DERIVED = (
+    ("MoA layer", "Eq. 18", "--preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
+    ("MHA layer", "Eq. 19", "--preset transformer-base --vars T,S,h,d_h,d_model"),
+    ("ideal MoH layer", None, "--preset moh-llm-s-75 --set form=ideal --vars T,h,s,r,d_h,g,d_model"),
+    ("feed-forward block", None, "--preset transformer-base --part feed-forward --vars T,d_model,d_ff"),
+)
+
+
+def page(facts: Facts) -> Page:
+    """The page."""
+    return Page(
+        "moa",
+        "Mixture of attention heads",
+        lambda facts: facts.claims.papers["moa"].source + ".",
+        [
+            Section(
+                "Eq. 18-20 as printed and as executed",
+                [equations, derived],
+                [f"python -m bench.derive {argv}" for _, _, argv in DERIVED],
+            ),
+            Section("Printed MACs against the rule", [tables_plot.PLOT.shown], ["python -m bench.macs"]),
+            *(
+                Section(
+                    f"{facts.tables[name].place}: {facts.tables[name].title}",
+                    [partial(part, name=name) for part in (tables.counted, tables.readings, tables.parameters)],
+                    [f"python -m bench.macs --table {name}"],
+                )
+                for name in facts.of_paper(COUNTED)
+            ),
+            Section("Cost against quality", [quality_plot.PLOT.shown, tables.quality]),
+            Section("Sizes and training", [tables.sizes, tables.training]),
+            Section(
+                "The big models of Table 1, side by side",
+                [waterfall.PLOT.shown, comparison, savings],
+                [f"python -m bench.macs --compare {BIG} {TRANSFORMER_BIG}"],
+            ),
+            Section(
+                "JetMoE",
+                [partial(tables.of_paper, paper="jetmoe")],
+                ["python -m bench.macs --counter closed-form --table jetmoe"],
+            ),
+            Section("Departures from the authors' code", [partial(papers.departures, paper="moa")]),
+            Section("Other numbers", [premises, convolutions, unlisted]),
+            Section("Expert load", [routing], ["python -m bench.routing --example --record"]),
+        ],
+        files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT) | {tables.DATA: tables.data},
+        calls,
+    )
+
+
+def calls(facts: Facts) -> Iterable[tuple]:
+    """The rows of the counted tables, the slowest models first; the derivations, and the comparison."""
+    rows = [(counting.rows, places) for places in facts.same_models]
+    others = [(counting.derivation, argv) for _, _, argv in DERIVED]
+    return [*rows[:6], (counting.audit,), *others, (counting.comparison, BIG, TRANSFORMER_BIG), *rows[6:]]
+
+
+PRINTED = {
+    "Eq. 18": r"C_{MoA} = k T^2 d_h + 2 (k + 1) T d_h d_m",
+    "Eq. 19": r"C_{MHA} = T^2 d_m + 4 T d_m^2",
+    "Eq. 20, MoA": r"M_{MoA} = (2 E + 2) d_h d_m",
+    "Eq. 20, MHA": r"M_{MHA} = 4 d_m^2",
+}
+"""The paper's own spelling: its k is our K and its d_h our D."""
+
+APPENDIX_B = r"\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}"
+"""Before the paper's next step, whose right-hand side has a factor K that nothing gives it."""
+
+
+def equations(facts: Facts) -> str:
+    """Printed, exact and difference as formulas; raises where they do not add up."""
+    T, d_m, h, D, E, K = (symbol(letter) for letter in ("T", "d_m", "h", "D", "E", "K"))
+    moa_layer = moa.layer("", B=1, T=T, S=T, d_m=d_m, E=E, K=K, D=D, bias=False)
+    mha_layer = mha.layer("", B=1, T=T, S=T, d_m=d_m, h=h, d_h=d_m / h, g=h, bias=False)
+    rows = [
+        _macs_row("Eq. 18", moa.macs_eq18(T=T, K=K, D=D, d_m=d_m), moa_layer),
+        _macs_row("Eq. 19", mha.macs_eq19(T=T, d_m=d_m), mha_layer),
+        _params_row("Eq. 20, MoA", moa.params_eq20(E=E, D=D, d_m=d_m), moa_layer),
+        _params_row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer),
+    ]
+    return f"{document.records(rows)}\n\n{_appendix_b(E, D, d_m)}"
+
+
+def _appendix_b(E, D, d_m) -> str:
+    """The ratio of parameters in the letter q of the paper's argument; raises where it is not Eq. 20's."""
+    ratio = moa.params_ratio_appendix_b(E=E, D=D, d_m=d_m)
+    if sympy.simplify(ratio - moa.params_eq20(E=E, D=D, d_m=d_m) / mha.params_eq20(d_m=d_m)) != 0:
+        raise ArithmeticError("Appendix B is not the ratio of Eq. 20")
+    q = sympy.Symbol("q", positive=True)
+    by_share = sympy.expand(ratio.subs(D, q * d_m / E))
+    if by_share.free_symbols != {E, q}:
+        raise ArithmeticError("Appendix B depends on more than E and q")
+    return text(
+        "moa.appendix_b",
+        printed=APPENDIX_B,
+        by_share=sympy.latex(by_share),
+        with_router=sympy.latex(sympy.expand(sympy.simplify(by_share + E / (4 * d_m)))),
+    )
+
+
+def _macs_row(name, printed, layer):
+    missing = layer.select(lambda entry: entry.macs != 0 and not conventions.equations_18_19(entry))
+    left_out = missing.group(lambda entry: "router" if conventions.router(entry) else "attention-weighted values")
+    return _row(name, printed, layer.macs, left_out)
+
+
+def _params_row(name, printed, layer):
+    routers = layer.select(conventions.router)
+    left_out = routers.group(lambda entry: "router", "params")
+    return _row(name, printed, layer.params, left_out)
+
+
+def _row(name, printed, exact, left_out):
+    if sympy.expand(printed + sum(left_out.values()) - exact) != 0:
+        raise ArithmeticError(f"{name} and what it leaves out are not the exact form")
+    named = ", ".join(f"{what} ${_latex(size)}$" for what, size in left_out.items())
+    return {
+        "equation": name,
+        "printed": f"${PRINTED[name]}$",
+        "exact": f"${_latex(exact)}$",
+        "left out, by name": named or "nothing (biases, where a layer has them)",
+    }
+
+
+def _latex(expression) -> str:
+    return sympy.latex(sympy.expand(expression))
+
+
+def derived(facts: Facts) -> str:
+    """The closed forms that running the modules gives, each equal to the one of formulas/."""
+    rows, notes = [], []
+    for what, equation, argv in DERIVED:
+        section = facts.result(counting.derivation, argv)
+        latex = {row.values["kind"]: f"${row.records[0]['latex']}$" for row in section.rows}
+        total = latex.pop("total")
+        kinds = ", ".join(f"{kind} {polynomial}" for kind, polynomial in latex.items())
+        equal = "yes" if section.facts["equals_closed_form"] else "no"
+        row = {"derived by running": what, "printed as": equation, "multiply-accumulates": total}
+        rows.append({**row, "by kind": kinds, "the exact form above": equal})
+        notes.append([section.facts["method"]])
+    return document.records(rows, notes=notes)
+
+
+def comparison(facts: Facts) -> str:
+    """Where Table 1's big models differ, and where their ranking turns."""
+    a, b = BIG, TRANSFORMER_BIG
+    sections = facts.comparison(a, b)
+    blocks = [_blocks(sections["compare-block"], form) for form in ("rule", "exact")]
+    return "\n\n".join([text("moa.comparison", a=a, b=b), *blocks, document.rows_of(sections["compare-turns"])])
+
+
+def _blocks(section: TableSection, form: str) -> str:
+    """The columns of one form, what each model has of a block and how one model becomes the other."""
+    keys = [column.key for column in section.table.columns if column.key.endswith(f"_{form}")]
+    return document.rows_of(section, "block", *keys, below=form == "exact")
+
+
+def premises(facts: Facts) -> str:
+    """K D over d_m in each MoA row of Table 3: which of the paper's own models meet its premise."""
+    rows = facts.tables["moa-table3"].rows
+    widths = {}
+    for row in rows:
+        dims = next(e.dims for e in facts.ledger(row.preset) if e.path.endswith("self_attn.q_proj"))
+        widths[row.name] = Fraction(dims["K"] * dims["D"], dims["d_m"])
+    meet = [name for name, width in widths.items() if width == 1]
+    about = text("moa.premises", count=len(meet), rows=len(rows), names=", ".join(meet))
+    shown = [{"row": name, "K D / d_m": str(width)} for name, width in widths.items()]
+    return f"{about}\n\n{document.records(shown, {'K D / d_m': {'align': 'right'}})}"
+
+
+def unlisted(facts: Facts) -> str:
+    """Models that the paper names and no table holds."""
+    parts = []
+    presets = {row.preset for name in facts.of_paper(COUNTED) for row in facts.tables[name].rows}
+    table3 = facts.tables["moa-table3"]
+    macs, params = table3.column("macs"), table3.column("params")
+    for model in facts.claims.named_models:
+        holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
+        own, near = (facts.ledger(name) for name in (model.preset, model.nearest))
+        parts.append(
+            text(
+                "moa.unlisted",
+                name=model.name,
+                place=model.place,
+                holding=holding,
+                macs=macs.printing.text(own.billed(macs.bills)),
+                params=params.printing.text(own.params),
+                nearest=model.nearest,
+                near_macs=macs.printing.text(near.billed(macs.bills)),
+                near_params=params.printing.text(near.params),
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def convolutions(facts: Facts) -> str:
+    """The footnote that blames uncounted convolutions, against what the convolutions cost."""
+    table = facts.tables["moa-table1"]
+    macs, lines = table.column("macs"), []
+    for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
+        form = facts.ledger(row.preset)
+        counted = form.billed(macs.bills)
+        convolved = sum(entry.macs for entry in form if entry.kind == "conv")
+        banded = convolved - form.macs + facts.changed(row.preset, spelling="band").macs
+        vocabulary = form.billed(conventions.vocabulary_projection)
+        lines.append(
+            text(
+                "moa.convolutions",
+                row=row.name,
+                printed=macs.printed(row),
+                counted=counted,
+                convolved=convolved,
+                banded=banded,
+                vocabulary=vocabulary,
+                without=macs.printing.text(counted - vocabulary),
+            )
+        )
+    return "\n".join(lines)
+
+
+def savings(facts: Facts) -> str:
+    """Why MoA Big's figure is smaller, and the length at which it stops saving."""
+    forms = {name: facts.ledger(name) for name in (BIG, TRANSFORMER_BIG)}
+    rule = facts.tables["moa-table1"].column("macs").bills
+    attention = {name: form.select(conventions.attention).billed(rule) for name, form in forms.items()}
+    return text(
+        "moa.savings",
+        dearer="dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper",
+        d_m=_size(forms[BIG], "d_m"),
+        d_ff=_size(forms[BIG], "F"),
+        their_d_m=_size(forms[TRANSFORMER_BIG], "d_m"),
+        their_d_ff=_size(forms[TRANSFORMER_BIG], "F"),
+        length=dearer_from(facts, BIG, TRANSFORMER_BIG),
+    )
+
+
+def _size(form: Ledger, letter: str) -> int:
+    return next(entry.dims[letter] for entry in form if letter in entry.dims)
+
+
+PERCENT = {"unit": "%", "kind": "fixed", "digits": 1}
+NOT_RUN = "Not stored: `python -m bench.routing --example --record` makes a record."
+COEFFICIENTS = {
+    (0.01, 0.0): "a", (0.0, 0.01): "z", (0.0, 0.001): "small_z", (0.01, 0.001): "both", (0.01, 0.01): "both_large"
+}  # fmt: skip
+"""The columns of Table 7 by the coefficients of L_a and L_z."""
+CHOSEN, EXAMPLE = (0.01, 0.001), "moa"
+
+
+def record(facts: Facts) -> Mapping[str, Any] | None:
+    """Return the newest stored run of the routing example, else None."""
+    found = [one for one in facts.stored("routing") if one["example"] == EXAMPLE]
+    return max(found, key=lambda one: one["environment"]["time"], default=None)
+
+
+def routing(facts: Facts) -> str:
+    """Return the paper's analyses of load, PMI and losses next to those of the stored example; the example shows that
+    the analyses work, and which way a loss moves them."""
+    found = record(facts)
+    if found is None:
+        return NOT_RUN
+    environment = found["environment"]
+    about = text(
+        "moa.routing",
+        command=" ".join(environment["command"]),
+        device=environment["device"],
+        torch=environment["packages"]["torch"],
+        commit=(environment["commit"] or "none")[:10],
+        time=environment["time"],
+        experts=len(found["runs"][0]["tokens_per_expert"]),
+    )
+    return "\n\n".join([about, _load(facts, found), _pmi(facts, found), _ablation(facts, found)])
+
+
+def _percent(counts: Sequence[int]) -> list[float]:
+    return sorted((100 * count / sum(counts) for count in counts), reverse=True)
+
+
+def _load(facts: Facts, found: Mapping[str, Any]) -> str:
+    """Figures 3 and 4, and the run with the paper's coefficients."""
+    printed, experts = facts.data["moa-figures34"], facts.config(BIG).attention.num_experts
+    chosen = next(run for run in found["runs"] if _coefficients(run) == CHOSEN)
+    shares = _percent(chosen["tokens_per_expert"])
+    middle = f"{shares[len(shares) * 3 // 4]:.1f}-{shares[len(shares) // 4]:.1f} %"
+    own = [f"{shares[0]:.1f} %", middle, f"{shares[-1]:.1f} %"]
+    balanced = {"share": "balanced, 1 / E", "printed": f"{100 / experts:.1f} %"}
+    rows = [
+        {"share of": entry["share"], f"{printed.place}, E = {experts}": entry["printed"], "example run": share}
+        for entry, share in zip([*printed.entries, balanced], [*own, f"{100 / len(shares):.1f} %"], strict=True)
+    ]
+    return f"{text('moa.load', about=printed.about)}\n\n{document.records(rows)}"
+
+
+def _pmi(facts: Facts, found: Mapping[str, Any]) -> str:
+    """Table 4, and the example's experts."""
+    printed = facts.data["moa-table4"]
+    own = [
+        {"expert": one["expert"], "class": one["class"], "tokens (PMI)": one["tokens"]}
+        for one in sorted(found["experts"], key=lambda one: one["expert"])
+    ]
+    about = text("moa.pmi", place=printed.place, about=printed.about)
+    shown = document.records(own, {"expert": {}})
+    return "\n\n".join([about, tables.data_table(printed), text("moa.pmi_example"), shown])
+
+
+def _coefficients(run: Mapping[str, Any]) -> tuple[float, float]:
+    return run["coefficients"]["L_a"], run["coefficients"]["L_z"]
+
+
+def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
+    """Table 7, and the example's runs."""
+    printed = facts.data["moa-table7"]
+    heads = {column.key: column.head for column in printed.columns}
+    bleu, own = [], []
+    for run in found["runs"]:
+        key, shares = COEFFICIENTS[_coefficients(run)], _percent(run["tokens_per_expert"])
+        first = {"coefficients": heads[key]}
+        bleu.append(first | {f"BLEU, {entry['model']}": entry[key] for entry in printed.entries})
+        shown = {"task loss": run["loss"], "largest share": shares[0], "smallest share": shares[-1]}
+        own.append(first | shown | run["auxiliary_losses"])
+    right = {key: {"align": "right"} for key in bleu[0] if key != "coefficients"}
+    three = dict.fromkeys(("task loss", "L_a", "L_z"), {"kind": "fixed", "digits": 3})
+    formats = three | dict.fromkeys(("largest share", "smallest share"), PERCENT)
+    tables = [document.records(bleu, right), text("moa.ablation_example"), document.records(own, formats)]
+    return "\n\n".join([text("moa.ablation", place=printed.place), *tables])

@@ -1,0 +1,150 @@
+"""Cached results are used where sources, versions and the case are the same, and checked as any other."""
+
+import copy
+import json
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench import measure, result_cache
+from headcount.bench.case import Case
+from headcount.bench.counters import registry
+from headcount.bench.isolated.workers import Here
+from headcount.bench.result_cache import CallCache
+from headcount.bench.table import Column, Row, Section, Table
+
+SMALL = "moa-8K8E128D"
+TOOLS = ("torch", "ptflops-aten")
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    result_cache.clear_cache()
+    yield
+    result_cache.clear_cache()
+
+
+@pytest.fixture
+def entry():
+    """Readings of two counters, as JSON."""
+    return json.loads(json.dumps(result_cache.to_cache(measure.measure(case(), TOOLS))))
+
+
+def case(**fields):
+    return Case.of(SMALL, {"num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 7, **fields})
+
+
+def broken(monkeypatch):
+    """Make building a module and running a counter fail."""
+    monkeypatch.setattr("headcount.models.build.build", lambda *args, **named: pytest.fail("a module was built"))
+    for name in TOOLS:
+        monkeypatch.setattr(registry.counter(name), "read", lambda *args, **named: pytest.fail("it was read again"))
+    result_cache.clear_cache()
+
+
+def test_cached_reading_is_not_read_again(entry, monkeypatch):
+    first = measure.measure(case(), TOOLS)
+    broken(monkeypatch)
+    again = measure.measure(case(), TOOLS, readings=result_cache.from_cache(entry, case()))
+    assert again.counted_params == first.counted_params
+    assert [count.macs for count in again.counts] == [count.macs for count in first.counts]
+    assert result_cache.to_cache(again) == entry
+
+
+def test_reading_of_another_case_or_device_is_not_used(entry):
+    longer = replace(case(), lengths={**case().lengths, "src_len": 11})
+    assert result_cache.from_cache(entry, case(d_model=514)) == result_cache.from_cache(entry, longer) == {}
+    on_cpu = measure.measure(case(), ["torch"], device="cpu", readings=result_cache.from_cache(entry, case()))
+    assert on_cpu.counts[0].reading.device == "cpu"
+
+
+def test_wrong_stored_number_disagrees_with_the_rules(entry):
+    wrong = copy.deepcopy(entry)
+    wrong["counts"]["torch"]["macs"] += 1
+    wrong["params"] -= 1
+    result_cache.clear_cache()
+    lines = measure.measure(case(), TOOLS, readings=result_cache.from_cache(wrong, case())).disagreements("it")
+    assert [line.split(" ")[1] for line in lines] == ["torch", "the"]
+
+
+@pytest.mark.parametrize("name", result_cache.READING_SOURCES)
+def test_changed_source_changes_digest(name, monkeypatch):
+    before, files = result_cache.digest([name]), result_cache._files
+
+    class Changed:
+        def read_text(self, encoding):
+            return "changed"
+
+    monkeypatch.setattr(result_cache, "_files", lambda place, path: [*files(place, path), (path, Changed())])
+    assert result_cache.digest([name]) != before
+
+
+def test_digest_covers_modules_and_data():
+    root = result_cache.files("headcount.bench")
+    found = {path for path, _ in result_cache._files(root, "bench")}
+    assert {"bench/case.py", "bench/counters/fvcore_jit.py", "bench/output/schema.json"} <= found
+    assert not any("__pycache__" in path for path in found)
+
+
+def doubled(number):
+    """A call to cache."""
+    return [2 * number]
+
+
+class Refusing(Here):
+    """An executor that runs nothing."""
+
+    def submit(self, call, /, *args, **named):
+        raise AssertionError(f"{args} was run again")
+
+
+def calls(executor, stored=None):
+    return CallCache(executor, ["bench/case.py"], [Section, Table, Column, Row, Fraction, Point], stored)
+
+
+@pytest.fixture
+def store():
+    """The store of a run with one call."""
+    found = calls(Here())
+    assert found.result(doubled, 3) == [6]
+    return json.loads(found.to_store())
+
+
+def test_stored_call_is_not_run_again(store):
+    found = calls(Refusing(), store)
+    assert found.result(doubled, 3) == [6]
+    assert json.loads(found.to_store()) == store
+    with pytest.raises(AssertionError, match="was run again"):
+        found.result(doubled, 5)
+
+
+@pytest.mark.parametrize("field", ["sources", "readings", "versions"])
+def test_stale_store_is_not_used(field, store):
+    found = calls(Refusing(), {**store, field: "0" * 64})
+    with pytest.raises(AssertionError, match="was run again"):
+        found.result(doubled, 3)
+    # readings do not depend on the other sources
+    assert found.earlier(doubled, 3) == ([6] if field == "sources" else None)
+
+
+@dataclass
+class Point:
+    letters: dict
+    tried: int = 0
+
+
+def test_results_survive_json():
+    section = Section(
+        Table("name", "title", [Column("a", ""), Column("b", "head", kind="fixed", digits=2)], note_column="a"),
+        [Row({"a": Fraction(2, 3), "b": None}, notes=["n"], failures=[]), Row({"a": True, "b": 2**70}, total=True)],
+        below=["under"],
+        facts={"x": [1, {"y": ""}]},
+    )
+    kinds = {kind.__name__: kind for kind in (Section, Table, Column, Row, Fraction, Point)}
+    for one in (section, Point({"T": 1, "K": 2}, 5), Point({}), {"Row": 1, "b": []}, "text", None):
+        stored = json.loads(json.dumps(result_cache.encode(one)))
+        found = result_cache.decode(stored, kinds)
+        assert result_cache.encode(found) == result_cache.encode(one) and type(found) is type(one)
+    assert result_cache.decode(result_cache.encode(section), kinds).rows[0].values["a"] == Fraction(2, 3)
+    assert result_cache.decode(result_cache.encode(Row({}, case=case())), kinds).case is None
