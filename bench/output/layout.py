@@ -4,18 +4,20 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 from headcount.bench.output.base import AUTO, Style, scaled, unit_for
 from headcount.bench.table import Column
 
 GAP = "  "
+FILLER = "\0"
 SQUEEZED = 10
 """The smallest width at which a text is broken that should not be, where nothing else helps."""
 
 
 def display_width(text: str) -> int:
-    """Return how many columns of a terminal ``text`` takes."""
-    return len(text)
+    """Return how many columns of a terminal ``text`` takes: two for a wide character, none for a combining one."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 @dataclass(frozen=True)
@@ -99,4 +101,10 @@ def _short(column: Column, style: Style, largest: Callable[[Column], int]) -> Co
 
 def wrap(text: str, width: int, **options: Any) -> list[str]:
     """Break ``text`` into lines of ``width``, between words where that is possible."""
-    return textwrap.wrap(text, width, break_on_hyphens=False, **options)
+    # textwrap counts characters: a wide one gets a second, which is removed again
+    padded = "".join(c + FILLER * (display_width(c) - 1) for c in text)
+    if padded != text:
+        # a line may end between the two
+        width -= 1
+    lines = textwrap.wrap(padded, width, break_on_hyphens=False, **options)
+    return [line.replace(FILLER, "") for line in lines]
