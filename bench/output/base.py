@@ -55,8 +55,11 @@ class Style:
 
 
 def _columns() -> int | None:
-    text = os.environ.get("COLUMNS", "")
-    return int(text) if text.isdigit() and int(text) else None
+    try:
+        columns = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        return None
+    return columns if columns > 0 else None
 
 
 @dataclass(frozen=True)

@@ -282,3 +282,9 @@ def test_wide_characters_wrap_within_the_terminal(width):
 def test_wide_note_wraps_within_the_terminal():
     lines = note_at(40, " ".join([WIDE] * 3))
     assert max(map(display_width, lines)) <= 40 and [line.strip() for line in lines] == [WIDE] * 3
+
+
+@pytest.mark.parametrize("columns", ["²", "-7", "0", "", "8" * 5000, "eighty"])
+def test_columns_without_a_number_is_no_width(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert Style.of(io.StringIO()).width is None
