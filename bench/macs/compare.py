@@ -8,7 +8,7 @@ from sympy import expand, sign
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import ModuleCase
-from headcount.bench.macs.turning import Turn, turns
+from headcount.bench.macs.crossover import Turn, turns
 from headcount.bench.saved.sections import COMPARED
 from headcount.bench.saved.sections import sections as saved_sections
 from headcount.bench.table import Column, Row, Section, Table

@@ -92,7 +92,7 @@ def _forms(dense: Case, released: Case) -> Section:
 
 def _turning(dense: Case, ideal: Case) -> str:
     """From which length on the ideal form computes less, in words."""
-    from headcount.bench.macs.turning import turns
+    from headcount.bench.macs.crossover import turns
 
     if "T" not in dense.letters() or "T" in dense.config.fields_by_letter:
         less = ideal.ledger.macs < dense.ledger.macs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.compare import EXACT, NEAR, Change
-from headcount.bench.macs.turning import Turn, turns
+from headcount.bench.macs.crossover import Turn, turns
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.presets import assignments
 
