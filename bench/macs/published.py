@@ -13,7 +13,7 @@ from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
 from headcount.bench.isolated.heap import keep_freed
 from headcount.bench.measure import Measurement, as_records, measure, was_taken
-from headcount.bench.table import TONES, Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas import moh
 from headcount.formulas.mha import causal_half
 from headcount.formulas.published import columns
@@ -169,17 +169,17 @@ class Regenerated:
             out.append(Column(f"params_printed_{name}", f"params\nprinted{label}", align="right", priority=3))
         if activated:
             out += [
-                _params("trainable_params", f"params\n{how}\ntrainable", 13, priority=4),
-                _params("params", f"params\n{how}\nwith frozen", 13, priority=2),
+                params_column("trainable_params", f"params\n{how}\ntrainable", width=13, priority=4),
+                params_column("params", f"params\n{how}\nwith frozen", width=13, priority=2),
             ]
         else:
             out += [
-                _params("params", f"params\n{how}", params, priority=2),
-                _params("active_params", "params\nactive", params, priority=3),
+                params_column("params", f"params\n{how}", width=params, priority=2),
+                params_column("active_params", "params\nactive", width=params, priority=3),
             ]
         for column in self._quantities:
             out += _columns(column.quantity, width)
-        out += [_macs(name, name.replace("-", "\n"), width, priority=2) for name in counters]
+        out += [macs_column(name, name.replace("-", "\n"), width=width, priority=2) for name in counters]
         out.append(Column("verdict", "verdict", width=19, priority=0, tones=TONES))
         return Table(
             table.name,
@@ -237,14 +237,6 @@ def _fitting(both: VocabularyRange) -> str:
     return f"no vocabulary fits every row: one needs at least {both.low:,}, another at most {both.high:,}."
 
 
-def _params(key: str, head: str, width: int, priority: int) -> Column:
-    return Column(key, head, kind="int", width=width, of="params", priority=priority)
-
-
-def _macs(key: str, head: str, width: int, priority: int = 1) -> Column:
-    return Column(key, head, kind="int", width=width, of="MACs", priority=priority)
-
-
 def _percent(key: str, head: str, priority: int) -> Column:
     return Column(key, head, unit="%", kind="fixed", digits=2, priority=priority)
 
@@ -254,16 +246,16 @@ def _columns(quantity: str, width: int) -> list[Column]:
     if quantity == "active":
         return [
             Column("active_printed", "active\nprinted", align="right", priority=0),
-            _params("active_without_embedding", "active, without\nthe embedding", 13, priority=0),
+            params_column("active_without_embedding", "active, without\nthe embedding", width=13, priority=0),
         ]
     if quantity == "activated":
         return [
             Column("activated_printed", "activated\nprinted", align="right", priority=0),
             _percent("activated", "activated\nby number", priority=0),
             _percent("activated_work", "activated\nby work", priority=2),
-            _macs("baseline_macs", "MACs dense\nbaseline", width, priority=3),
-            _macs("released_macs", "MACs MoH\nas released", width, priority=2),
-            _macs("ideal_macs", "MACs MoH\nideal", width),
+            macs_column("baseline_macs", "MACs dense\nbaseline", width=width, priority=3),
+            macs_column("released_macs", "MACs MoH\nas released", width=width, priority=2),
+            macs_column("ideal_macs", "MACs MoH\nideal", width=width),
             Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4),
         ]
     if quantity == "shared":
@@ -273,8 +265,8 @@ def _columns(quantity: str, width: int) -> list[Column]:
         ]
     return [
         Column("macs_printed", "MACs\nprinted", align="right", priority=0),
-        _macs("macs_under_rule", "MACs under\nthe rule", width),
-        _macs("macs", "MACs\nexact", width, priority=0),
+        macs_column("macs_under_rule", "MACs under\nthe rule", width=width),
+        macs_column("macs", "MACs\nexact", width=width, priority=0),
     ]
 
 
