@@ -92,14 +92,14 @@ def _forms(dense: Case, released: Case) -> Section:
 
 def _turning(dense: Case, ideal: Case) -> str:
     """From which length on the ideal form computes less, in words."""
-    from headcount.bench.macs.crossover import turns
+    from headcount.bench.macs.crossover import crossovers
 
     if "T" not in dense.letters() or "T" in dense.config.fields_by_letter:
         less = ideal.ledger.macs < dense.ledger.macs
         return f"Break-even: none in its length, which is the model's own; here ideal computes {_word(less)}."
     T = symbol("T")
     difference = ideal.ledger_in("T", T).macs - dense.ledger_in("T", T).macs
-    found = turns(difference, T)
+    found = crossovers(difference, T)
     if not found:
         return f"Break-even: none; ideal computes {_word(difference.subs(T, 1) < 0)} at every length."
     # where both are equal at an integer the sign changes on either side of it
