@@ -113,6 +113,16 @@ class Column:
         return f"{sign}{whole:,}" + (f".{decimals:0{self.digits}}" if self.digits else "")
 
 
+def macs_column(key: str, head: str, **options: Any) -> Column:
+    """Return a column of MACs."""
+    return Column(key, head, kind="int", of="MACs", **options)
+
+
+def params_column(key: str, head: str, **options: Any) -> Column:
+    """Return a column of parameters."""
+    return Column(key, head, kind="int", of="params", **options)
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns under a title; ``name`` is the short one of command lines and labels.

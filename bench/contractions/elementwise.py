@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.layout import Axis, Mark, aligned, carried, together, written
 from headcount.bench.contractions.memory import Known, Memory
 from headcount.bench.contractions.no_contraction import FREE, GATHERS, base
@@ -166,7 +165,7 @@ class _Follower(Memory):
         if gradient:
             product.how = "gradient of a product of vectors"
         axes = []
-        for number, (size, x, y) in enumerate(abreast(out.shape, first, second)):
+        for number, (size, x, y) in enumerate(zip(out.shape, first, second, strict=True)):
             both = carried(size, x) and carried(size, y)
             mark = Mark(event.index, number) if both else together(x.mark, y.mark)
             axes.append((x.varies and x.size > 1 or y.varies and y.size > 1, mark))
@@ -181,7 +180,7 @@ class _Follower(Memory):
 
     def _at_once(self, event: Event, name: str, shape: tuple[int, ...], first: list[Axis], second: list[Axis]) -> str:
         """What makes it a contraction where it stands; "" where nothing does."""
-        both = [(carried(n, x), carried(n, y)) for n, x, y in abreast(shape, first, second)]
+        both = [(carried(n, x), carried(n, y)) for n, x, y in zip(shape, first, second, strict=True)]
         if (True, False) in both and (False, True) in both:
             return _OUTER
         return name if name == "lerp" else "einsum" if summed_by_einsum(self._trace, event) else ""
@@ -281,7 +280,7 @@ class _Follower(Memory):
         if not known.zeros:
             self._scaled.setdefault(event.index, event.name)
         beside = aligned(self._axes(start), out.shape)
-        merged = [(v or x.varies, together(mark, x.mark)) for (v, mark), x in abreast(axes, beside)]
+        merged = [(v or x.varies, together(mark, x.mark)) for (v, mark), x in zip(axes, beside, strict=True)]
         layout = written(out, merged, together(term, old))
         pure = term is not None and (known.pure or known.zeros)
         facts = list(tensors_in(event.args))

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from math import prod
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.no_contraction import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base
 from headcount.bench.contractions.products import Product
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, Event, TensorFact, Trace
@@ -32,7 +31,7 @@ class Kinds:
         for index, parts in products.items():
             event = trace.events[index]
             kinds = self._backward(event, parts) if self._differentiates(event) else self._forward(event, parts)
-            self.found[index] = list(abreast(kinds, parts))
+            self.found[index] = list(zip(kinds, parts, strict=True))
 
     def _forward(self, event: Event, parts: list[Product]) -> list[str]:
         kinds = [part.kind or self._of_operands(event, part) for part in parts]

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.trace.events import TensorFact
 
 
@@ -71,11 +70,11 @@ class Layout:
             return tuple(Axis(size, 0) for size in fact.shape)
         if len(fact.shape) == len(self.axes) and all(
             axis.size == size and (axis.stride == stride or size < 2)
-            for axis, size, stride in abreast(self.axes, fact.shape, fact.strides)
+            for axis, size, stride in zip(self.axes, fact.shape, fact.strides, strict=True)
         ):
             return self.axes
         out = []
-        for size, stride in abreast(fact.shape, fact.strides):
+        for size, stride in zip(fact.shape, fact.strides, strict=True):
             met = [axis for axis in self.axes if axis.meets(size, stride)]
             varies = bool(stride) and (any(axis.varies for axis in met) or not met)
             out.append(Axis(size, stride, varies, together(*(axis.mark for axis in met))))
@@ -85,14 +84,14 @@ class Layout:
 def plain(fact: TensorFact) -> tuple[Axis, ...]:
     """The axes of a tensor of which nothing else is known: it does not vary where it is repeated."""
     strides = fact.strides or (1,) * len(fact.shape)
-    return tuple(Axis(size, stride, stride != 0) for size, stride in abreast(fact.shape, strides))
+    return tuple(Axis(size, stride, stride != 0) for size, stride in zip(fact.shape, strides, strict=True))
 
 
 def written(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark | None) -> Layout | None:
     """The layout of a new tensor; None where it is as any other."""
     if fact.strides is None or (term is None and all(varies and mark is None for varies, mark in axes)):
         return None
-    sizes = abreast(fact.shape, fact.strides, axes)
+    sizes = zip(fact.shape, fact.strides, axes, strict=True)
     return Layout(tuple(Axis(size, stride, varies, mark) for size, stride, (varies, mark) in sizes), term)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.layout import Axis, Layout, Mark, aligned, plain, together, written
 from headcount.bench.contractions.no_contraction import base
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
@@ -112,7 +111,10 @@ class Memory:
 
     def _combine(self, event, facts, out, pairs, pure) -> None:
         columns = [aligned(self._axes(fact), out.shape) for fact in facts]
-        axes = [(any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in at))) for at in abreast(*columns)]
+        axes = [
+            (any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in at)))
+            for at in zip(*columns, strict=True)
+        ]
         layout = written(out, axes, together(*(self._term(fact) for fact in facts)))
         fill = all(self._of(fact).fill for fact in facts)
         self._put(event, out, Known(layout, fill=fill, pure=pure, pairs=pairs), facts)
@@ -133,7 +135,7 @@ class Memory:
         axes = [
             # What is padded differs along every index.
             (name == "constant_pad_nd" or any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in marks)))
-            for at, marks in abreast(abreast(*columns), abreast(*marked))
+            for at, marks in zip(zip(*columns, strict=True), zip(*marked, strict=True), strict=True)
         ]
         made = Known(
             written(out, axes, together(*(self._term(fact) for fact in linear))),
@@ -158,7 +160,8 @@ class Memory:
                 continue
             if len(out.shape) == len(axes):
                 moved = [
-                    (True if axis.size != size else axis.varies, axis.mark) for axis, size in abreast(axes, out.shape)
+                    (True if axis.size != size else axis.varies, axis.mark)
+                    for axis, size in zip(axes, out.shape, strict=True)
                 ]
             else:
                 moved = [(True, everything)] * len(out.shape)
@@ -183,7 +186,7 @@ class Memory:
                 axes.insert(dim, (True, None))
             if len(axes) == len(out.shape):
                 columns.append(axes)
-        axes = [(any(v for v, _ in at), together(*(mark for _, mark in at))) for at in abreast(*columns)]
+        axes = [(any(v for v, _ in at), together(*(mark for _, mark in at))) for at in zip(*columns, strict=True)]
         if len(axes) == len(out.shape) and axes:
             slots = together(*terms) if len(terms) > 1 else None
             axes[dim] = (True, together(axes[dim][1], slots))
@@ -215,7 +218,7 @@ class Memory:
         axes = list(old.layout.axes if old.layout else plain(first))
         into = aligned(self._axes(source), target.shape)
         reached: set[int] = set()
-        for size, stride, axis in abreast(target.shape, target.strides, into):
+        for size, stride, axis in zip(target.shape, target.strides, into, strict=True):
             for number, mine in enumerate(axes):
                 if mine.meets(size, stride):
                     reached.add(number)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.product import Product
 from headcount.bench.trace.events import Event, TensorFact
 
@@ -28,7 +27,7 @@ def _of_parts(event: Event, rule: Rule) -> list[Product] | None:
     """A batch of sequences of several lengths, each through the operation by itself; None for other operations."""
     a, *others = (fact.parts for fact in event.tensors())
     if event.name in ("matmul", "bmm") and a and others[0]:
-        pairs = abreast(a, others[0])
+        pairs = zip(a, others[0], strict=True)
         return [Product({"b": prod(x[:-2]), "m": x[-2], "i": x[-1], "j": y[-1]}, tuple(event.args)) for x, y in pairs]
     inputs = _INPUTS.get(event.name)
     if not inputs or not a:

@@ -6,7 +6,6 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.rows import merged, sizes
 from headcount.formulas.ledger import Entry, Ledger, flops
 
@@ -65,7 +64,7 @@ def text(ledger: Ledger, notes: Iterable[str]) -> str:
     width = max(map(len, [*labels, "module"]))
     said = [line for note in notes for line in wrap(note, WIDTH, subsequent_indent=INDENT)]
     out = [*said, "", f"{'module':<{width}}  {'MACs':>{numbers}}  {'share':>8}"]
-    for label, (_, _, macs) in abreast(labels, lines):
+    for label, (_, _, macs) in zip(labels, lines, strict=True):
         out.append(f"{label:<{width}}  {macs:>{numbers},}  {_share(macs, total):>8}")
     return "\n".join(out)
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from math import prod
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.contractions.product import Product
 from headcount.bench.trace.events import Event, TensorFact
 
@@ -16,13 +15,13 @@ def trilinear(event: Event) -> list[Product]:
     """
     tensors, lacking, summed = event.args[:3], event.args[3:6], event.args[6]
     unrolled = event.argument(7, default=1)
-    a, b, c = (_spread(fact, dims) for fact, dims in abreast(tensors, lacking))
+    a, b, c = (_spread(fact, dims) for fact, dims in zip(tensors, lacking, strict=True))
     times = max(sizes[unrolled] for sizes in (a, b, c))
     for sizes in (a, b, c):
         sizes[unrolled] = 1
     early = [dim for dim in summed if dim in lacking[2] and dim != unrolled]
     late = [dim for dim in summed if dim not in lacking[2] and dim != unrolled]
-    between = [1 if dim in early else max(sizes) for dim, sizes in enumerate(abreast(a, b))]
+    between = [1 if dim in early else max(sizes) for dim, sizes in enumerate(zip(a, b, strict=True))]
     found = [_pair(a, b, early, times, tensors[:2])] if early else []
     if late or unrolled in summed:
         found.append(_pair(between, c, late, times, tensors[2:] if found else tensors))
@@ -40,7 +39,7 @@ def _pair(a: Sequence[int], b: Sequence[int], summed: Sequence[int], times: int,
 
     What one of them lacks of ``summed`` is summed before.
     """
-    kept = [(m, n) for dim, (m, n) in enumerate(abreast(a, b)) if dim not in summed]
+    kept = [(m, n) for dim, (m, n) in enumerate(zip(a, b, strict=True)) if dim not in summed]
     sizes = {
         "b": prod(m for m, n in kept if m == n),
         "m": prod(m for m, n in kept if m != n and n == 1),

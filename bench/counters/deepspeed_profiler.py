@@ -25,7 +25,6 @@ from math import prod
 import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
-from headcount.bench.contractions.abreast import abreast
 from headcount.bench.counters.base import Reading, whole
 from headcount.bench.counters.bills import PRODUCT, Bill, why
 from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
@@ -108,8 +107,8 @@ def _convolution(event: Event) -> int:
         # Half of the padding, rounded down, on either side.
         dilation = event.argument(5, "dilation", 1)
         dilations = dilation if isinstance(dilation, tuple) else (dilation,) * len(positions)
-        padded = [d * (k - 1) for d, k in abreast(dilations, weight.shape[2:])]
-        positions = [size + 2 * (p // 2) - p for size, p in abreast(x.shape[2:], padded)]
+        padded = [d * (k - 1) for d, k in zip(dilations, weight.shape[2:], strict=True)]
+        positions = [size + 2 * (p // 2) - p for size, p in zip(x.shape[2:], padded, strict=True)]
     return x.shape[0] * weight.numel * prod(positions)
 
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.cuobjdump import read_binary
-from headcount.bench.render import open_output, renderer
-from headcount.bench.table import Column, Table
+from headcount.bench.render import emit, open_output
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.kernels import triton_configs
 from headcount.models.kernels.triton_configs import TABLE
 
@@ -101,16 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if triton_interprets():
         raise EnvironmentMissing("TRITON_INTERPRET is set, and what is interpreted is not compiled; unset it")
     wanted = [source for source in sources() if source.kernel in args.kernel]
-    found = []
+    rows = (Row(compiled(source, arch)) for source in wanted for arch in args.arch)
     with open_output(args.out) as stream:
-        out = renderer(args.format, stream)
-        out.begin(TITLE)
-        for source in wanted:
-            for arch in args.arch:
-                row = compiled(source, arch)
-                found.append(row)
-                out.row(row)
-        out.end()
+        (section,) = emit([Section(TITLE, rows)], args.format, stream)
+    found = [row.values for row in section.rows]
     bad = [row for row in found if row["verdict"] != "ok" and row["arch"] == JUDGED]
     judged = sum(row["arch"] == JUDGED for row in found)
     print(f"{judged - len(bad)} of {judged} configurations are fit for compute capability 9.0", file=sys.stderr)

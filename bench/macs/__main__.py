@@ -132,11 +132,10 @@ def _assumptions(args) -> accounts.Assumptions:
 
 def _tables(names, counters, args, given) -> Iterator[Section]:
     from headcount.bench.macs import published
-    from headcount.bench.macs.counting import counting
 
     asked = [published.Regenerated(tables.load(name)) for name in names]
     cases = [case for again in asked for case in again.cases.values()]
-    with counting(cases, counters, args.device) as counted:
+    with published.counting(cases, counters, args.device) as counted:
         for again in asked:
             main, *others = published.sections(again, counters, counted)
             main = columns.extended(main, args.columns, given) if args.columns else main

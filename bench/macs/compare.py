@@ -1,19 +1,20 @@
 """Where the difference between two models comes from, and where their ranking turns."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from sympy import expand, sign
 
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import ModuleCase
-from headcount.bench.macs.turning import Turn, turns
+from headcount.bench.macs.crossover import Crossover, crossovers
 from headcount.bench.saved.sections import COMPARED
 from headcount.bench.saved.sections import sections as saved_sections
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import Column, Row, Section, Table, macs_column
 from headcount.formulas import conventions
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
+from headcount.formulas.ledger import MAC_KINDS, Entry, Size
 from headcount.formulas.published import tables
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
@@ -23,152 +24,129 @@ BLOCKS: dict[str, Callable[[Entry], int]] = {
     "feed-forward": conventions.feed_forward,
     "vocabulary": conventions.vocabulary,
 }
+NEAR = 64
+"""How far from a crossover that cannot be built one is looked for that can."""
+Compared = Case | ModuleCase
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to bill a ledger: its name in a column's head, what it bills, and the statement of it."""
+class ComparisonRule:
+    """A rule that counts the MACs of an entry: its name in column heads, how many times an entry counts."""
 
     head: str
     bills: Callable[[Entry], int]
     statement: str
 
 
-Compared = Case | ModuleCase
-
-NEAR = 64
-"""How far from a turning point that cannot be built one is looked for that can."""
-
-EXACT = Way("exact", conventions.exact, conventions.statement(conventions.exact))
+EXACT = ComparisonRule("exact", conventions.exact, conventions.statement(conventions.exact))
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What is compared part by part: the key and head of its columns, its amount in an entry, what it counts."""
+
+    key: str
+    head: str
+    amount: Callable[[Entry], int]
+    of: str
+
+
+PARAMS = [
+    Quantity("params", "params", attrgetter("params"), "params"),
+    Quantity("active_params", "active", attrgetter("active_params"), "params"),
+]
 TURN_COLUMNS = [
     Column("account", "account"),
     Column("letter", "letter", width=9, priority=0),
     Column("difference", "A less B", width=44, wraps=16),
     Column("below", "last at", kind="int", width=9, priority=0),
-    Column("at_below", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
+    macs_column("at_below", "A less B\nthere", width=15, sign=True, priority=2),
     Column("above", "first at", kind="int", width=9, priority=0),
-    Column("at_above", "A less B\nthere", kind="int", width=15, sign=True, of="MACs", priority=2),
+    macs_column("at_above", "A less B\nthere", width=15, sign=True, priority=2),
     Column("counted", "counted there", priority=0),
 ]
-"""Rows come one by one: each column has room for what is to come."""
+"""Rows come one by one: each column reserves its width."""
 
 
 def block(entry: Entry) -> str:
-    """attention, feed-forward, vocabulary or other."""
+    """Return the block of an entry: attention, feed-forward, vocabulary or other."""
     return next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
 
 
-def ways_to_bill(a: Compared, b: Compared) -> list[Way]:
-    """The rule of the first published table that has both presets, where there is one; then exact."""
+def comparison_rules(a: Compared, b: Compared) -> list[ComparisonRule]:
+    """Return the rule of the first published table that has both presets, where there is one, and the exact rule."""
     for table in tables.typed().values():
-        # A table that prints no MACs has no rule for them.
+        # a table that prints no MACs has no rule for them
         if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.preset for row in table.rows}:
-            return [Way("rule", macs.bills, f"Rule of {table.name}: {conventions.statement(macs.bills)}"), EXACT]
+            statement = f"Rule of {table.name}: {conventions.statement(macs.bills)}"
+            return [ComparisonRule("rule", macs.bills, statement), EXACT]
     return [EXACT]
 
 
 def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> Iterator[Section]:
-    """The differences by block and by kind, parameters by block, and the turning points.
+    """Yield the differences by block and by kind, parameters by block, and the crossovers.
 
     Two modules have no blocks that we know: theirs are by term and by parameter.
     """
-    ways = ways_to_bill(a, b)
+    rules = comparison_rules(a, b)
+    macs = [
+        Quantity(rule.head, rule.head, lambda entry, rule=rule: rule.bills(entry) * entry.size, "MACs")
+        for rule in rules
+    ]
+    inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
+    notes = [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
+    notes += [f"{rule.head}: {rule.statement}" for rule in rules]
     modules = isinstance(a, ModuleCase) and isinstance(b, ModuleCase)
     if modules:
         yield from saved_sections(a.saved, b.saved, COMPARED)
     else:
-        yield _steps("block", block, a, b, ways)
-    yield _steps("kind", lambda entry: entry.kind, a, b, ways)
+        yield _by_part(Table("compare-block", "MACs by block", [Column("block", "block")], notes), block, a, b, macs)
+    table = Table("compare-kind", "MACs by kind", [Column("kind", "kind")], notes)
+    yield _by_part(table, attrgetter("kind"), a, b, macs)
     if not modules:
-        yield _params(a, b)
+        yield _by_part(Table("compare-params", "parameters by block", [Column("block", "block")]), block, a, b, PARAMS)
     if not modules or all(side.letters() for side in (a, b)):
-        yield _turns(a, b, ways, counters, device)
+        yield _turns(a, b, rules, counters, device)
 
 
-def _about(a: Compared, b: Compared) -> list[str]:
-    inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
-    return [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
+def _by_part(
+    table: Table, part_of: Callable[[Entry], str], a: Compared, b: Compared, quantities: Sequence[Quantity]
+) -> Section:
+    """Return a row for each part of the two ledgers, and their total.
 
-
-def _steps(what: str, key, a: Compared, b: Compared, ways: Sequence[Way]) -> Section:
-    columns = [Column(what, what)]
-    for way in ways:
+    MACs have a running total from B to A, and parts without any are left out.
+    """
+    columns = [*table.columns]
+    for key, head, of in ((one.key, one.head, one.of) for one in quantities):
         columns += [
-            Column(f"a_{way.head}", f"{way.head}\nA", kind="int", of="MACs"),
-            Column(f"b_{way.head}", f"{way.head}\nB", kind="int", of="MACs"),
-            Column(
-                f"difference_{way.head}",
-                f"{way.head}\nA less B",
-                kind="int",
-                sign=True,
-                of="MACs",
-                priority=0,
-            ),
-            Column(f"sum_{way.head}", f"{way.head}\nfrom B to A", kind="int", of="MACs", priority=3),
+            Column(f"a_{key}", f"{head}\nA", kind="int", of=of),
+            Column(f"b_{key}", f"{head}\nB", kind="int", of=of),
+            Column(f"difference_{key}", f"{head}\nA less B", kind="int", sign=True, of=of, priority=0),
         ]
-    layout = Table(
-        f"compare-{what}",
-        f"{a.name} against {b.name}: MACs by {what}",
-        columns,
-        notes_above=[*_about(a, b), *(f"{way.head}: {way.statement}" for way in ways)],
-    )
-    billed = {way.head: tuple(_grouped(s.ledger, key, way.bills) for s in (a, b)) for way in ways}
-    names = [name for name in _names(key, a, b) if any(p.get(name) for pair in billed.values() for p in pair)]
-    rows, sums = [], {way.head: sum(billed[way.head][1].values()) for way in ways}
-    for name in names:
-        values = {what: name}
-        for head, (left, right) in billed.items():
-            difference = left.get(name, 0) - right.get(name, 0)
-            sums[head] += difference
-            values |= {f"a_{head}": left.get(name, 0), f"b_{head}": right.get(name, 0)}
-            values |= {f"difference_{head}": difference, f"sum_{head}": sums[head]}
-        rows.append(Row(values, records=[values]))
-    total = {what: "total"}
-    for head, (left, right) in billed.items():
-        x, y = sum(left.values()), sum(right.values())
-        total |= {f"a_{head}": x, f"b_{head}": y, f"difference_{head}": x - y, f"sum_{head}": sums[head]}
-    return Section(layout, [*rows, Row(total, records=[total], total=True)])
-
-
-def _names(key, a: Compared, b: Compared) -> list[str]:
-    found = list(dict.fromkeys(key(entry) for side in (a, b) for entry in side.ledger))
+        if of == "MACs":
+            columns.append(macs_column(f"sum_{key}", f"{head}\nfrom B to A", priority=3))
+    found = dict.fromkeys(part_of(entry) for side in (a, b) for entry in side.ledger)
     order = [*BLOCKS, *MAC_KINDS]
-    return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
-
-
-def _grouped(ledger: Ledger, key, bills) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for entry in ledger:
-        totals[key(entry)] = totals.get(key(entry), 0) + bills(entry) * entry.size
-    return totals
-
-
-def _params(a: Compared, b: Compared) -> Section:
-    columns = [Column("block", "block")]
-    for key, head in (("params", "params"), ("active_params", "active")):
-        columns += [
-            Column(f"a_{key}", f"{head}\nA", kind="int", of="params"),
-            Column(f"b_{key}", f"{head}\nB", kind="int", of="params"),
-            Column(f"difference_{key}", f"{head}\nA less B", kind="int", sign=True, of="params", priority=0),
-        ]
+    parts = sorted(found, key=lambda part: order.index(part) if part in order else len(order))
+    sums = {one.key: sum(map(one.amount, b.ledger)) for one in quantities}
     rows = []
-    for name in (*_names(block, a, b), "total"):
-        values = {"block": name}
-        for key in ("params", "active_params"):
-            x, y = (_part(side.ledger, name, key) for side in (a, b))
-            values |= {f"a_{key}": x, f"b_{key}": y, f"difference_{key}": x - y}
-        rows.append(Row(values, records=[values], total=name == "total"))
-    layout = Table("compare-params", f"{a.name} against {b.name}: parameters by block", columns)
-    return Section(layout, rows)
+    for part in (*parts, "total"):
+        total, values = part == "total", {columns[0].key: part}
+        for one in quantities:
+            left, right = (
+                sum(one.amount(entry) for entry in side.ledger if total or part_of(entry) == part) for side in (a, b)
+            )
+            values |= {f"a_{one.key}": left, f"b_{one.key}": right, f"difference_{one.key}": left - right}
+            if one.of == "MACs":
+                sums[one.key] += 0 if total else left - right
+                values[f"sum_{one.key}"] = sums[one.key]
+        if total or quantities is PARAMS or any(values[f"{side}_{one.key}"] for one in quantities for side in "ab"):
+            rows.append(Row(values, records=[values], total=total))
+    title = f"{a.name} against {b.name}: {table.title}"
+    return Section(replace(table, title=title, columns=columns), rows)
 
 
-def _part(ledger: Ledger, name: str, of: str) -> int:
-    return getattr(ledger.select(lambda entry: name in ("total", block(entry))), of)
-
-
-def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> Section:
+def _turns(a: Compared, b: Compared, rules: Sequence[ComparisonRule], counters, device) -> Section:
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
@@ -184,20 +162,20 @@ def _turns(a: Compared, b: Compared, ways: Sequence[Way], counters, device) -> S
         notes_above=notes,
         note_column="counted",
     )
-    return Section(layout, _turn_rows(a, b, ways, counters, device))
+    return Section(layout, _turn_rows(a, b, rules, counters, device))
 
 
-def _turn_rows(a: Compared, b: Compared, ways, counters, device) -> Iterator[Row]:
+def _turn_rows(a: Compared, b: Compared, rules, counters, device) -> Iterator[Row]:
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
-    for way in ways:
+    for rule in rules:
         for letter, which in movable:
-            yield from _rows_of(Change(a, b, letter, which, way), counters, device)
+            yield from _rows_of(Change(a, b, letter, which, rule), counters, device)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One letter of one side, or of both, that takes other sizes; the difference is billed one ``way``.
+    """One letter of one side, or of both, that takes other sizes; ``rule`` counts the difference.
 
     ``built`` keeps the sides at each size: a user's module is run anew for each.
     """
@@ -206,13 +184,13 @@ class Change:
     b: Compared
     letter: str
     which: str
-    way: Way
+    rule: ComparisonRule
     built: dict[int, list[Compared]] = field(default_factory=dict)
 
     def less(self, size: Size) -> Size:
         """A less B."""
         left, right = (
-            (s.ledger_in(self.letter, size) if side in self.which else s.ledger).billed(self.way.bills)
+            (s.ledger_in(self.letter, size) if side in self.which else s.ledger).billed(self.rule.bills)
             for side, s in (("A", self.a), ("B", self.b))
         )
         return left - right
@@ -236,7 +214,7 @@ class Change:
         """The least size: 0 where A and B can be built with none, else 1."""
         return 1 if self.letter == "T" or self.refusal(0) else 0
 
-    def between_built(self, turn: Turn) -> Turn | None:
+    def between_built(self, turn: Crossover) -> Crossover | None:
         """``turn`` as one between sizes that can be built, where its own cannot; None where there are none near."""
         ends = []
         for start, step in ((turn.below, -1), (turn.above, 1)):
@@ -244,7 +222,7 @@ class Change:
             ends.append(next((size for size in near if not self.refusal(size)), None))
         if None in ends:
             return None
-        wider = Turn(*ends, *map(self.less, ends))
+        wider = Crossover(*ends, *map(self.less, ends))
         return wider if sign(wider.at_below) != sign(wider.at_above) else None
 
 
@@ -256,11 +234,11 @@ def _rows_of(change: Change, counters, device) -> Iterator[Row]:
     # A router over no head or over one is left out: the polynomial may begin behind that.
     small = {} if letter == "T" else {n: change.less(n) for n in range(least, 2)}
     exceptions = {n: value for n, value in small.items() if value != difference.subs(unknown, n)}
-    values = {"account": change.way.head, "letter": letter if change.which == "AB" else f"{letter} of {change.which}"}
+    values = {"account": change.rule.head, "letter": letter if change.which == "AB" else f"{letter} of {change.which}"}
     values["difference"] = str(difference).replace("**", "^")
     apart = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
     apart = [f"A less B is {apart}"] if apart else []
-    found = turns(difference, unknown, least, exceptions)
+    found = crossovers(difference, unknown, least, exceptions)
     for turn in found:
         reason = change.refusal(turn.below) or change.refusal(turn.above)
         built = change.between_built(turn) if reason else turn
@@ -273,9 +251,9 @@ def _rows_of(change: Change, counters, device) -> Iterator[Row]:
         yield Row(row, notes=apart, records=[{**row, "exceptions": exceptions}])
 
 
-def _confirm(change: Change, turn: Turn, counters, device) -> tuple[str, list[str], list[str]]:
+def _confirm(change: Change, turn: Crossover, counters, device) -> tuple[str, list[str], list[str]]:
     """Whether counts at the two integers have the differences of the closed form."""
-    if change.way is not EXACT:
+    if change.rule is not EXACT:
         return "closed form", [], []
     if not counters:
         return "not asked", [], []

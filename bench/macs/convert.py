@@ -3,7 +3,7 @@
 Importable without torch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.backward import training_macs
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.convert import Heads, converted
@@ -28,7 +28,7 @@ LETTERS = {"s": "shared", "r": "routed"}
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
-    """The arguments of ``converted`` that ``s=16 r=8 router=linear`` stands for. UsageError for anything else."""
+    """Return the arguments of ``converted`` for ``s=16 r=8 router=linear``. Raises UsageError for anything else."""
     found: dict[str, Any] = {}
     for word in words:
         letter, _, value = word.partition("=")
@@ -38,9 +38,9 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
             found[LETTERS[letter]] = _heads(word, value)
         else:
             raise UsageError(f"malformed {word!r}; --convert takes s=N r=N and router=NAME")
-    missing = [letter for letter, name in LETTERS.items() if name not in found]
+    missing = [f"{letter}=N" for letter, name in LETTERS.items() if name not in found]
     if missing:
-        raise UsageError(f"--convert needs {' and '.join(f'{letter}=N' for letter in missing)}")
+        raise UsageError(f"--convert needs {' and '.join(missing)}")
     return found
 
 
@@ -52,32 +52,32 @@ def _heads(word: str, text: str) -> Heads:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def sections(case: Case, how: Mapping[str, Any]) -> Iterator[Section]:
-    """The forms of ``case`` converted as ``how`` says, and the stages of its training. ConfigError, before anything is
-    made, for heads that there are not."""
+def sections(case: Case, how: Mapping[str, Any]) -> list[Section]:
+    """Return the forms of ``case`` converted with the arguments ``how``, and the stages of its training.
+
+    Raises ConfigError for heads that do not exist.
+    """
     released = replace(case, config=converted(case.config, **how))
-    return iter((_forms(case, released), *_stages(case, released)))
+    forms = {"dense": case, "released": released, "ideal": released.ideal}
+    # the paper's stages are of a model that reads one sequence of tokens
+    return [_forms(forms), *([_stages(forms)] if "seq_len" in case.lengths else [])]
 
 
-def _forms(dense: Case, released: Case) -> Section:
-    ideal = released.ideal
-    table = Table(
-        "conversion",
-        f"{dense.name} as mixture-of-head attention",
-        [
-            Column("form", "form"),
-            Column("macs", "MACs", kind="int", of="MACs", priority=0),
-            Column("share", "of dense", unit="%", kind="fixed", digits=2, priority=0),
-            Column("training_macs", "training step\nMACs", kind="int", of="MACs"),
-            Column("params", "params", kind="int", of="params"),
-        ],
-        notes_above=[
-            f"Input: {describe_input(dense.lengths)}. Released: every head computed, then gated. Ideal: no head "
-            "computed for a token that does not use it. Closed forms; no tensor of the dense model changes."
-        ],
+def _forms(forms: Mapping[str, Case]) -> Section:
+    dense = forms["dense"]
+    columns = [
+        Column("form", "form"),
+        macs_column("macs", "MACs", priority=0),
+        Column("share", "of dense", unit="%", kind="fixed", digits=2, priority=0),
+        macs_column("training_macs", "training step\nMACs"),
+        params_column("params", "params"),
+    ]
+    note = (
+        f"Input: {describe_input(dense.lengths)}. Released: every head computed, then gated. Ideal: no head "
+        "computed for a token that does not use it. Closed forms; no tensor of the dense model changes."
     )
     rows = []
-    for form, case in (("dense", dense), ("released", released), ("ideal", ideal)):
+    for form, case in forms.items():
         values = {
             "form": form,
             "macs": case.ledger.macs,
@@ -87,57 +87,53 @@ def _forms(dense: Case, released: Case) -> Section:
         }
         record = {**values, "share": float(values["share"]), "preset": dense.preset, "input": dict(dense.lengths)}
         rows.append(Row(values, records=[record]))
-    return Section(table, rows, [_turning(dense, ideal)])
+    table = Table("conversion", f"{dense.name} as mixture-of-head attention", columns, [note])
+    return Section(table, rows, [_break_even(dense, forms["ideal"])])
 
 
-def _turning(dense: Case, ideal: Case) -> str:
-    """From which length on the ideal form computes less, in words."""
-    from headcount.bench.macs.turning import turns
+def _break_even(dense: Case, ideal: Case) -> str:
+    """Return the length from which on the ideal form computes less, in words."""
+    from headcount.bench.macs.crossover import crossovers
+
+    def less(condition: Any) -> str:
+        return "less than dense" if condition else "no less than dense"
 
     if "T" not in dense.letters() or "T" in dense.config.fields_by_letter:
-        less = ideal.ledger.macs < dense.ledger.macs
-        return f"Break-even: none in its length, which is the model's own; here ideal computes {_word(less)}."
+        here = less(ideal.ledger.macs < dense.ledger.macs)
+        return f"Break-even: none in its length, which is the model's own; here ideal computes {here}."
     T = symbol("T")
     difference = ideal.ledger_in("T", T).macs - dense.ledger_in("T", T).macs
-    found = turns(difference, T)
+    found = crossovers(difference, T)
     if not found:
-        return f"Break-even: none; ideal computes {_word(difference.subs(T, 1) < 0)} at every length."
+        return f"Break-even: none; ideal computes {less(difference.subs(T, 1) < 0)} at every length."
     # where both are equal at an integer the sign changes on either side of it
-    turn = found[-1]
-    return f"Break-even: ideal computes {_word(turn.at_above < 0)} from {turn.above:,} tokens on."
+    last = found[-1]
+    return f"Break-even: ideal computes {less(last.at_above < 0)} from {last.above:,} tokens on."
 
 
-def _word(less: Any) -> str:
-    return "less than dense" if less else "no less than dense"
-
-
-def _stages(dense: Case, released: Case) -> list[Section]:
-    """What the paper's two stages cost, of a model that reads one sequence of tokens; no table for any other."""
-    if "seq_len" not in dense.lengths:
-        return []
+def _stages(forms: Mapping[str, Case]) -> Section:
+    """Return the costs of the paper's two stages."""
+    dense = forms["dense"]
     tokens = dense.lengths["seq_len"] * dense.lengths["batch_size"]
+    columns = [
+        Column("stage", "stage", kind="int"),
+        Column("what", "model"),
+        Column("form", "form", priority=0),
+        Column("tokens", "tokens", kind="int", of="tokens"),
+        macs_column("macs", "training\nMACs", priority=0),
+    ]
     rows = []
-    for number, form, case in ((1, "dense", dense), (2, "released", released), (2, "ideal", released.ideal)):
+    for form, case in forms.items():
+        number = 1 if form == "dense" else 2
         trained, what = STAGES[number - 1]
         # everything that costs is done once for each token
         macs = trained * training_macs(case.ledger) // tokens
         values = {"stage": number, "what": what, "form": form, "tokens": trained, "macs": macs}
         rows.append(Row(values, records=[{**values, "preset": dense.preset}]))
-    table = Table(
-        "stages",
-        f"{dense.name}: training on",
-        [
-            Column("stage", "stage", kind="int"),
-            Column("what", "model"),
-            Column("form", "form", priority=0),
-            Column("tokens", "tokens", kind="int", of="tokens"),
-            Column("macs", "training\nMACs", kind="int", of="MACs", priority=0),
-        ],
-        notes_above=[STAGES_ABOUT],
-    )
-    saved = Fraction(dense.ledger.macs - released.ideal.ledger.macs, tokens)
-    if saved <= 0:
-        return [Section(table, rows, ["Ideal saves nothing that could repay the second stage."])]
-    repaid = " or ".join(f"{ceil(row.values['macs'] / saved):,} ({row.values['form']})" for row in rows[1:])
-    below = f"What ideal saves in forward passes repays the second stage after {repaid} tokens of this length."
-    return [Section(table, rows, [below])]
+    saved = Fraction(dense.ledger.macs - forms["ideal"].ledger.macs, tokens)
+    if saved > 0:
+        repaid = " or ".join(f"{ceil(row.values['macs'] / saved):,} ({row.values['form']})" for row in rows[1:])
+        below = f"What ideal saves in forward passes repays the second stage after {repaid} tokens of this length."
+    else:
+        below = "Ideal saves nothing that could repay the second stage."
+    return Section(Table("stages", f"{dense.name}: training on", columns, [STAGES_ABOUT]), rows, [below])

@@ -6,14 +6,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.measure import as_records, measure
-from headcount.bench.table import Column, Row, Section, Table
-from headcount.bench.variants.variant import Printed, Variant, having
+from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.variants.variant import Variant, having
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
@@ -21,13 +22,11 @@ from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import whole
 
 DEFAULT_D_MODEL = 512
-
-
 MOST = 100_000
-"""Points of a grid; a layer is made for each before the first row is printed."""
+"""The largest number of points; a layer is made for each before the first row is printed."""
 COMMON = ("d_m", "T", "S", "B")
 OMITTED = "omitted_macs."
-"""Where JSON has what an equation leaves out, by name."""
+"""The prefix of JSON keys of what an equation leaves out, by name."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ class Grid:
     values: Mapping[str, tuple[int, ...]]
 
     def points(self) -> list[dict[str, int]]:
-        """Every combination."""
+        """Return every combination."""
         return [dict(zip(self.values, point, strict=True)) for point in itertools.product(*self.values.values())]
 
 
 def parse(text: str) -> Grid:
-    """A grid from ``'K=1,2 E=8 D=64 T=10,128'`` or from a TOML file with the same keys.
+    """Return the grid of ``'K=1,2 E=8 D=64 T=10,128'`` or of a TOML file with the same keys.
 
-    Raises UsageError with the valid keys, for a key, a value or a file that cannot be used.
+    Raises UsageError, with the valid keys, for a key, a value or a file that cannot be used.
     """
     values = _read_toml(Path(text)) if text.endswith(".toml") else _read_words(text)
     variants = list(having("grid").values())
@@ -66,15 +65,12 @@ def parse(text: str) -> Grid:
             raise UsageError(f"grid values must be at least {least}, not {key}={min(sizes)}")
     missing = [letter for letter in (*variant.grid.required, "T") if letter not in values]
     if missing:
-        raise UsageError(f"this grid needs {', '.join(missing)}: '{_example(variant)}'")
+        example = " ".join(f"{letter}=8" for letter in variant.grid.required)
+        raise UsageError(f"this grid needs {', '.join(missing)}: '{example} T=10,128'")
     number = math.prod(map(len, values.values()))
     if number > MOST:
         raise UsageError(f"a grid of {number:,} points is of more than {MOST:,}; give fewer values")
     return Grid(variant, values)
-
-
-def _example(variant: Variant) -> str:
-    return " ".join(f"{letter}=8" for letter in variant.grid.required) + " T=10,128"
 
 
 def _read_words(text: str) -> dict[str, tuple[int, ...]]:
@@ -109,7 +105,7 @@ def _read_toml(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
-    """The layer at a point; ConfigError where its sizes cannot be built."""
+    """Return the layer at a point. Raises ConfigError where its sizes cannot be built."""
     fields = variant.config.fields_by_letter
     sizes = {fields[letter]: size for letter, size in point.items() if letter in fields}
     kinds = field_types(None, variant.name)
@@ -123,7 +119,7 @@ def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
 
 
 def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
-    """A row for each point that can be built; the others are listed below the table as left out.
+    """Return a row for each point that can be built; the others are listed below the table as left out.
 
     Raises UsageError where no point can be built.
     """
@@ -135,15 +131,17 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
             left_out.append(f"left out {_name(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
-    for _, case in buildable if counters else ():
-        case.check_runs()
+    cases = [case for _, case in buildable]
+    if counters:
+        for case in cases:
+            case.check_runs()
     rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
     return Section(
-        _layout(grid, counters, [case for _, case in buildable]),
+        _layout(grid, counters, cases),
         # what needs no counting is known at once, and its columns are measured
         rows if counters else list(rows),
         below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
-        ideal=ideal_statement(case for _, case in buildable),
+        ideal=ideal_statement(cases),
     )
 
 
@@ -152,104 +150,106 @@ def _name(point: Mapping[str, int]) -> str:
 
 
 def omitted(ledger: Ledger) -> dict[str, int]:
-    """What Eq. 18 and 19 leave out of an exact ledger, by name."""
+    """Return what Eq. 18 and 19 leave out of an exact ledger, by name."""
     missing = ledger.select(lambda entry: entry.macs and not conventions.equations_18_19(entry))
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
 
-def _layout(grid: Grid, counters: Sequence[str], cases: Sequence[Case]) -> Table:
-    case = cases[0]
-    printed, routed = grid.variant.printed, bool(grid.variant.config.routing_letters)
-    exact = "= exact" if printed else "MACs\nas released" if case.ideal else "MACs\nexact"
-    # a reading may be twice the count
-    width = max(13, len(f"{max(max(2 * one.ledger.macs, _eq19(one) or 0) for one in cases):,}"))
-    params = max(11, len(f"{max(one.ledger.params for one in cases):,}"))
-    columns = [
-        *(
-            Column(letter, letter, kind="int", width=max(4, len(f"{max(sizes):,}")), priority=0)
-            for letter, sizes in grid.values.items()
-        ),
-        *_equation_columns(printed, routed, width),
-        Column("macs", exact, kind="int", width=width, of="MACs", priority=0),
-        *(Column(name, name.replace("-", "\n"), kind="int", width=width, of="MACs", priority=3) for name in counters),
-        *([Column("ideal_macs", "MACs\nideal", kind="int", width=width, of="MACs", priority=0)] if case.ideal else []),
-        Column("params", "params", kind="int", width=params, of="params", priority=4),
-        *(
-            [Column("active_params", "params\nactive", kind="int", width=params, of="params", priority=5)]
-            if routed
-            else []
-        ),
-        Column("eq19_macs", "Eq. 19\nsame d_m", kind="int", width=width, of="MACs", priority=5),
-        Column("to_mha", "exact / MHA\nsame d_m", kind="fixed", digits=4),
-        Column("to_inner", "exact / MHA\nsame inner width", kind="fixed", digits=4),
-        *([Column("ideal_to_dense", "ideal / MHA\nsame h, g", kind="fixed", digits=4)] if case.ideal else []),
-    ]
-    fixed = [] if "d_m" in grid.values else [f"d_m = {DEFAULT_D_MODEL}"]
-    fixed += [f"{letter} = {default}" for letter, default in (("S", "T"), ("B", "1")) if letter not in grid.values]
-    biased = ", with biases" if getattr(case.config, "bias", False) else ", without biases"
-    biased = "" if "bias" in grid.values else biased
-    return Table(
-        "grid",
-        f"{grid.variant.config.module}: one layer{biased}",
-        columns,
-        notes_above=[
-            "; ".join(fixed) + "." if fixed else "Every size is given.",
-            _about(grid.variant, case),
-        ],
-        note_column="to_inner",
-    )
-
-
-def _about(variant: Variant, case: Case) -> str:
-    if variant.printed:
-        return f"B times {variant.printed.name} as printed (S = T), what it leaves out by name, the exact count."
-    if case.ideal:
-        return f"Exact counts of both forms: {variant.forms}; the counters read the first, and are checked on both."
-    return "Exact counts; its paper prints no equation."
-
-
-def _equation_columns(printed: Printed | None, routed: bool, width: int) -> list[Column]:
-    if printed is None:
-        return (
-            [Column(f"{OMITTED}router", "of which\nrouters", kind="int", width=width, of="MACs", priority=3)]
-            if routed
-            else []
-        )
-    return [
-        Column("printed_equation_macs", printed.name, kind="int", width=width, of="MACs", priority=2),
-        Column(f"{OMITTED}values", "+ second\nT*S product", kind="int", width=width, of="MACs", priority=3),
-        *([Column(f"{OMITTED}router", "+ router", kind="int", width=width, of="MACs", priority=3)] if routed else []),
-    ]
-
-
 def _eq19(case: Case) -> int | None:
-    """Dense attention of the same model width, as Eq. 19 has it: of as many queries as keys."""
+    """Return Eq. 19 for dense attention of the same model width; None where there are not as many queries as keys."""
     B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
     return B * mha.macs_eq19(T=T, d_m=case.config.d_model) if T == S else None
 
 
+def _layout(grid: Grid, counters: Sequence[str], cases: Sequence[Case]) -> Table:
+    variant, config, ideal = grid.variant, cases[0].config, cases[0].ideal
+    printed, routed = variant.printed, bool(variant.config.routing_letters)
+    # a counter may report twice the count
+    width = max(13, len(f"{max(max(2 * case.ledger.macs, _eq19(case) or 0) for case in cases):,}"))
+    macs = partial(macs_column, width=width)
+    params = partial(params_column, width=max(11, len(f"{max(case.ledger.params for case in cases):,}")))
+    ratio = partial(Column, kind="fixed", digits=4)
+
+    columns = []
+    for letter, sizes in grid.values.items():
+        columns.append(Column(letter, letter, kind="int", width=max(4, len(f"{max(sizes):,}")), priority=0))
+    if printed:
+        columns.append(macs("printed_equation_macs", printed.name, priority=2))
+        columns.append(macs(f"{OMITTED}values", "+ second\nT*S product", priority=3))
+    if routed:
+        columns.append(macs(f"{OMITTED}router", "+ router" if printed else "of which\nrouters", priority=3))
+    exact = "= exact" if printed else "MACs\nas released" if ideal else "MACs\nexact"
+    columns.append(macs("macs", exact, priority=0))
+    columns += [macs(name, name.replace("-", "\n"), priority=3) for name in counters]
+    if ideal:
+        columns.append(macs("ideal_macs", "MACs\nideal", priority=0))
+    columns.append(params("params", "params", priority=4))
+    if routed:
+        columns.append(params("active_params", "params\nactive", priority=5))
+    columns.append(macs("eq19_macs", "Eq. 19\nsame d_m", priority=5))
+    columns.append(ratio("to_mha", "exact / MHA\nsame d_m"))
+    columns.append(ratio("to_inner", "exact / MHA\nsame inner width"))
+    if ideal:
+        columns.append(ratio("ideal_to_dense", "ideal / MHA\nsame h, g"))
+
+    defaults = {"d_m": DEFAULT_D_MODEL, "S": "T", "B": "1"}
+    fixed = [f"{letter} = {default}" for letter, default in defaults.items() if letter not in grid.values]
+    biased = "with biases" if getattr(config, "bias", False) else "without biases"
+    if printed:
+        about = f"B times {printed.name} as printed (S = T), what it leaves out by name, the exact count."
+    elif ideal:
+        about = f"Exact counts of both forms: {variant.forms}; the counters read the first, and are checked on both."
+    else:
+        about = "Exact counts; its paper prints no equation."
+    return Table(
+        "grid",
+        f"{variant.config.module}: one layer" + ("" if "bias" in grid.values else f", {biased}"),
+        columns,
+        notes_above=["; ".join(fixed) + "." if fixed else "Every size is given.", about],
+        note_column="to_inner",
+    )
+
+
 def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence[str], device: str | None) -> Row:
     config, dense = case.config, variant.dense(case.config)
-    measured = measure(case, counters, device=device)
     B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
+
+    def mha_macs(**letters: int) -> int:
+        return mha.layer("", B=B, T=T, S=S, **letters).macs
+
+    measured = measure(case, counters, device=device)
+    exact, active = measured.ledger.macs, measured.ledger.active_params
+    failures = measured.disagreements(case.name)
     printed = variant.printed.macs(config, T, S) if variant.printed else None
     equation = None if printed is None else B * printed
     missing = omitted(measured.ledger)
-    failures = measured.disagreements(case.name)
-    exact = measured.ledger.macs
     if equation is not None and equation + sum(missing.values()) != exact:
         failures.append(f"{case.name}: {variant.printed.name} and what it leaves out are not the exact count")
-    active, ideal, ideal_to_dense = measured.ledger.active_params, None, None
-    if case.ideal:
-        ideal = measure(case.ideal, counters, device=device)
+    same_width = mha_macs(d_m=config.d_model, h=1, d_h=config.d_model, g=1)
+    same_inner = mha_macs(d_m=config.d_model, h=1, d_h=dense.num_heads * dense.head_dim, g=1)
+    ideal = measure(case.ideal, counters, device=device) if case.ideal else None
+    ratios = {
+        "to_mha": Fraction(exact, same_width),
+        "to_inner": Fraction(exact, same_inner),
+        "ideal_to_dense": None,
+    }
+    if ideal:
         failures += ideal.disagreements(case.ideal.name)
         active = ideal.ledger.active_params
-        ideal_to_dense = Fraction(ideal.ledger.macs, mha.layer("", B=B, T=T, S=S, **dense.letters()).macs)
-    widths = config.d_model, dense.num_heads * dense.head_dim
-    same_width, same_inner = (mha.layer("", B=B, T=T, S=S, d_m=config.d_model, h=1, d_h=w, g=1).macs for w in widths)
+        ratios["ideal_to_dense"] = Fraction(ideal.ledger.macs, mha_macs(**dense.letters()))
     eq19 = _eq19(case)
-    ratios = {"to_mha": Fraction(exact, same_width), "to_inner": Fraction(exact, same_inner)}
-    ratios["ideal_to_dense"] = ideal_to_dense
+    facts = {
+        "point": point,
+        "printed_equation_macs": equation,
+        "omitted_macs": missing,
+        "eq19_macs": eq19,
+        "mha_same_d_model_macs": same_width,
+        "mha_same_inner_width_macs": same_inner,
+        **{name: ratio and float(ratio) for name, ratio in ratios.items()},
+    }
+    records = as_records(None, measured, **facts)
+    if ideal:
+        records += as_records(None, ideal, **facts, form="ideal")
     values = {
         **point,
         "printed_equation_macs": equation,
@@ -263,11 +263,4 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         "eq19_macs": eq19,
         **ratios,
     }
-    facts = {"point": point, "printed_equation_macs": equation, "omitted_macs": missing, "eq19_macs": eq19}
-    facts |= {"mha_same_d_model_macs": same_width, "mha_same_inner_width_macs": same_inner}
-    facts |= {name: ratio and float(ratio) for name, ratio in ratios.items()}
-    records = as_records(None, measured, **facts)
-    if ideal:
-        facts |= {"form": "ideal"}
-        records += as_records(None, ideal, **facts)
     return Row(values, notes=failures, records=records, failures=failures, case=case)

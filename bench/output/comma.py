@@ -1,57 +1,47 @@
-"""CSV: one table a file, the JSON's names, raw integers and decimals, made by pandas."""
+"""CSV: one table a file, with JSON's keys, raw integers and decimals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from typing import Any
 
-from headcount.bench.output.base import Collected, number
-from headcount.bench.table import INTERVAL, Column, shown
+from headcount.bench.output.renderer import Renderer
+from headcount.bench.table import INTERVAL, Column, Row, Section, shown
 
 
-class Csv(Collected):
-    """Raw numbers under the columns' keys, unknown ones as empty fields; notes in a last column. An interval is three
-    columns; rows that sum others are left out."""
+class Csv(Renderer):
+    """Write raw numbers under the columns' keys.
 
-    def begin(self, table) -> None:
-        """ValueError for a second table: a file has one."""
-        if self.table:
-            raise ValueError(f"a CSV file holds one table, and {table.name!r} is another")
-        super().begin(table)
-        self.notes: list[str] = []
+    Unknown values are empty fields, notes are the last column, an interval is three columns, totals are left out.
+    """
 
-    def print(self, section, rows) -> None:
-        """A whole section but its totals."""
-        super().print(section, (row for row in rows if not row.total))
-
-    def row(self, values, notes: Sequence[str] = ()) -> None:
-        """One row."""
-        super().row(values, notes)
-        self.notes.append(shown("; ".join(notes)))
-
-    def end(self, notes_below: Sequence[str] = ()) -> None:
-        """Everything, at once."""
+    def write(self, section: Section, rows: Iterator[Row]) -> None:
         import pandas
 
+        rows = [row for row in rows if not row.total]
         data = {}
         for column in self.table.columns:
-            for key, cells in self._fields(column).items():
-                # of any type: integers have no largest one here, and what is unknown makes no decimals of the others
-                data[key] = pandas.Series(cells, dtype=object)
+            data |= _fields(column, (row.values[column.key] for row in rows))
         if self.table.note_column:
-            data["notes"] = pandas.Series(self.notes, dtype=object)
-        self.stream.write(pandas.DataFrame(data).to_csv(index=False, lineterminator="\n"))
-        self.stream.flush()
-
-    def _fields(self, column: Column) -> dict[str, list[Any]]:
-        cells = [values[column.key] for values, _ in self.rows]
-        if column.kind == "interval":
-            return {f"{column.key}.{name}": [cell and number(cell[name]) for cell in cells] for name in INTERVAL}
-        if column.words:
-            cells = [None if isinstance(cell, str) else cell for cell in cells]
-        if column.code:
-            cells = [_text(cell) for cell in cells]
-        return {column.key: [shown(cell) if isinstance(cell, str) else number(cell) for cell in cells]}
+            data["notes"] = [shown("; ".join(row.notes)) for row in rows]
+        # dtype object: integers have no largest value, and an unknown value does not make decimals of the others
+        self.stream.write(pandas.DataFrame(data, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
-def _text(cell: Any) -> Any:
-    """A text that a spreadsheet would run as a formula, with an apostrophe before it, which says that it is a text."""
+def _fields(column: Column, cells: Iterable[Any]) -> dict[str, list[Any]]:
+    cells = list(cells)
+    if column.kind == "interval":
+        return {f"{column.key}.{name}": [cell and _number(cell[name]) for cell in cells] for name in INTERVAL}
+    if column.words:
+        cells = [None if isinstance(cell, str) else cell for cell in cells]
+    if column.code:
+        cells = [_escape_formula(cell) for cell in cells]
+    return {column.key: [shown(cell) if isinstance(cell, str) else _number(cell) for cell in cells]}
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, Fraction) else value
+
+
+def _escape_formula(cell: Any) -> Any:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t")) else cell

@@ -1,26 +1,37 @@
-"""Which columns of a table fit a line, in which unit, and how wide each is: for characters and for points alike."""
+"""Choose the columns of a table that fit its width, their unit, and how wide each is."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+from unicodedata import combining, east_asian_width
 
 from headcount.bench.output.base import AUTO, Style, scaled, unit_for
 from headcount.bench.table import Column
 
+GAP = "  "
+FILLER = "\0"
 SQUEEZED = 10
-"""The least width that a text which should not be broken is broken at, where nothing else is left to do."""
+"""The smallest width at which a text is broken that should not be, where nothing else helps."""
+
+
+def display_width(text: str) -> int:
+    """Return how many columns of a terminal ``text`` takes: two for a wide character, none for a combining one."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that are printed, their widths, those that are left out, and whether integers became M or G."""
+    """The printed columns, their widths, the hidden ones, and whether integers became M or G."""
 
     columns: Sequence[Column]
-    widths: Sequence[float]
+    widths: Sequence[int]
     left_out: Sequence[Column]
     rounded: bool
 
-    def says(self) -> list[str]:
-        """What a reader must know of it."""
+    @property
+    def notes(self) -> list[str]:
+        """What the reader must know of the layout."""
         names = ", ".join(" ".join(column.head_lines) for column in self.left_out)
         out = [f"Left out for want of room: {names} (--wide)."] if names else []
         return out + (["M and G are rounded: --unit raw for integers."] if self.rounded else [])
@@ -29,65 +40,71 @@ class Layout:
 def fit(
     columns: Sequence[Column],
     style: Style,
-    room: float | None,
-    gap: float,
-    measure: Callable[[Column], float],
+    measure: Callable[[Column], int],
     largest: Callable[[Column], int],
-    word: Callable[[Column], float],
 ) -> Layout:
-    """The layout of ``columns`` in ``room``, None where that has no end.
+    """Return the layout of ``columns`` in the style's width.
 
-    ``measure`` gives what a column takes in one line, ``gap`` what stands between two, ``largest`` the largest integer
-    of a column, ``word`` the least that a text can be broken to. First integers become M or G, where the style leaves
-    it open; then columns are left out, by priority and from the right; then texts are broken that should not be.
+    ``measure`` returns the width of a column on one line, ``largest`` its largest integer. Where columns do not fit,
+    integers become M or G unless the style says which unit; then columns are hidden, those of the largest priority
+    and the rightmost first; then texts are broken that should not be.
     """
     columns = [style.dressed(column) for column in columns]
-    short = [_short(column, style, largest) for column in columns]
+    if style.room is None:
+        return Layout(columns, list(map(measure, columns)), [], rounded=False)
 
-    def least(column: Column) -> float:
-        return min(measure(column), max(column.wraps, word(column))) if column.wraps else measure(column)
+    def widths(column: Column, squeeze: bool = False) -> tuple[int, int]:
+        """Return the least and the natural width."""
+        natural = measure(column)
+        if column.side == "right" or not (column.wraps or squeeze):
+            return natural, natural
+        word = max(SQUEEZED, *map(len, column.head_lines))
+        return min(natural, word if squeeze else max(word, column.wraps)), natural
 
-    def fits(kept: Sequence[Column]) -> bool:
-        return room is None or sum(map(least, kept)) + gap * (len(kept) - 1) <= room
+    def free() -> int:
+        return style.room - sum(least for least, _ in taken.values()) - len(GAP) * (len(taken) - 1)
 
-    def laid(kept: Sequence[Column], left_out: Sequence[Column], least: Callable[[Column], float]) -> Layout:
-        widths = _widths([measure(c) for c in kept], [least(c) for c in kept], room, gap)
-        return Layout(kept, widths, left_out, rounded=any(column not in columns for column in kept))
+    kept = dict(enumerate(columns))
+    taken = {i: widths(column) for i, column in kept.items()}
+    if free() < 0:
+        kept = {i: _short(column, style, largest) for i, column in kept.items()}
+        taken = {i: widths(column) for i, column in kept.items()}
+    # the first column says what a row is
+    hideable = sorted((i for i in kept if i and columns[i].priority), key=lambda i: (columns[i].priority, i))
+    while free() < 0 and hideable:
+        i = hideable.pop()
+        del kept[i], taken[i]
+    if free() < 0:
+        taken = {i: widths(column, squeeze=True) for i, column in kept.items()}
+    left_out = [column for i, column in enumerate(columns) if i not in kept]
+    rounded = any(column not in columns for column in kept.values())
+    return Layout(list(kept.values()), _share(list(taken.values()), free()), left_out, rounded)
 
-    if fits(columns):
-        return laid(columns, [], least)
-    order = sorted(range(len(columns)), key=lambda i: (columns[i].priority, i))
-    # the first says what a row is
-    droppable = [i for i in order if i and columns[i].priority]
-    for number in range(len(droppable) + 1):
-        out = set(droppable[len(droppable) - number :])
-        kept = [column for i, column in enumerate(short) if i not in out]
-        if fits(kept):
-            return laid(kept, [columns[i] for i in sorted(out)], least)
 
-    def squeezed(column: Column) -> float:
-        return measure(column) if column.side == "right" else min(measure(column), word(column))
-
-    return laid(kept, [columns[i] for i in sorted(droppable)], squeezed)
+def _share(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
+    """Return the least widths, with the ``rest`` shared equally by the columns whose natural width is larger."""
+    out = [least for least, _ in widths]
+    while rest > 0 and (growing := [i for i, (_, natural) in enumerate(widths) if out[i] < natural]):
+        for i in growing[:rest]:
+            out[i] += 1
+        rest -= len(growing)
+    return out
 
 
 def _short(column: Column, style: Style, largest: Callable[[Column], int]) -> Column:
-    """The column in M or G, where that makes it shorter and the style leaves it open."""
+    """Return the column in M or G where that makes it shorter and the style leaves the unit open."""
     if style.unit != AUTO or column.kind != "int" or not column.of:
         return column
     unit = unit_for(largest(column))
     return scaled(column, unit) if unit else column
 
 
-def _widths(natural: list[float], least: list[float], room: float | None, gap: float) -> list[float]:
-    """Least widths, and what room is left shared equally among the columns that take more."""
-    if room is None:
-        return natural
-    widths, left = list(least), room - sum(least) - gap * (len(least) - 1)
-    while left > 0 and (wanting := [i for i, width in enumerate(widths) if width < natural[i]]):
-        share = max(left / len(wanting), 1)
-        for i in wanting:
-            more = min(share, natural[i] - widths[i], left)
-            widths[i] += more
-            left -= more
-    return widths
+def wrap(text: str, width: int, **options: Any) -> list[str]:
+    """Break ``text`` into lines of ``width``, between words where that is possible."""
+    # textwrap counts characters: a wide one gets a second, which is removed again
+    padded = "".join(c + FILLER * (display_width(c) - 1) for c in text)
+    if padded != text:
+        # a line may end between the two
+        width -= 1
+    lines = textwrap.wrap(padded, width, break_on_hyphens=False, **options)
+    return [line.replace(FILLER, "") for line in lines]

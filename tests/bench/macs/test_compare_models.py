@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.compare import EXACT, NEAR, Change
-from headcount.bench.macs.turning import Turn, turns
+from headcount.bench.macs.crossover import Crossover, crossovers
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.presets import assignments
 
@@ -182,7 +182,7 @@ def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
     polynomial = sympy.expand(scale * sympy.prod([2 * x - root for root in roots]))
     values = {n: int(polynomial.subs(x, n)) for n in range(1, 40)}
     sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
-    assert [turn.below for turn in turns(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
+    assert [turn.below for turn in crossovers(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
 
 
 @given(st.integers(-9, 9), st.integers(-2, 2), st.dictionaries(st.integers(0, 1), st.integers(-1, 1)))
@@ -190,7 +190,7 @@ def test_turning_points_know_the_sizes_at_which_the_polynomial_does_not_hold(roo
     x = symbol("x")
     values = {n: exceptions.get(n, slope * (n - root)) for n in range(12)}
     sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
-    found = turns(sympy.expand(slope * (x - root)), x, 0, exceptions)
+    found = crossovers(sympy.expand(slope * (x - root)), x, 0, exceptions)
     assert [turn.below for turn in found] == [n for n in range(11) if sign[n] != sign[n + 1]]
     assert all((turn.at_below, turn.at_above) == (values[turn.below], values[turn.above]) for turn in found)
 
@@ -281,9 +281,9 @@ class Sparse(Change):
 @pytest.mark.parametrize(
     ("sizes", "found"),
     [
-        ((0, 1, 5, 8, 9), Turn(5, 8, -2, 1)),
-        ((0, 13), Turn(0, 13, -7, 6)),
-        ((0, 7 + NEAR - 1), Turn(0, 7 + NEAR - 1, -7, NEAR - 1)),
+        ((0, 1, 5, 8, 9), Crossover(5, 8, -2, 1)),
+        ((0, 13), Crossover(0, 13, -7, 6)),
+        ((0, 7 + NEAR - 1), Crossover(0, 7 + NEAR - 1, -7, NEAR - 1)),
         ((0, 7 + NEAR), None),
         ((-1, 8), None),
         ((0, 5), None),
@@ -292,9 +292,9 @@ class Sparse(Change):
 def test_a_turn_is_between_the_nearest_sizes_that_can_be_built_if_there_are_any(sizes, found, monkeypatch):
     monkeypatch.setattr(Sparse, "sizes", sizes)
     change = Sparse(None, None, "K", "A", EXACT)
-    assert change.between_built(Turn(6, 7, -1, 0)) == found
+    assert change.between_built(Crossover(6, 7, -1, 0)) == found
 
 
 def test_sizes_between_which_nothing_turns_are_no_turn(monkeypatch):
     monkeypatch.setattr(Sparse, "sizes", (9, 10))
-    assert Sparse(None, None, "K", "A", EXACT).between_built(Turn(9, 10, 2, 3)) is None
+    assert Sparse(None, None, "K", "A", EXACT).between_built(Crossover(9, 10, 2, 3)) is None

@@ -13,7 +13,7 @@ from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.isolated import workers
 from headcount.bench.isolated.workers import Here
-from headcount.bench.macs import counting
+from headcount.bench.macs import published
 
 SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 7, "d_ff": 5}
 TOOLS = ("torch", "ptflops-aten")
@@ -32,17 +32,8 @@ def cases():
     return [*small, replace(small[0], name="again")]
 
 
-class Late(Future):
-    """What is counted when somebody waits for it."""
-
-    def __init__(self, count):
-        super().__init__()
-        self.result = count
-
-
 class Other(Here):
-    """In place of the other process: counts at once the first ``busy`` models that it is given, and the next one until
-    somebody waits for it."""
+    """Replaces the other process: counts the first ``busy`` models at once and begins no other."""
 
     def __init__(self, busy):
         self.busy, self.asked = busy, []
@@ -51,7 +42,7 @@ class Other(Here):
         self.asked.append(case)
         if len(self.asked) <= self.busy:
             return super().submit(call, case, *args, **named)
-        return Late(lambda: measure.measure(case, *args, **named))
+        return Future()
 
 
 def run(monkeypatch, other, cases):
@@ -65,8 +56,8 @@ def run(monkeypatch, other, cases):
         return measure.measure(case, counters, device=device, readings=readings)
 
     monkeypatch.setattr(workers, "Workers", lambda number: other)
-    monkeypatch.setattr(counting, "measure", measured)
-    with counting.counting(cases, TOOLS, None) as counted:
+    monkeypatch.setattr(published, "measure", measured)
+    with published.counting(cases, TOOLS, None) as counted:
         others = len(own)
         found = [counted(case) for case in cases]
     return found, own[others:]
@@ -81,9 +72,9 @@ def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypat
     assert [one.case.name for one in found] == ["transformer-base"] * 7 + ["again"]
     assert [[c.macs for c in one.counts] for one in found] == [[c.macs for c in one.counts] for one in wanted]
     assert [one.counted_params for one in found] == [one.counted_params for one in wanted]
-    # the other process begins at the end, and has never more than one; this one does what is left, from the front
-    assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1][: busy + 1]
-    assert own == [1, 2, 3, 5, 7, 11][: max(6 - busy, 0)] + ([1] if busy < 6 else [])
+    # the other process begins at the end, this one counts what it has not begun
+    assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1]
+    assert own == [1, 2, 3, 5, 7, 11, 13][: 7 - busy] + ([1] if busy < 7 else [])
 
 
 def test_what_either_process_has_read_is_not_read_again(monkeypatch):
@@ -92,7 +83,7 @@ def test_what_either_process_has_read_is_not_read_again(monkeypatch):
     for name in TOOLS:
         monkeypatch.setattr(registry.counter(name), "read", lambda *args, **named: pytest.fail("it is read again"))
     monkeypatch.setattr(workers, "Workers", lambda number: pytest.fail("a process is started"))
-    with counting.counting(more, TOOLS, None) as counted:
+    with published.counting(more, TOOLS, None) as counted:
         again = [counted(case) for case in more]
     assert again == [*found, replace(found[0], case=more[-1])]
 
@@ -114,7 +105,8 @@ def test_the_other_process_begins_with_the_largest(monkeypatch):
     ]
     other = Other(2)
     run(monkeypatch, other, models)
-    assert [case.config.num_decoder_layers for case in other.asked] == [5, 3, 2]
+    assert [case.config.num_decoder_layers for case in other.asked] == [5, 3, 2, 1, 1, 1, 1]
+    assert [case.config.d_model // 8 for case in other.asked[3:]] == [7, 6, 4, 2]
 
 
 @pytest.mark.parametrize("few", ["models", "processors", "counters", "cuda"])
@@ -123,7 +115,7 @@ def test_where_a_second_process_is_not_worth_it_none_is_started(few, monkeypatch
     monkeypatch.setattr(workers, "Workers", lambda number: pytest.fail("a process is started"))
     asked = cases()[:5] if few == "models" else cases()
     tools = [] if few == "counters" else TOOLS
-    with counting.counting(asked, tools, "cuda" if few == "cuda" else "meta") as counted:
+    with published.counting(asked, tools, "cuda" if few == "cuda" else "meta") as counted:
         if few != "cuda":
             assert [len(counted(case).counts) for case in asked] == [len(tools)] * len(asked)
 
@@ -133,7 +125,7 @@ def test_a_table_that_is_left_half_way_leaves_no_process(monkeypatch):
     before = set(multiprocessing.active_children())
 
     def tables():
-        with counting.counting(cases(), TOOLS, None) as counted:
+        with published.counting(cases(), TOOLS, None) as counted:
             yield counted(cases()[0])
 
     rows = tables()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.macs import counting
+from headcount.bench.macs import published
 from headcount.bench.macs.__main__ import main
 
 ONE = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "ptflops-aten"]
@@ -29,7 +29,7 @@ def test_rows_of_tables_are_counted_together_where_they_are_told_to_be(asked, de
         raise UsageError("it is known")
         yield
 
-    monkeypatch.setattr(counting, "counting", without)
+    monkeypatch.setattr(published, "counting", without)
     assert main(["--table", "moh-table-h", "jetmoe", "--counter", "torch", *asked]) == 2
     assert capsys.readouterr() == ("", "python -m bench.macs: error: it is known\n")
     ((presets, counters, where),) = seen

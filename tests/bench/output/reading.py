@@ -4,7 +4,8 @@ import io
 import re
 
 from headcount.bench.output.base import Style
-from headcount.bench.output.text import GAP, Text
+from headcount.bench.output.layout import GAP
+from headcount.bench.output.text import Text
 from headcount.bench.render import realised
 from headcount.bench.table import DASH
 
@@ -35,7 +36,7 @@ def left_out(section):
     while True:
         layout = _laid(section, width)
         found += [head for head in _heads(layout.left_out) if head not in found]
-        taken = int(sum(layout.widths)) + len(GAP) * (len(layout.widths) - 1)
+        taken = sum(layout.widths) + len(GAP) * (len(layout.widths) - 1)
         if taken > width:
             return found
         width = taken - 1

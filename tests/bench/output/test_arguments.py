@@ -8,8 +8,7 @@ import pytest
 
 from headcount.bench.cli import Parser
 from headcount.bench.output.arguments import Value
-from headcount.bench.output.base import Style
-from headcount.bench.render import emit, renderer
+from headcount.bench.render import emit
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.numbers import LONGEST
 
@@ -93,8 +92,3 @@ def test_a_column_that_contradicts_itself_says_how(case):
     with pytest.raises(ValueError) as error:
         Column("n", "some", **fields)
     assert str(error.value) == f"column 'n': {message}"
-
-
-def test_a_renderer_has_the_style_that_it_is_given_or_none():
-    assert renderer("md", io.StringIO()).style == Style()
-    assert renderer("md", io.StringIO(), Style(flops=True)).style == Style(flops=True)

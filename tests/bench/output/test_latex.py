@@ -5,7 +5,7 @@ import io
 import pytest
 
 from headcount.bench.output.base import Style
-from headcount.bench.output.latex import TEXT_WIDTH, Latex, points
+from headcount.bench.output.latex import MOST_LINES, WIDTH, Latex
 from headcount.bench.table import Column, Row, Section, Table
 
 COLUMNS = [
@@ -20,75 +20,67 @@ ROWS = [
 ]
 HEAD = [r" & MACs &  \\", r"row & of a\_layer & form \\"]
 BODY = [r"50\% of d\_m & 1,234 & $d_{m}$ \\", r"the \$ rest [1] & 7 & -- \\", r"\midrule all & 1,241 & 50\% more \\"]
-SMALL = r"\small\setlength{\tabcolsep}{3pt}"
 ABOUT = r"\caption{M \& E}\label{tab:t}"
 NOTES = [r"\footnotesize\raggedright", r"[1] a \& b\par"]
-WORDS = " ".join(["1000"] * 48)
-"""A little more than three lines of the page: digits are 500 thousandths wide, a blank 333."""
+WORDS = " ".join(["10.0"] * 50)
+"""Three lines of 20, 20 and 10 words."""
 
 
 def printed(columns, rows, wide=False):
     stream = io.StringIO()
-    Latex(stream, Style(wide=wide)).print(Section(Table("t", "M & E", columns, note_column="row"), rows), rows)
+    Latex(stream, Style(wide=wide)).print(Section(Table("t", "M & E", columns, note_column=columns[0].key), rows), rows)
     return stream.getvalue().splitlines()
 
 
-def is_long(rows, columns=None):
-    return r"\begin{longtable}{@{}l@{}}" in printed(columns or COLUMNS[:1], [Row({"row": row}) for row in rows])
+def is_long(rows, columns=COLUMNS[:1]):
+    return any(r"\begin{longtable}" in line for line in printed(columns, [Row(row) for row in rows]))
 
 
-def test_a_table_is_these_lines():
+def test_table_lines():
     assert printed(COLUMNS, ROWS) == [
-        r"% \usepackage{booktabs,array,longtable}",
-        r"\begin{table}", ABOUT, r"\centering", SMALL, r"\begin{tabular}{@{}lrl@{}}", r"\toprule",
-        *HEAD, r"\midrule", *BODY, r"\bottomrule", r"\end{tabular}",
+        r"% \usepackage{array,booktabs,graphicx,longtable}",
+        r"\begin{table}", ABOUT, r"\centering", r"\small\setlength{\tabcolsep}{3pt}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        r"\begin{tabular}{@{}lrl@{}}", r"\toprule",
+        *HEAD, r"\midrule", *BODY, r"\bottomrule", r"\end{tabular}}",
         "", r"\medskip", r"\begin{minipage}{\linewidth}", *NOTES, r"\end{minipage}", r"\end{table}",
     ]  # fmt: skip
 
 
-def test_a_table_of_many_rows_breaks_across_pages_and_repeats_its_head():
+def test_many_rows_are_a_longtable():
     assert printed(COLUMNS, [ROWS[0]] * 38 + ROWS) == [
-        r"% \usepackage{booktabs,array,longtable}",
-        r"\begingroup", SMALL, r"\begin{longtable}{@{}lrl@{}}", rf"{ABOUT}\\",
+        r"% \usepackage{array,booktabs,graphicx,longtable}",
+        r"\begingroup", r"\scriptsize\setlength{\tabcolsep}{2pt}",
+        r"\setlength{\LTleft}{0pt plus 1fill minus 1fill}\setlength{\LTright}{\LTleft}",
+        r"\begin{longtable}{@{}lrl@{}}", rf"{ABOUT}\\",
         r"\toprule", *HEAD, r"\midrule\endhead", r"\bottomrule\endfoot",
         *[BODY[0]] * 38, *BODY, r"\end{longtable}", *NOTES, r"\par\endgroup",
     ]  # fmt: skip
 
 
-def test_the_first_row_has_no_second_rule_above_it():
+def test_first_row_has_no_second_rule():
     assert r"all \\" in printed(COLUMNS[:1], [Row({"row": "all"}, total=True)])
 
 
-def test_a_page_has_forty_lines():
-    assert not is_long(["a"] * 40) and is_long(["a"] * 41)
+def test_longtable_begins_after_most_lines():
+    assert not is_long([{"row": "a"}] * MOST_LINES) and is_long([{"row": "a"}] * (MOST_LINES + 1))
 
 
-def test_a_text_that_fits_is_one_line():
-    assert points("0" * 10) == pytest.approx(5 * 9.3, rel=1e-12)
-    fits = "0" * 73
-    assert 0.95 * TEXT_WIDTH < points(fits) < TEXT_WIDTH
-    column = [Column("row", "row", wraps=20)]
-    for long, rows in ((False, [fits] * 40), (True, [fits] * 41)):
-        assert (r"\begingroup" in printed(column, [Row({"row": row}) for row in rows])) is long
+def test_broken_texts_count_their_lines():
+    columns = [Column("row", "row", wraps=20), Column("n", "n", kind="int", width=3)]
+    assert not is_long([{"row": WORDS, "n": 7}] * 13, columns) and is_long([{"row": WORDS, "n": 7}] * 14, columns)
 
 
-def test_a_broken_text_takes_its_lines_and_a_third_of_them_more():
-    assert 3 < points(WORDS) / TEXT_WIDTH < 40 / 1.3 / 10
-    column = [Column("row", "row", wraps=20)]
-    for long, rows in ((False, [WORDS] * 10), (True, [WORDS] * 10 + ["a"])):
-        text = printed(column, [Row({"row": row}) for row in rows])
-        assert (r"\begingroup" in text) is long
-        assert any(r"{@{}>{\raggedright\arraybackslash}p{345.0pt}@{}}" in line for line in text)
-
-
-@pytest.mark.parametrize(("wide", "shown"), [(False, r"1000 \allowbreak{}1000"), (True, "1000 1000")])
-def test_a_text_may_break_where_its_column_is_narrower(wide, shown):
+@pytest.mark.parametrize(
+    ("wide", "kind"), [(False, rf">{{\raggedright\arraybackslash}}p{{{WIDTH / 2}em}}"), (True, "l")]
+)
+def test_long_text_breaks_unless_wide(wide, kind):
     text = "\n".join(printed([Column("row", "row", wraps=20)], [Row({"row": WORDS})], wide))
-    assert shown in text and (r"\begin{tabular}{@{}l@{}}" in text) is wide
+    assert rf"\begin{{tabular}}{{@{{}}{kind}@{{}}}}" in text and (r"10.\allowbreak{}0 10" in text) is not wide
 
 
-def test_the_tallest_cell_is_how_tall_a_row_is():
-    """Beside a broken text another one of a single line."""
-    columns = [Column("row", "row", wraps=20), Column("n", "n", kind="int")]
-    for number, long in ((9, False), (10, True)):
-        assert (r"\begingroup" in printed(columns, [Row({"row": WORDS, "n": 7})] * number)) is long
+def test_columns_are_those_of_a_text_of_100_characters():
+    columns = [Column("a", "a"), Column("b", "b"), Column("c", "c")]
+    fitting = Row({"a": "a" * 30, "b": "b" * 30, "c": "c" * 36})
+    assert "Left out" not in "\n".join(printed(columns, [fitting]))
+    assert "Left out for want of room: c" in "\n".join(printed(columns, [Row({**fitting.values, "c": "c" * 37})]))

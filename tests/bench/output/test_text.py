@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.output.base import Style, in_flops, scaled, unit_for
-from headcount.bench.output.layout import fit
+from headcount.bench.output.layout import display_width, fit
 from headcount.bench.output.text import Text
 from headcount.bench.table import GOOD, Column, Row, Section, Table
 from tests.bench.output.printed import COMMANDS, STREAMED, out_of_line, sections
@@ -205,8 +205,8 @@ def test_verdicts_have_colours_where_they_are_wanted():
 
 def test_columns_of_priority_0_stay_and_are_broken_where_nothing_else_helps():
     columns = [Column(name, name, priority=0) for name in "ab"]
-    found = fit(columns, Style(), 23, 2, lambda column: 30, lambda column: 0, lambda column: 10)
-    assert list(found.columns) == columns and 20 <= sum(found.widths) + 2 <= 23
+    found = fit(columns, Style(width=23), lambda column: 30, lambda column: 0)
+    assert (found.columns, found.widths) == (columns, [11, 10])
 
 
 def in_terminal(columns, *argv, **environment):
@@ -268,3 +268,36 @@ def test_any_locale_will_do(locale):
     argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]
     done = subprocess.run(argv, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONCOERCECLOCALE": "0", **locale})
     assert done.returncode == 0 and b"MAE-7 (Peng 2020)                    63M        -  " in done.stdout
+
+
+WIDE = "注意力头" * 4
+"""Sixteen characters of two columns each."""
+
+
+def test_wide_characters_keep_columns_aligned():
+    columns = [Column("path", "module", code=True), Column("n", "n", kind="int")]
+    rows = [{"path": WIDE, "n": 7}, {"path": "é" * 3, "n": 1234}]
+    assert table_at(None, columns, rows)[1:4] == [
+        "-" * 32 + "  -----",
+        WIDE + "      7",
+        "é" * 3 + " " * 29 + "  1,234",
+    ]
+
+
+@pytest.mark.parametrize("width", range(17, 40))
+def test_wide_characters_wrap_within_the_terminal(width):
+    columns = [Column("path", "module", code=True), Column("n", "n", kind="int", priority=0)]
+    lines = table_at(width, columns, [{"path": f"{WIDE} {WIDE[:3]} x", "n": 7}])
+    assert max(map(display_width, lines)) <= width
+    assert "".join(re.findall("[注意力头x]", "".join(lines))) == f"{WIDE}{WIDE[:3]}x"
+
+
+def test_wide_note_wraps_within_the_terminal():
+    lines = note_at(40, " ".join([WIDE] * 3))
+    assert max(map(display_width, lines)) <= 40 and [line.strip() for line in lines] == [WIDE] * 3
+
+
+@pytest.mark.parametrize("columns", ["²", "-7", "0", "", "8" * 5000, "eighty"])
+def test_columns_without_a_number_is_no_width(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert Style.of(io.StringIO()).width is None

@@ -1,0 +1,97 @@
+"""What the renderers of all formats share: footnotes, cells and the layout of a table."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TextIO
+
+from headcount.bench.output.base import Style, largest_reserved
+from headcount.bench.output.layout import SQUEEZED, Layout, display_width, fit, wrap
+from headcount.bench.table import Column, Row, Section, Table, shown
+
+
+@dataclass
+class Renderer(ABC):
+    """Write tables to a stream, one after another.
+
+    Equal footnotes of a table share a number; numbers start at 1 in every table.
+    """
+
+    stream: TextIO
+    style: Style = Style()
+    table: Table | None = field(default=None, init=False)
+    footnotes: dict[str, int] = field(default_factory=dict, init=False)
+
+    def print(self, section: Section, rows: Iterable[Row]) -> None:
+        """Write ``section`` with ``rows`` in place of its own.
+
+        Raises ValueError for a row with notes where the table has no column for them.
+        """
+        if self.table:
+            self.stream.write("\n")
+        above = [shown(note) for note in section.table.notes_above]
+        self.table = replace(section.table, title=shown(section.table.title), notes_above=above)
+        self.footnotes = {}
+        self.write(section, self._numbered(rows))
+        self.stream.flush()
+
+    @abstractmethod
+    def write(self, section: Section, rows: Iterator[Row]) -> None:
+        """Write the current table, ``self.table``, with ``rows`` and the notes below it."""
+
+    def _numbered(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Give the notes of ``rows`` their numbers."""
+        for row in rows:
+            if row.notes and not self.table.note_column:
+                raise ValueError(f"table {self.table.name!r} has no column for notes")
+            for note in row.notes:
+                self.footnotes.setdefault(note, len(self.footnotes) + 1)
+            yield row
+
+    def cell(self, column: Column, row: Row) -> str:
+        """Return a printed cell, with its footnote marks."""
+        numbers = sorted({self.footnotes[note] for note in row.notes}) if column.key == self.table.note_column else ()
+        return column.text(row.values[column.key]) + "".join(f" [{number}]" for number in numbers)
+
+    def lines(self, column: Column, width: int, row: Row) -> list[str]:
+        """Return a printed cell in lines of ``width``; numbers are never broken."""
+        cell = self.cell(column, row)
+        if self.style.room is None or column.side == "right" or display_width(cell) <= width:
+            return [cell]
+        return wrap(cell, width)
+
+    def fit(self, rows: Sequence[Row] | None) -> Layout:
+        """Return the layout of the current table for ``rows``; None for the widths that its columns reserve.
+
+        The column with footnote marks is never hidden.
+        """
+        note = self.table.note_column
+        columns = [replace(column, priority=0) if column.key == note else column for column in self.table.columns]
+        if rows is None:
+            return fit(columns, self.style, reserved_width, largest_reserved)
+
+        def measure(column: Column) -> int:
+            return max(map(display_width, [*column.head_lines, *(self.cell(column, row) for row in rows)]))
+
+        def largest(column: Column) -> int:
+            values = (row.values[column.key] for row in rows)
+            return max((abs(value) for value in values if value is not None and not isinstance(value, str)), default=0)
+
+        return fit(columns, self.style, measure, largest)
+
+    def below(self, section: Section) -> list[str]:
+        """Return the notes below a table: numbered footnotes, then those without a number."""
+        numbered = [f"[{number}] {note}" for note, number in self.footnotes.items()]
+        return [shown(note) for note in (*numbered, *section.below)]
+
+
+def heading_rows(columns: Sequence[Column]) -> list[tuple[str, ...]]:
+    """Return the lines of a table's head, aligned at the bottom."""
+    heads = [column.head_lines for column in columns]
+    height = max(map(len, heads))
+    return list(zip(*([""] * (height - len(head)) + head for head in heads), strict=True))
+
+
+def reserved_width(column: Column) -> int:
+    """Return the width of a column whose cells are not known yet."""
+    return max(column.width, SQUEEZED if column.wraps else 0, *map(len, column.head_lines))
