@@ -38,7 +38,7 @@ def page(facts: Facts) -> str:
         f"{(environment['commit'] or 'none')[:10]}, {environment['time']}: a small model of {_experts(found)} experts "
         "on a made-up task with classes of tokens. The paper's figures are of translation models."
     )
-    return "\n\n".join([about, _load(facts, found), _pmi(facts, found), _ablation(facts, found), _heads(facts)])
+    return "\n\n".join([about, _load(facts, found), _pmi(facts, found), _ablation(facts, found)])
 
 
 def _experts(found: Mapping[str, Any]) -> int:
@@ -118,27 +118,4 @@ def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
     return (
         f"**Ablation of L_a and L_z.** {printed.place}:\n\n{markdown.table([first, *bleu], rows)}\n\n"
         f"The example's task loss, the shares of its experts and its losses:\n\n{markdown.table([first, *own], rows)}"
-    )
-
-
-def _heads(facts: Facts) -> str:
-    """The example of MoH, whose paper prints no such table."""
-    found = record(facts, "moh")
-    if found is None:
-        return ""
-    rows = []
-    for run in found["runs"]:
-        shares = _percent(run["tokens_per_expert"])
-        rows.append(
-            {"L_b": run["coefficients"]["L_b"], "loss": run["loss"], "largest": shares[0], "smallest": shares[-1]}
-        )
-    columns = [
-        Column("L_b", "coefficient of L_b"),
-        Column("loss", "task loss", kind="fixed", digits=3),
-        Column("largest", "largest share", **PERCENT),
-        Column("smallest", "smallest share", **PERCENT),
-    ]
-    return (
-        "**MoH.** Its paper prints no such table; the second example's shares of the choices of routed heads:\n\n"
-        f"{markdown.table(columns, rows)}"
     )

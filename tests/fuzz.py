@@ -72,7 +72,7 @@ FAMILIES = {
     "routing": Family(
         "bench.routing.__main__",
         before=("--checkpoint", "model.pt", "--tokens", "ids.txt", "--preset", *ROUTED),
-        uses=("headcount.bench.routing.run", "headcount.bench.routing.tables"),
+        uses=("headcount.bench.routing.recorder", "headcount.bench.routing.tables"),
     ),
     "lock": Family("bench.lock.__main__", before=("--module", "model.py:make"), asks=True),
     "compare": Family("bench.latency.compare", before=("compare",), uses=("headcount.bench.latency.__main__",)),

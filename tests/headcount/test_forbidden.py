@@ -32,7 +32,7 @@ ALLOWED = {
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
     "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
-    "bench/routing/plot.py": {"savefig": "the same"},
+    "bench/routing/__main__.py": {"savefig": "the same"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},
     "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
     "bench/records.py": {"open": "the one place that appends to files"},
