@@ -9,8 +9,8 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import ModuleCase
 from headcount.bench.macs.turning import Turn, turns
-from headcount.bench.saved.sections import COMPARED
-from headcount.bench.saved.sections import sections as saved_sections
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size
