@@ -86,7 +86,8 @@ def _section(
         ],
     )
     lines = [(c.path or "(model)", c.kind, sides.words[c.what], c.text(), *c.amounts) for c in found.changes]
-    lines.append(("", "", "equal", f"{found.equal:,} other{'' if found.equal == 1 else 's'}", found.equal_size, found.equal_size))
+    others = "other" if found.equal == 1 else "others"
+    lines.append(("", "", "equal", f"{found.equal:,} {others}", found.equal_size, found.equal_size))
     lines.append(("", "", "total", "", *found.totals))
     rows = []
     for line in lines:

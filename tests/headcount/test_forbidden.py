@@ -31,7 +31,7 @@ ALLOWED = {
     "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
-    "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
+    "bench/budget/__main__.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "bench/routing/__main__.py": {"savefig": "the same"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},
     "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
