@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build" / "matrix"
 CORE = (
     "tests/formulas", "tests/agreement", "tests/bench/contractions", "tests/bench/counters", "tests/bench/derive",
-    "tests/bench/saved", "tests/bench/lock", "tests/models/test_attention_layers.py", "tests/models/test_build.py",
+    "tests/bench/snapshot", "tests/bench/lock", "tests/models/test_attention_layers.py", "tests/models/test_build.py",
     "tests/headcount/test_public.py", "tests/headcount/test_portable.py",
 )  # fmt: skip
 """What torch, the counters and Python can change."""

@@ -1,21 +1,24 @@
-"""python -m bench.budget: attention sizes that fit a budget, on the Pareto front of what they cost.
+"""python -m bench.budget: attention sizes within a budget, on the Pareto front of their costs.
 
     python -m bench.budget --macs 1.2G --attention moa                    K, E, D within 1.2 G multiply-accumulates
     python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki      several budgets at once
-    python -m bench.budget --like transformer-big --attention moa         MAC-matched to a model within 2 %
-    python -m bench.budget --like llama3-8b --attention moh               h, s, r, g, d_h of mixture-of-head attention
-    python -m bench.budget --macs 700M --any --range K=1:16 E=1:64        any integers, in these ranges
+    python -m bench.budget --match-model transformer-big --attention moa  MAC-matched to a model within 2 %
+    python -m bench.budget --match-model llama3-8b --attention moh        h, s, r, g, d_h of mixture-of-head attention
+    python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64    all integers in these ranges
 
-Everything else about the model is the preset's. More parameters and more active parameters are better unless
---maximise says otherwise, less of everything else is. Answers come from closed forms; each is a preset with
-changed fields, which bench.macs counts to the same integers. Exit codes: 0 fine; 2 wrong usage, or a budget that
-nothing meets.
+The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
+other costs; less of every other cost is better. Costs come from closed forms; each row is a preset with changed
+fields, which bench.macs counts to the same integers. Exit codes: 0 success; 2 wrong usage, or a budget that no
+candidate meets.
 """
 
 import argparse
-from collections.abc import Sequence
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from headcount.bench.cli import Parser, Work, add_output, serve, start
 from headcount.bench.errors import UsageError
@@ -24,16 +27,18 @@ PROG = "python -m bench.budget"
 if __name__ == "__main__":
     start(PROG, "headcount.bench.budget.__main__", "numpy")
 
+import numpy as np
+
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
-from headcount.bench.budget.bounds import NAMES, Bound, parse
-from headcount.bench.budget.bounds import around as around_value
+from headcount.bench.budget.bounds import NAMES, Bound, around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, costs
-from headcount.bench.budget.ranges import chosen_ranges
-from headcount.bench.budget.search import Surroundings, base_for, layer_fields, search
-from headcount.bench.budget.table import WORDS, Like, no_cache, section
+from headcount.bench.budget.search import Answer, HostModel, base_for, layer_fields, search
+from headcount.bench.budget.table import WORDS, MatchTarget, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
+from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
+from headcount.bench.output.files import write
 from headcount.bench.variants.variant import Variant, having, variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import whole
@@ -41,120 +46,132 @@ from headcount.models.configs.presets import assignments, parse_overrides, prese
 
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
-"""What is searched where nothing says it."""
+"""The attention that is searched without --attention and without a preset."""
 SEARCHED = having("search")
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 ROWS = Value("number of rows", whole, lambda rows: rows >= 0)
+OLD_NAMES = {
+    "--like": "--match-model", "--match": "--match-metric", "--apart": "--min-distance", "--any": "--all-integers",
+}  # fmt: skip
+"""Former names of options, hidden in the help."""
+MAX_DRAWN = 5000
+"""At most so many grey points in a plot: more only make the file larger."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line of bench.budget."""
+    """Return the command line parser of bench.budget."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     for word, metric in WORDS.items():
         out.add_argument(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
     out.add_argument(
-        "--attention", choices=SEARCHED, help=f"what is searched; the preset's unless given, else {DEFAULT}"
+        "--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})"
     )
     out.add_argument("--preset", metavar="NAME", help="the model around the attention")
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     out.add_argument("--d-model", type=int, metavar="N")
     out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
-    out.add_argument("--like", metavar="PRESET[,FIELD=VALUE]", help="match this model, in its other fields too")
-    out.add_argument("--match", nargs="+", choices=WORDS, help="what --like matches, macs without it")
-    out.add_argument("--tolerance", metavar="SHARE", type=SHARE, help="how near --like is matched, 0.02 without it")
+    out.add_argument(
+        "--match-model", metavar="PRESET[,FIELD=VALUE]", help="match the costs of this model, and keep its other fields"
+    )
+    out.add_argument("--match-metric", nargs="+", choices=WORDS, help="costs of --match-model (default: macs)")
+    out.add_argument("--tolerance", metavar="SHARE", type=SHARE, help="largest deviation from them (default: 0.02)")
     out.add_argument(
         "--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="the sizes of a letter that are tried"
     )
-    out.add_argument("--any", action="store_true", help="any integers instead of hardware-friendly multiples")
+    out.add_argument("--all-integers", action="store_true", help="try all integers, not hardware-friendly multiples")
     out.add_argument(
         "--maximise",
         nargs="*",
         choices=WORDS,
         default=MAXIMISED,
-        help="costs of which more is better; params and active-params without it",
+        help="costs of which more is better (default: params active-params)",
     )
     out.add_argument("--sort", choices=WORDS, help="the cost that rows are ordered by")
-    out.add_argument("--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, which may take minutes")
     out.add_argument(
-        "--apart",
+        "--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, which may take minutes (default: 20)"
+    )
+    out.add_argument(
+        "--min-distance",
         metavar="SHARE",
         type=SHARE,
         default="0.05",
-        help="drop rows within SHARE of one already listed; 0.05 without it",
+        help="drop rows whose costs are all within SHARE of a listed row's (default: 0.05)",
     )
     for name, what in LENGTHS.items():
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
-    out.add_argument("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached number, 2 without it")
+    out.add_argument("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached element (default: 2)")
     out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="whose stored latencies are shown")
-    out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="where latency records are")
+    out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="folders of latency records")
     out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
+    for old, new in OLD_NAMES.items():
+        out._option_string_actions[old] = out._option_string_actions[new]
     add_output(out)
     return out
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command under the name ``prog``; its exit code."""
+    """Run the command under the name ``prog``; return its exit code."""
     return serve(prog, parser(prog), plan, argv)
 
 
 def plan(args: argparse.Namespace) -> Work:
-    """The answer to ``args``: everything is found before it is printed, and drawn where a plot is asked for."""
-    chosen, surroundings, like = _surroundings(args)
-    bounds = _bounds(args, surroundings, like)
+    """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
+    host, target = _host_model(args)
+    bounds = _bounds(args, host, target)
+    ranges = parse_ranges(args.range, host.variant, args.all_integers)
     answer = search(
-        surroundings,
-        chosen_ranges(args.range, chosen, args.any),
+        host,
+        ranges,
         bounds,
         maximise=[WORDS[word] for word in args.maximise],
         first=WORDS.get(args.sort),
-        apart=float(args.apart),
+        min_distance=float(args.min_distance),
         limit=args.limit,
         device=args.device,
         records=args.records or records.folders(),
     )
-    found = section(args, chosen, answer, bounds, like)
+    found = section(args, answer, ranges, bounds, target)
     if args.plot:
-        from headcount.bench.budget.plot import draw
-
-        draw(args.plot, found.table.title, answer)
-    said = f"{len(answer.listed)} rows of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
-    return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: said)
+        plot(args.plot, found.table.title, answer)
+    result = f"{len(answer.listed)} rows of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
+    return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: result)
 
 
-def _surroundings(args) -> tuple[Variant, Surroundings, Like | None]:
-    """The variant, the model around it, and the model to match."""
-    if args.like and args.preset:
-        raise UsageError("--like brings its own model; --preset goes without it")
-    given = {name: getattr(args, name) for name in LENGTHS}
-    text = args.like or args.preset or ""
-    name = text.partition(",")[0] if args.like else text
-    own = parse_overrides(name, assignments(text)) if args.like else {}
-    shown = preset(name, own) if name else None
-    chosen = _searched(args.attention or (shown.attention.variant if shown else DEFAULT))
+def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None]:
+    """Return the model around the searched attention, and the model to match."""
+    if args.match_model and args.preset:
+        raise UsageError("--match-model brings its own model; --preset goes without it")
+    text = args.match_model or args.preset or ""
+    name = text.partition(",")[0] if args.match_model else text
+    own = parse_overrides(name, assignments(text)) if args.match_model else {}
+    config = preset(name, own) if name else None
+    variant = _searched(args.attention or (config.attention.variant if config else DEFAULT))
     overrides = own
-    if shown is None:
-        name = chosen.search.preset
-    elif shown.attention.variant != chosen.name:
-        name, overrides = base_for(chosen.name, name, shown)
-    fields = chosen.fields(chosen.search.example)
-    # Sizes of the model to match say nothing about those of its alternatives.
+    if config is None:
+        name = variant.search.preset
+    elif config.attention.variant != variant.name:
+        name, overrides = base_for(variant.name, name, config)
+    fields = variant.fields(variant.search.example)
+    # The attention sizes of the model to match do not limit those of its alternatives.
     overrides = {field: value for field, value in overrides.items() if field not in fields}
     if any(word.startswith("attention=") for word in args.set):
-        raise UsageError("--attention, not --set, says which attention is searched")
-    exchanged = [f"attention={chosen.name}"] if "attention" in overrides else []
+        raise UsageError("--attention, not --set, names the searched attention")
+    exchanged = [f"attention={variant.name}"] if "attention" in overrides else []
     changed = parse_overrides(name, [*exchanged, *args.set])
-    for letter, field in zip(chosen.search.example, fields, strict=True):
+    for letter, field in zip(variant.search.example, fields, strict=True):
         if field in changed:
             size = changed[field] if isinstance(changed[field], int) else "N"
-            raise UsageError(f"{field} is what is searched; --range {letter}={size} keeps it")
-    overrides = {**overrides, **(chosen.search.defaults | overrides), **changed}
+            raise UsageError(f"{field} is searched; --range {letter}={size} fixes it")
+    overrides = {**overrides, **(variant.search.defaults | overrides), **changed}
     if args.d_model is not None:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
         overrides |= layer_fields(name, args.layers)
-    around = Surroundings(chosen, name, overrides, given, _assumptions(args))
-    like = _like(args.like, shown, own, around) if args.like else None
-    return chosen, around, like
+    if args.element_bytes < 1:
+        raise UsageError(f"--element-bytes must be at least 1, not {args.element_bytes}")
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    host = HostModel(variant, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
+    return host, _match_target(args.match_model, config, own, host) if args.match_model else None
 
 
 def _searched(name: str) -> Variant:
@@ -163,35 +180,69 @@ def _searched(name: str) -> Variant:
     return SEARCHED[name]
 
 
-def _assumptions(args) -> Assumptions:
-    if args.element_bytes < 1:
-        raise UsageError(f"--element-bytes must be at least 1, not {args.element_bytes}")
-    return Assumptions(element_bytes=args.element_bytes)
-
-
-def _like(text: str, config: ModelConfig, own, around: Surroundings) -> Like:
-    """``config`` in the form in which its alternatives are counted, unless ``own`` fields of it say another."""
+def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> MatchTarget:
+    """Return ``config`` in the form in which its alternatives are counted, but for its ``own`` fields."""
     known = SEARCHED.get(config.attention.variant)
-    form = (
-        {field: around.overrides.get(field, value) for field, value in known.search.defaults.items()} if known else {}
-    )
-    form = {field: value for field, value in form.items() if field not in own}
+    defaults = known.search.defaults if known else {}
+    form = {field: host.overrides.get(field, value) for field, value in defaults.items() if field not in own}
     config = with_attention(config, **form)
     name = ",".join((text, *(f"{field}={value}" for field, value in form.items())))
-    case = Case(name, config, resolve_lengths(config, around.lengths))
-    return Like(name, costs(case, around.given))
+    return MatchTarget(name, costs(Case(name, config, resolve_lengths(config, host.lengths)), host.given))
 
 
-def _bounds(args, around: Surroundings, like: Like | None) -> dict[str, Bound]:
-    match, tolerance = args.match or ["macs"], Fraction(1, 50) if args.tolerance is None else args.tolerance
-    if not like and (args.match or args.tolerance is not None):
-        raise UsageError("--match and --tolerance need --like, the model to match")
-    asked = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *match, *args.maximise}
-    if "kv-bytes" in asked and (reason := no_cache(around)):
-        raise UsageError(f"{around.preset} has no cache to count: {reason}; leave kv-bytes out")
+def _bounds(args: argparse.Namespace, host: HostModel, target: MatchTarget | None) -> dict[str, Bound]:
+    metrics = args.match_metric or ["macs"]
+    tolerance = Fraction(1, 50) if args.tolerance is None else args.tolerance
+    if not target and (args.match_metric or args.tolerance is not None):
+        raise UsageError("--match-metric and --tolerance need --match-model, the model to match")
+    used = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *metrics, *args.maximise}
+    if "kv-bytes" in used and (reason := no_cache(host)):
+        raise UsageError(f"{host.preset} has no cache to count: {reason}; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
-    if like:
-        bounds |= {WORDS[word]: around_value(like.costs[WORDS[word]], tolerance) for word in match}
+    if target:
+        bounds |= {WORDS[word]: around(target.costs[WORDS[word]], tolerance) for word in metrics}
     if not bounds:
-        raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --like")
+        raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --match-model")
     return bounds
+
+
+def plot(path: str, title: str, answer: Answer) -> None:
+    """Plot MACs against parameters, coloured by active parameters, with a label at each listed point.
+
+    Raises UsageError for a path that is neither .svg nor .png or cannot be written, EnvironmentMissing without
+    matplotlib.
+    """
+    if Path(path).suffix not in (".svg", ".png"):
+        raise UsageError(f"a plot is an .svg or a .png file, not {path!r}")
+    pyplot = drawing()
+    found, listed = answer.found.costs, list(answer.listed)
+    step = -(-len(answer.found) // MAX_DRAWN)
+    unit, per_unit = ("G", 1e9) if found["macs"].max() >= 1e11 else ("M", 1e6)
+    macs, params, active = found["macs"] / per_unit, found["params"] / 1e6, found["active_params"] / 1e6
+    # The area of a point is the cache, where the model has one.
+    area, label = 80, "listed front"
+    if "kv_bytes" in found:
+        cache = found["kv_bytes"][listed]
+        area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
+    # The same search gives the same file.
+    with pyplot.rc_context({"svg.hashsalt": "headcount"}):
+        figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+        axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
+        shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
+        middle = sum(axes.get_xlim()) / 2
+        for index in listed:
+            text = " ".join(f"{size}{letter}" for letter, size in answer.found.at(index).items())
+            # Labels grow towards the middle, so that none leaves the axes.
+            side, offset = ("left", 5) if macs[index] < middle else ("right", -5)
+            at = (macs[index], params[index])
+            axes.annotate(text, at, fontsize=7, xytext=(offset, 5), textcoords="offset points", ha=side)
+        figure.colorbar(shown, label="active parameters (M)")
+        axes.set(xlabel=f"MACs ({unit})", ylabel="parameters (M)")
+        axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=10)
+        figure.legend(loc="outside lower center", ncols=2)
+        drawn, form = io.BytesIO(), Path(path).suffix[1:]
+        try:
+            figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
+        finally:
+            pyplot.close(figure)
+        write(path, drawn.getvalue())

@@ -1,4 +1,4 @@
-"""All candidates of a search and what each costs, from closed forms over whole arrays at once."""
+"""Enumerate the candidates of a search, and compute their costs from closed forms over whole arrays."""
 
 import itertools
 import math
@@ -19,13 +19,13 @@ from headcount.models.configs.base import ConfigError, ModelConfig
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
 MOST = 10_000_000
-"""So many candidates and no more: each takes about 150 bytes."""
+"""Limit of the candidates: each takes about 150 bytes."""
 
 
 def costs(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> dict[str, Size]:
-    """MACs, parameters, active parameters and, of a model that decodes, the cache bytes of one context.
+    """Return MACs, parameters, active parameters and, for a model that decodes, the cache bytes of one context.
 
-    ``sizes`` replaces letters of the closed form, by arrays too.
+    ``sizes`` replaces letters of the closed form by integers, symbols or arrays.
     """
     ledger = ledger_of(case.config, case.lengths, sizes)
     found = {"macs": ledger.macs, "params": ledger.params, "active_params": ledger.active_params}
@@ -46,28 +46,29 @@ class Candidates:
         return len(self.costs["macs"])
 
     def select(self, kept: np.ndarray) -> "Candidates":
-        """The candidates where ``kept`` (a mask or indices) says so."""
+        """Return the candidates that ``kept`` (a mask or indices) selects."""
         return Candidates(
             {letter: sizes[kept] for letter, sizes in self.sizes.items()},
             {metric: values[kept] for metric, values in self.costs.items()},
         )
 
     def at(self, index: int) -> dict[str, int]:
-        """The sizes of one candidate."""
+        """Return the sizes of one candidate."""
         return {letter: int(sizes[index]) for letter, sizes in self.sizes.items()}
 
 
 def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> Candidates:
-    """Every point of ``ranges`` that exists, with the model of ``case``, which has the variant's example, around it.
+    """Return all valid points of ``ranges`` in the model of ``case``, which has the variant's example attention.
 
-    Counts are exact: UsageError where one could exceed 63 bits, where no point exists, and for more than MOST.
+    Counts are exact. Raises UsageError where one could exceed 63 bits, where no point is valid, and for more than
+    MOST points.
     """
     config = case.config
     largest = costs(case, given, {letter: max(sizes) for letter, sizes in ranges.items()})
     if max(largest.values()) >= 2**63:
         raise UsageError("the largest candidate's counts do not fit into 63 bits; give smaller ranges")
-    # The points of the letters that depend on one another are one axis, each other letter is an axis of its own:
-    # an entry is only as large as the letters that it has.
+    # The points of letters that depend on one another are one axis, every other letter is an axis of its own: an
+    # entry's array has only the axes of its letters.
     coupled = _existing(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
     free = [letter for letter in ranges if letter not in coupled]
     number = math.prod((len(coupled[variant.search.coupled[0]]), *(len(ranges[letter]) for letter in free)))
@@ -96,7 +97,7 @@ def _flat(values: Size | np.ndarray, sizes: Mapping[str, np.ndarray]) -> np.ndar
 def _cases(
     cases: Mapping[str, tuple[int, ...]], points: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[np.ndarray, dict[str, int]]]:
-    """The masks of points at which the closed form is one polynomial, with the letters that have one size there."""
+    """Yield masks of points at which the closed form is one polynomial, with the letters that have one size there."""
     every = np.ones(len(next(iter(points.values()))), dtype=bool)
     for chosen in itertools.product(*((*sizes, None) for sizes in cases.values())):
         fixed = {letter: size for letter, size in zip(cases, chosen, strict=True) if size is not None}
@@ -108,9 +109,9 @@ def _cases(
 
 
 def _evaluated(form: Size, sizes: Mapping[str, np.ndarray], coupled: Sequence[str]) -> np.ndarray:
-    """A polynomial with whole coefficients at all points, exactly: sums are made before axes are multiplied.
+    """Evaluate a polynomial with integer coefficients exactly at all points; sum before axes are multiplied.
 
-    Raises sympy's CoercionFailed for anything else than such a polynomial.
+    Raises sympy's CoercionFailed for any other expression.
     """
     letters = [*coupled, *(letter for letter in sizes if letter not in coupled)]
     terms = sympy.Poly(form, *map(symbol, letters), domain=sympy.ZZ).terms()
@@ -127,7 +128,7 @@ def _evaluated(form: Size, sizes: Mapping[str, np.ndarray], coupled: Sequence[st
 
 
 def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig) -> dict[str, np.ndarray]:
-    """The points of coupled letters that meet the conditions."""
+    """Return the points of coupled letters that meet the conditions."""
     if (number := math.prod(map(len, ranges.values()))) > MOST:
         raise UsageError(f"{number:,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
     axes = np.ix_(*(np.array(sizes, dtype=np.int64) for sizes in ranges.values()))
@@ -140,7 +141,7 @@ def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: Mod
 
 
 def _buildable(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
-    """The sizes of a letter by itself that the model accepts."""
+    """Return the sizes of a letter that the model accepts."""
     kept, reason = [], None
     for size in sizes:
         try:

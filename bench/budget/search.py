@@ -1,8 +1,9 @@
-"""A search under budgets: the model around the attention, the candidates, what fits, and the front of it."""
+"""Search attention sizes under budgets: the host model, the candidates within the bounds, and their Pareto front."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import Bound, feasible
 from headcount.bench.budget.candidates import METRICS, Candidates, candidates, costs
-from headcount.bench.budget.front import listing
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
@@ -25,9 +25,11 @@ LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """The model around the searched attention: a preset with some fields changed, at some input lengths; ``given``
-    is what its cache is counted under."""
+class HostModel:
+    """The model around the searched attention: a preset with some fields changed, at some input lengths.
+
+    ``given`` are the assumptions of its cache account.
+    """
 
     variant: Variant
     preset: str
@@ -37,15 +39,15 @@ class Surroundings:
 
     @cached_property
     def example(self) -> Case:
-        """The model with the variant's example of an attention. ConfigError where it cannot be built."""
+        """The model with the variant's example attention. Raises ConfigError where it cannot be built."""
         return Case.of(self.preset, self._changes(self.variant.search.example), self.lengths)
 
     def printed(self, sizes: Mapping[str, int]) -> Case:
-        """The model with an attention of these sizes, from the texts that a row prints."""
+        """Return the model with an attention of these sizes, parsed from the texts that a row prints."""
         return Case.of(self.preset, parse_overrides(self.preset, self.assignments(sizes)), self.lengths)
 
     def assignments(self, sizes: Mapping[str, int]) -> list[str]:
-        """The ``FIELD=VALUE`` texts that make the preset this model."""
+        """Return the ``FIELD=VALUE`` texts that turn the preset into this model."""
         return spelled(self.preset, self._changes(sizes))
 
     def _changes(self, sizes):
@@ -54,11 +56,14 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Answer:
-    """``found``: every candidate within the budgets; ``times``: of those with a record, else NaN; ``listed``: the
-    indices of the listed part of the front, best first; ``searched``: how many candidates there were;
-    ``ordered_by``: the metric that comes first in the order."""
+    """The candidates within the budgets and the listed part of their front.
 
-    surroundings: Surroundings
+    ``found``: all candidates within the budgets; ``times``: their recorded milliseconds, NaN without a record;
+    ``listed``: indices of the listed rows, best first; ``searched``: number of candidates; ``ordered_by``: the metric
+    that rows are ordered by first.
+    """
+
+    host: HostModel
     found: Candidates
     times: np.ndarray
     listed: Sequence[int]
@@ -66,26 +71,26 @@ class Answer:
     ordered_by: str
 
 
-def base_for(variant: str, name: str, like: ModelConfig) -> tuple[str, dict[str, Any]]:
-    """A preset with this attention and the fields that make the rest of it ``like``, which is a change of ``name``.
+def base_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
+    """Return a preset with this attention and the fields that make the rest of it ``config``, a change of ``name``.
 
-    Where no preset has this attention in such a model it is ``name`` with the attention exchanged.
+    Where no preset has this attention in such a model, return ``name`` with the attention exchanged.
     """
     outer = {
-        f.name: getattr(like, f.name) for f in fields(MODELS[like.variant]) if f.name not in ("attention", "layers")
+        f.name: getattr(config, f.name) for f in fields(MODELS[config.variant]) if f.name not in ("attention", "layers")
     }
-    names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (like.variant, variant)]
+    names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (config.variant, variant)]
     if names:
         return names[0], outer
-    own, other = ({f.name for f in fields(config)} for config in (like.attention, ATTENTIONS[variant]))
-    # Whether there are biases is no part of the search: they stay, where both can have them.
-    return name, {"attention": variant, **outer, **{f: getattr(like.attention, f) for f in {"bias"} & own & other}}
+    own, other = ({f.name for f in fields(kind)} for kind in (config.attention, ATTENTIONS[variant]))
+    # The search does not decide about biases: they stay, where both attentions can have them.
+    return name, {"attention": variant, **outer, **{f: getattr(config.attention, f) for f in {"bias"} & own & other}}
 
 
 def layer_fields(name: str, layers: int) -> dict[str, int]:
-    """The fields that give preset ``name`` this many layers, in encoder and decoder each where it has both.
+    """Return the fields that give preset ``name`` this many layers, in encoder and decoder each where it has both.
 
-    UsageError for a model that has no such number.
+    Raises UsageError for a model without a number of layers.
     """
     model = PRESETS[name]["model"]
     known = {f.name for f in fields(MODELS[model])}
@@ -96,48 +101,44 @@ def layer_fields(name: str, layers: int) -> dict[str, int]:
 
 
 def search(
-    around: Surroundings,
+    host: HostModel,
     ranges: Mapping[str, Sequence[int]],
     bounds: Mapping[str, Bound],
     *,
     maximise: Sequence[str],
     first: str | None,
-    apart: float,
+    min_distance: float,
     limit: int,
     device: str,
     records: Sequence[Path],
 ) -> Answer:
-    """The front of the candidates of ``ranges`` within ``bounds``; UsageError where nothing is within.
+    """Return the front of the candidates of ``ranges`` within ``bounds``; raise UsageError where none is within.
 
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
-    every = candidates(around.variant, ranges, around.example, around.given)
+    every = candidates(host.variant, ranges, host.example, host.given)
     found = every.select(feasible(every, bounds))
-    times = _times(around, found, device, records)
+    times = _times(host, found, device, records)
     known = [metric for metric in METRICS if metric in found.costs]
     order = sorted(known, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
     objectives = [-found.costs[m] if m in maximise else found.costs[m] for m in order]
-    walk = listing(objectives, times, list(found.costs.values()), apart)
-    return Answer(around, found, times, _first(walk, limit), len(every), order[0])
-
-
-def _first(walk: Iterator[int], limit: int) -> list[int]:
-    return [i for _, i in zip(range(limit), walk, strict=False)] if limit else list(walk)
+    front = pareto_front(objectives, times, list(found.costs.values()), min_distance)
+    return Answer(host, found, times, list(islice(front, limit or None)), len(every), order[0])
 
 
 def check(answer: Answer, index: int) -> None:
-    """ArithmeticError where the model that a listed row prints does not cost, in plain integers, what the row says."""
-    around, sizes = answer.surroundings, answer.found.at(index)
+    """Raise ArithmeticError unless the model that a row prints has, in plain integers, the costs of the row."""
+    host, sizes = answer.host, answer.found.at(index)
     row = {metric: int(values[index]) for metric, values in answer.found.costs.items()}
-    if costs(around.printed(sizes), around.given) != row:
+    if costs(host.printed(sizes), host.given) != row:
         raise ArithmeticError(f"{sizes}: arrays and integers give different costs")
 
 
-def _times(around: Surroundings, found: Candidates, device: str, records: Sequence[Path]) -> np.ndarray:
-    """Each candidate's recorded milliseconds, NaN where there is no record of such a layer at such a length."""
+def _times(host: HostModel, found: Candidates, device: str, records: Sequence[Path]) -> np.ndarray:
+    """Return each candidate's recorded milliseconds, NaN without a record of such a layer at this length."""
     times = np.full(len(found), np.nan)
-    config = around.example.config
-    letters = {**config.letters(), **config.length_letters(around.example.lengths)}
+    config = host.example.config
+    letters = {**config.letters(), **config.length_letters(host.example.lengths)}
     tokens = {letters[letter] for letter in ("T", "S") if letter in letters}
     if len(tokens) > 1:
         return times
@@ -147,3 +148,50 @@ def _times(around: Surroundings, found: Candidates, device: str, records: Sequen
         same = [found.sizes[letter] == size for letter, size in zip(names, sizes, strict=True)]
         times[np.logical_and.reduce(same)] = ms
     return times
+
+
+def pareto_front(
+    objectives: Sequence[np.ndarray], times: np.ndarray, values: Sequence[np.ndarray], min_distance: float
+) -> Iterator[int]:
+    """Yield indices of the Pareto front: points with a time, then the others, best first by each objective in turn.
+
+    A point dominates another if it is as good in every objective and better in one; the front is not dominated.
+    Less is better in each objective. ``times`` (NaN where unknown) are an objective between two points that have one.
+    With a ``min_distance`` above 0 a point without a time is left out where all its ``values`` are within that share
+    of those of a point yielded before.
+    """
+    timed = ~np.isnan(times)
+    yield from (int(i) for i in np.flatnonzero(timed) if not dominated(i, objectives, times))
+    unknown = np.full(len(times), np.nan)
+    pool = np.flatnonzero(~timed)
+    while len(pool):
+        best = pool
+        for column in objectives:
+            best = best[column[best] == column[best].min()]
+        at = int(best[0])
+        # Whatever dominates a point sorts before it, so what is better in no objective than the best point goes.
+        left = np.zeros(len(pool), dtype=bool)
+        for column in objectives:
+            left |= column[pool] < column[at]
+        # A point with a time, or one that was left out for being near, may dominate the best one.
+        if not dominated(at, objectives, unknown):
+            yield from map(int, best[:1] if min_distance else best)
+            if min_distance:
+                near = np.ones(len(pool), dtype=bool)
+                for column in values:
+                    near &= np.abs(column[pool] - column[at]) <= min_distance * column[at]
+                left &= ~near
+        pool = pool[left]
+
+
+def dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
+    """Return whether any point dominates the one ``at``; ``times`` count between two known ones."""
+    rivals = np.arange(len(times))
+    for column in objectives:
+        rivals = rivals[column[rivals] <= column[at]]
+    known = ~np.isnan(times[rivals]) & ~np.isnan(times[at])
+    as_good = ~known | (times[rivals] <= times[at])
+    better = known & (times[rivals] < times[at])
+    for column in objectives:
+        better |= column[rivals] < column[at]
+    return bool(np.any(as_good & better))

@@ -1,4 +1,4 @@
-"""A lock in a program of one's own: a module at hand is counted, and its count written or held against a file."""
+"""``hc.lock``: count a module in a program, and write the count to a lock or check it against one."""
 
 import io
 from collections.abc import Mapping
@@ -12,46 +12,46 @@ from headcount.bench.contractions.count import REPORT, Formula, RightCount
 from headcount.bench.count import count_macs
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
-from headcount.bench.saved import file
-from headcount.bench.saved.saved import WRITTEN_ELEMENTWISE, Saved, parameters_of
-from headcount.bench.saved.sections import LOCKED, equal, sections, summary
+from headcount.bench.snapshot import file
+from headcount.bench.snapshot.sections import LOCKED, equal, sections, summary
+from headcount.bench.snapshot.snapshot import WRITTEN_ELEMENTWISE, CountSnapshot, parameters_of
 
 
 class CostChanged(AssertionError):
-    """A module does not cost what its lock says; the message is a table of what changed, by name."""
+    """The count of a module is not as locked; the message is a table of the changes, by name."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What a module costs, to be written to a file or held against one."""
+    """The count of a module, to write to a file or to check against one."""
 
-    saved: Saved
+    snapshot: CountSnapshot
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the counted pass."""
-        return self.saved.macs
+        """MACs of the counted pass."""
+        return self.snapshot.macs
 
     @property
     def params(self) -> int:
         """Parameters, each tensor once."""
-        return self.saved.params
+        return self.snapshot.params
 
     def write(self, path: str | Path) -> None:
-        """Write the lock's file, whose folder must be there. UsageError where it cannot be written."""
+        """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
         with open_output(path) as stream:
-            stream.write(file.text(self.saved))
+            stream.write(file.text(self.snapshot))
 
     def check(self, path: str | Path) -> None:
-        """Raise CostChanged, an AssertionError, unless the file locks just this: terms, parameters, unknown operations.
+        """Raise CostChanged, an AssertionError, unless terms, parameters and unsupported operations are as locked.
 
-        UsageError for a file that is not there or no lock.
+        Raises UsageError for a file that is missing or no lock.
         """
         locked = file.read(path)
-        if not equal(locked, self.saved):
+        if not equal(locked, self.snapshot):
             table = io.StringIO()
-            emit(sections(locked, self.saved, LOCKED), "text", table)
-            raise CostChanged(f"{path}: {summary(locked, self.saved)}\n\n{table.getvalue()}")
+            emit(sections(locked, self.snapshot, LOCKED), "text", table)
+            raise CostChanged(f"{path}: {summary(locked, self.snapshot)}\n\n{table.getvalue()}")
 
 
 def lock(
@@ -66,16 +66,16 @@ def lock(
 ) -> Lock:
     """Count ``module(*inputs, **kwargs)`` as ``count_macs`` does: every contraction and parameter, by name.
 
-    ``hc.lock(model, x).write("macs.lock")`` once, ``hc.lock(model, x).check("macs.lock")`` from then on: integers are
-    equal or they are not. A file that a program wrote remembers no module, so ``headcount lock --check`` wants
-    ``--module`` for it. Raises what ``count_macs`` does.
+    Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
+    A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it. Raises what
+    ``count_macs`` does.
     """
     counted = count_macs(
         module, *inputs, kwargs=kwargs, backward=backward, training=training,
         allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise,
     )  # fmt: skip
     return Lock(
-        Saved(
+        CountSnapshot(
             name=type(module).__name__,
             terms=_terms(counted),
             parameters=parameters_of(parameters(module)),
@@ -88,6 +88,6 @@ def lock(
 
 
 def _terms(counted: RightCount) -> tuple:
-    """All contractions: those written elementwise stand in the ledger where they are included."""
+    """Return all contractions; the ledger has those written elementwise where they are included."""
     written = () if counted.included else counted.elementwise_ledger
     return (*counted.ledger, *(entry for entry in written if entry.kind == WRITTEN_ELEMENTWISE))

@@ -1,10 +1,11 @@
-"""pytest's fixture ``macs_lock``: a test that fails, with the entries that changed, where a module's cost does.
+"""The pytest fixture ``macs_lock``: the test fails, and names the changed entries, where a module's count changes.
 
-    def test_what_my_attention_costs(macs_lock):
+    def test_attention_macs(macs_lock):
         macs_lock(MyAttention(512, 8), torch.zeros(1, 128, 512))
 
-The lock stands beside the test's file: ``test_model.py`` has ``test_model/test_what_my_attention_costs.lock``. ``pytest
---macs-lock-update`` writes it; commit it. An installed headcount brings the fixture.
+The lock is a file in a folder named after the test's file: ``test_model.py`` has
+``test_model/test_attention_macs.lock``. ``pytest --macs-lock-update`` writes it; commit it. Installing headcount
+installs the fixture.
 """
 
 import re
@@ -19,31 +20,31 @@ if TYPE_CHECKING:
 
 OPTION = "--macs-lock-update"
 _OWNERS = pytest.StashKey[dict[Path, str]]()
-"""Which test each lock of this run belongs to."""
+"""The test of each lock file of this run."""
 _NOT_IN_NAMES = re.compile(r"[^\w.=,+\[\]-]+")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that writes instead of comparing."""
-    parser.getgroup("headcount").addoption(OPTION, action="store_true", help="write the locks of macs_lock anew")
+    """Add the option that rewrites locks instead of checking them."""
+    parser.getgroup("headcount").addoption(OPTION, action="store_true", help="rewrite the locks of macs_lock")
 
 
 @pytest.fixture
 def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
-    """A function like ``hc.lock``: count a module for its inputs, and compare with the test's own lock.
+    """Return a function like ``hc.lock`` that also checks the count against the test's own lock.
 
-    ``name`` tells the locks of one test apart. It returns the Lock, raises CostChanged where the cost is another one
-    or nobody has written it, and ValueError where two calls or two tests have one file.
+    Its argument ``name`` separates several locks of one test. It returns the Lock, and raises CostChanged where the
+    count is not as locked or there is no lock, and ValueError where two calls or two tests have the same file.
     """
     mine: set[Path] = set()
 
     def check(module: Any, *inputs: Any, name: str = "", **options: Any) -> "Lock":
         from headcount.bench.lock.api import CostChanged, lock
 
-        path = _place(request.node, name)
+        path = _lock_path(request.node, name)
         owner = request.config.stash.setdefault(_OWNERS, {}).setdefault(path, request.node.nodeid)
         if path in mine or owner != request.node.nodeid:
-            raise ValueError(f"{path} is the lock of {owner} already; name= tells locks apart")
+            raise ValueError(f"{path} is already the lock of {owner}; give each lock its own name=")
         mine.add(path)
         counted = lock(module, *inputs, **options)
         if request.config.getoption(OPTION):
@@ -58,7 +59,7 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
     return check
 
 
-def _place(node: pytest.Item, name: str) -> Path:
-    """Beside the test's file, in a folder called as that: by the test's own name, its class and ``name``."""
+def _lock_path(node: pytest.Item, name: str) -> Path:
+    """Return the path of a test's lock: a folder named after the test's file, then class, test and ``name``."""
     test = ".".join([*node.nodeid.split("::")[1:], *([name] if name else [])])
     return node.path.with_suffix("") / f"{_NOT_IN_NAMES.sub('-', test)}.lock"

@@ -30,8 +30,8 @@ from headcount.bench.errors import UsageError, needs
 from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
-from headcount.bench.saved.sections import COMPARED
-from headcount.bench.saved.sections import sections as saved_sections
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import having
 from headcount.formulas.published import tables

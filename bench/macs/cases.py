@@ -12,8 +12,8 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import parse_settings, run_isolated
 from headcount.bench.measure import measure
-from headcount.bench.saved import file
-from headcount.bench.saved.saved import Asked, Saved, of_answer
+from headcount.bench.snapshot import file
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, of_answer
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
@@ -30,7 +30,7 @@ class ModuleCase:
     spec: str
     lengths: Mapping[str, int]
     ledger: Ledger
-    saved: Saved
+    saved: CountSnapshot
     preset: None = None
 
     def check_runs(self) -> None:
@@ -66,7 +66,7 @@ def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
     # A weight without an operation of its own: whichever product uses it is counted above.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
-    saved = replace(of_answer(count, Asked(spec, sizes), file.versions()), name=name)
+    saved = replace(of_answer(count, CountRequest(spec, sizes), file.versions()), name=name)
     return ModuleCase(name, spec, sizes, Ledger((*count.ledger, *weights)), saved)
 
 
@@ -105,7 +105,7 @@ def is_saved(text: str) -> bool:
     return text.endswith((".json", ".lock")) or (":" not in text and Path(text).is_file())
 
 
-def parse_saved(text: str, other: str) -> Saved:
+def parse_saved(text: str, other: str) -> CountSnapshot:
     """The count that a file keeps, or of the module that ``text`` names; UsageError for a preset, which ``other``, a
     file, is not compared with."""
     if is_saved(text):

@@ -10,8 +10,8 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import ModuleCase
 from headcount.bench.macs.crossover import Crossover, crossovers
-from headcount.bench.saved.sections import COMPARED
-from headcount.bench.saved.sections import sections as saved_sections
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Size

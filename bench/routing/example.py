@@ -1,165 +1,192 @@
-"""The built-in examples: small models, trained with and without their auxiliary losses, that specialise by class.
+"""Train small MoA models with and without the auxiliary losses L_a and L_z, in the form of Table 7 of arXiv 2210.05144.
 
-``moa``: a masked language model with one MoA layer under the five coefficient pairs of Table 7 of arXiv
-2210.05144. ``moh``: a causal language model with one MoH layer, with and without the balance loss of arXiv
-2410.11842.
+A masked language model with one MoA layer learns a made-up task, for which experts specialise by class of token: a
+token of class c (A is 1, B is 2, …) is answered with the token c places before it, cyclically.
 """
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from headcount.bench.output.files import made, write
-from headcount.bench.routing import task
-from headcount.bench.routing.task import Outcome
+from headcount.bench.routing.inputs import Log
+from headcount.bench.routing.recorder import record
+from headcount.bench.routing.stats import LayerRouting
+from headcount.models import losses
+from headcount.models.build import build
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import preset
 
-BALANCE = ("L_a", "L_b")
-"""The losses that spread the load; L_z keeps logits small."""
+CLASSES, WORDS, SEQ_LEN = 4, 8, 16
+STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 600, 32, 3e-3, 1
+HELD_OUT = 128
+LOG_INTERVAL = 50
+
+PRESET = "mlm-moa-8K8E128D"
+FIELDS = {
+    "d_model": 32, "d_ff": 64, "num_layers": 1, "vocab_size": CLASSES * WORDS, "max_positions": SEQ_LEN + 2,
+    "num_experts": 8, "top_k": 2, "head_dim": 16, "bias": False,
+}  # fmt: skip
+RUNS = [
+    {"L_a": alpha, "L_z": beta} for alpha, beta in ((0.01, 0.0), (0.0, 0.01), (0.0, 0.001), (0.01, 0.001), (0.01, 0.01))
+]
+"""Coefficients of the auxiliary losses, one run each; the columns of Table 7."""
+PAPER = {"L_a": 0.01, "L_z": 0.001}
+"""The coefficients that the paper trains with."""
 
 
 @dataclass(frozen=True)
-class Example:
-    """A task, a preset with ``fields`` of its own, and the coefficients that it is trained with.
+class Outcome:
+    """A trained model on held-out sequences: loss in nats, accuracy, auxiliary losses without their coefficients."""
 
-    ``weights``: the field that holds the coefficient of each auxiliary loss. ``chosen``: the one of ``runs``
-    that the paper trains with.
-    """
-
-    title: str
-    about: str
-    answers: task.Answers
-    preset: str
-    fields: Mapping[str, Any]
-    weights: Mapping[str, str]
-    runs: Sequence[Mapping[str, float]]
-    chosen: Mapping[str, float]
-    steps: int
-
-    def config(self, coefficients: Mapping[str, float]) -> ModelConfig:
-        """The model under these coefficients."""
-        return preset(self.preset, {**self.fields, **{self.weights[name]: x for name, x in coefficients.items()}})
+    coefficients: Mapping[str, float]
+    loss: float
+    accuracy: float
+    auxiliary: Mapping[str, float]
+    layer: LayerRouting
+    log: Log
+    state: dict[str, Tensor]
 
 
-D_MODEL, VOCABULARY = 32, task.CLASSES * task.WORDS
-EXAMPLES = {
-    "moa": Example(
-        title="L_a and L_z in the form of Table 7",
-        about="Table 7 of arXiv 2210.05144 gives BLEU of translation models.",
-        answers=task.in_a_ring,
-        preset="mlm-moa-8K8E128D",
-        fields={
-            "d_model": D_MODEL, "d_ff": 2 * D_MODEL, "num_layers": 1, "vocab_size": VOCABULARY,
-            "max_positions": task.SEQ_LEN + 2, "num_experts": 8, "top_k": 2, "head_dim": D_MODEL // 2, "bias": False,
-        },
-        weights={"L_a": "balance_loss_weight", "L_z": "z_loss_weight"},
-        runs=[
-            {"L_a": alpha, "L_z": beta}
-            for alpha, beta in ((0.01, 0.0), (0.0, 0.01), (0.0, 0.001), (0.01, 0.001), (0.01, 0.01))
-        ],
-        chosen={"L_a": 0.01, "L_z": 0.001},
-        steps=600,
-    ),
-    "moh": Example(
-        title="L_b, with and without",
-        about="The MoH paper (arXiv 2410.11842) has one auxiliary loss, L_b of Eq. 7, and no table like MoA's Table 7.",
-        answers=task.renamed,
-        preset="moh-llm-s-75",
-        # a narrow feed-forward block, so that renaming is left to the heads' values
-        fields={
-            "d_model": D_MODEL, "d_ff": 8, "num_layers": 1, "vocab_size": VOCABULARY, "context_len": task.SEQ_LEN,
-            "num_heads": 10, "num_shared_heads": 2, "top_k": 2, "head_dim": D_MODEL // 2,
-        },
-        weights={"L_b": "balance_loss_weight"},
-        runs=[{"L_b": 0.0}, {"L_b": 0.01}],
-        chosen={"L_b": 0.01},
-        steps=800,
-    ),
-}  # fmt: skip
+def class_of(token: int) -> str:
+    """Return the letter of a token's class."""
+    return "ABCD"[token // WORDS]
 
 
-def run(name: str, steps: int | None = None, say: Callable[[str], None] = lambda line: None) -> list[Outcome]:
-    """An outcome for each run of example ``name``; one thread, so that a machine gives the same figures every time."""
-    example, outcomes = EXAMPLES[name], []
+def token_name(token: int) -> str:
+    """Return a token as its class and its number in the class: ``B3``."""
+    return f"{class_of(token)}{token % WORDS}"
+
+
+def targets(tokens: Tensor) -> Tensor:
+    """Return the answers to tokens (batch, SEQ_LEN): to class c the token c places before, cyclically."""
+    return tokens.gather(1, (torch.arange(SEQ_LEN) - (tokens // WORDS + 1)) % SEQ_LEN)
+
+
+def batches(seed: int, size: int) -> Iterator[Tensor]:
+    """Yield random tokens (size, SEQ_LEN)."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield torch.randint(CLASSES * WORDS, (size, SEQ_LEN), generator=generator)
+
+
+def held_out() -> Tensor:
+    """Return the evaluation tokens (HELD_OUT, SEQ_LEN)."""
+    return next(batches(SEED + 1, HELD_OUT))
+
+
+def config(coefficients: Mapping[str, float]) -> ModelConfig:
+    """Return the model's configuration with these coefficients of L_a and L_z."""
+    return preset(PRESET, {**FIELDS, "balance_loss_weight": coefficients["L_a"], "z_loss_weight": coefficients["L_z"]})
+
+
+def run(report: Callable[[str], None] = lambda line: None) -> list[Outcome]:
+    """Train one model for each of ``RUNS``, on one thread so that results are the same every time."""
+    outcomes = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for coefficients in example.runs:
-            say(f"training with {label(coefficients)}")
-            outcomes.append(train(name, coefficients, steps))
+        for coefficients in RUNS:
+            report(f"training with {label(coefficients)}")
+            outcomes.append(train(coefficients))
         return outcomes
     finally:
         torch.set_num_threads(threads)
 
 
-def train(name: str, coefficients: Mapping[str, float], steps: int | None = None) -> Outcome:
-    """One run of example ``name``."""
-    example = EXAMPLES[name]
-    return task.train(example.config(coefficients), example.answers, coefficients, steps or example.steps)
+def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcome:
+    """Train from fixed weights on fixed batches for ``steps`` (default: STEPS), and evaluate on held-out sequences."""
+    model, log = build(config(coefficients), seed=SEED).train(), []
+    optimizer, data = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE), batches(SEED, BATCH_SIZE)
+    for step in range(1, (steps or STEPS) + 1):
+        tokens = next(data)
+        loss = _loss(model(tokens), targets(tokens))
+        if step % LOG_INTERVAL == 0 or step == 1:
+            log.append((step, {path: counts.tolist() for path, counts in losses.tokens_per_expert(model).items()}))
+        optimizer.zero_grad()
+        (loss + losses.auxiliary_loss(model)).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return _evaluate(model, coefficients, log)
 
 
-def chosen(name: str, outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcome of the run with the paper's coefficients."""
-    return next(found for found in outcomes if found.coefficients == EXAMPLES[name].chosen)
+def _evaluate(model: torch.nn.Module, coefficients: Mapping[str, float], log: Log) -> Outcome:
+    tokens = held_out()
+    (layer,) = record(model, [(row, row) for row in tokens.tolist()])
+    losses.record_routing(model)
+    logits, answers = model(tokens), targets(tokens)
+    ((_, module),) = losses.routed_modules(model)
+    routing = module.router.recorded.routing
+    auxiliary = {"L_a": losses.balance_loss(routing.probs, routing.indices), "L_z": losses.z_loss(routing.logits)}
+    return Outcome(
+        coefficients,
+        loss=_loss(logits, answers).item(),
+        accuracy=(logits.argmax(-1) == answers).double().mean().item(),
+        auxiliary={name: loss.item() for name, loss in auxiliary.items()},
+        layer=layer,
+        log=log,
+        state=model.state_dict(),
+    )
+
+
+def _loss(logits: Tensor, answers: Tensor) -> Tensor:
+    """Return the cross-entropy in nats of logits (batch, SEQ_LEN, tokens)."""
+    return F.cross_entropy(logits.flatten(0, 1), answers.flatten())
 
 
 def label(coefficients: Mapping[str, float]) -> str:
-    """Coefficients as Table 7 heads its columns: ``0.01 L_a + 0.001 L_z``."""
-    return " + ".join(f"{value:g} {name}" for name, value in coefficients.items() if value) or "no auxiliary loss"
+    """Return coefficients as Table 7 heads its columns: ``0.01 L_a + 0.001 L_z``."""
+    return " + ".join(f"{value:g} {name}" for name, value in coefficients.items() if value)
 
 
-def statement(outcomes: Sequence[Outcome]) -> list[str]:
-    """What each loss did, read off pairs of runs that differ in its coefficient alone."""
+def effects(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a sentence for each pair of runs that differ in one coefficient, 0 in the first of them."""
     lines = []
-    for found in outcomes:
-        for name, value in found.coefficients.items():
-            without = {**found.coefficients, name: 0.0}
-            other = next((one for one in outcomes if one.coefficients == without), None)
-            if value and other:
-                beside = f" (beside {label(without)})" if any(without.values()) else ""
-                lines.append(_effect(name, value, beside, other, found))
+    for with_loss in outcomes:
+        for name, value in with_loss.coefficients.items():
+            others = {**with_loss.coefficients, name: 0.0}
+            beside = f" (beside {label(others)})" if any(others.values()) else ""
+            for without in outcomes:
+                if value and without.coefficients == others:
+                    lines.append(f"With {value:g} {name}{beside} {_effect(name, without, with_loss)}.")
     return lines
 
 
-def _effect(name: str, value: float, beside: str, other: Outcome, found: Outcome) -> str:
-    own = _moves(name, other.auxiliary[name], found.auxiliary[name])
-    if name not in BALANCE:
-        return f"With {value:g} {name}{beside} {own}."
-    largest, smallest = (
-        _moves(f"the {word} share", *(float(100 * of(one.layer.shares)) for one in (other, found)), "{:.1f} %")
-        for word, of in (("largest", max), ("smallest", min))
-    )
-    return (
-        f"With {value:g} {name}{beside} {largest}, {smallest}, and {_moves('the task loss', other.loss, found.loss)}."
-    )
+def _effect(name: str, without: Outcome, with_loss: Outcome) -> str:
+    """Return what L_z does to itself, or what L_a does to the load and to the task loss."""
+    if name == "L_z":
+        return _change("L_z", without.auxiliary[name], with_loss.auxiliary[name])
+    before, after = ([float(100 * share) for share in one.layer.shares] for one in (without, with_loss))
+    largest = _change("the largest share", max(before), max(after), ".1f", " %")
+    smallest = _change("the smallest share", min(before), min(after), ".1f", " %")
+    return f"{largest}, {smallest}, and {_change('the task loss', without.loss, with_loss.loss)}"
 
 
-def _moves(what: str, before: float, after: float, form: str = "{:.3f}") -> str:
-    """``what falls from … to …``, in the figures that are shown."""
-    first, second = form.format(before), form.format(after)
+def _change(what: str, before: float, after: float, digits: str = ".3f", unit: str = "") -> str:
+    first, second = f"{before:{digits}}{unit}", f"{after:{digits}}{unit}"
     if first == second:
         return f"{what} stays at {first}"
     return f"{what} {'falls' if after < before else 'rises'} from {first} to {second}"
 
 
-def save(name: str, outcome: Outcome, directory: str | Path) -> str:
-    """Write checkpoint.pt, tokens.txt and log.jsonl; the arguments of bench.routing that read them again.
+def save(outcome: Outcome, directory: str | Path) -> str:
+    """Write checkpoint.pt, tokens.txt and log.jsonl; return the arguments of bench.routing that analyse them.
 
     Raises UsageError where the directory cannot be written.
     """
-    path, example = made(directory), EXAMPLES[name]
+    path = made(directory)
     log = [json.dumps({"step": step, "tokens_per_expert": counts}) for step, counts in outcome.log]
     state = io.BytesIO()
     torch.save(outcome.state, state)
     write(path / "checkpoint.pt", state.getvalue())
-    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in task.held_out().tolist()))
+    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in held_out().tolist()))
     write(path / "log.jsonl", "".join(f"{line}\n" for line in log))
-    changed = " ".join(f"{field}={str(value).lower()}" for field, value in example.fields.items())
+    changed = " ".join(f"{field}={str(value).lower()}" for field, value in FIELDS.items())
     files = f"--checkpoint {path / 'checkpoint.pt'} --tokens {path / 'tokens.txt'} --log {path / 'log.jsonl'}"
-    return f"--preset {example.preset} --set {changed} {files}"
+    return f"--preset {PRESET} --set {changed} {files}"

@@ -1,7 +1,7 @@
-"""What a routing says: shares of tokens per expert, and which tokens an expert is for. Plain integers throughout."""
+"""Statistics of a routing in exact integers: tokens per expert, their shares, and pointwise mutual information."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -10,10 +10,10 @@ from headcount.bench.variants.variant import Routed
 
 @dataclass
 class LayerRouting:
-    """One routed layer: how often each expert took each token, and the MACs that it executed.
+    """One routed layer: how often each expert was selected for each token, and the MACs that it executed.
 
-    ``chosen[e][token]``: times that expert e was among the K of a token; ``tokens``: positions routed. ``routed``
-    says what an expert is; ``num_shared`` of the kind stand before them and take every token.
+    ``chosen[e][token]``: how often expert e was among the K of a token; ``tokens``: positions routed. ``routed``
+    describes an expert (or head); ``num_shared`` shared ones precede the routed ones and take every token.
     """
 
     path: str
@@ -24,7 +24,7 @@ class LayerRouting:
     num_shared: int = 0
     tokens: int = 0
     every_token_macs: Fraction = Fraction(0)
-    """Multiply-accumulates of an expert that takes every token."""
+    """MACs of an expert that takes every token."""
 
     expert_macs: list[Fraction] = field(default_factory=list)
 
@@ -33,7 +33,7 @@ class LayerRouting:
         self.expert_macs = self.expert_macs or [Fraction(0)] * self.num_experts
 
     def add(self, tokens: Sequence[Hashable], experts: Sequence[Sequence[int]], row_macs: Fraction) -> None:
-        """Routed tokens with the experts of each; ``row_macs``: MACs that one expert spends on one token."""
+        """Add routed tokens with the experts of each; ``row_macs``: MACs of one expert for one token."""
         self.tokens += len(tokens)
         self.every_token_macs += len(tokens) * row_macs
         for token, selected in zip(tokens, experts, strict=True):
@@ -43,34 +43,32 @@ class LayerRouting:
 
     @property
     def unit(self) -> str:
-        """What a token chooses, in one word."""
+        """``expert`` or ``head``."""
         return self.routed.unit
 
     @property
     def counts(self) -> list[int]:
-        """Tokens per expert; their sum is K times the tokens."""
+        """Tokens per expert; the sum is K times the tokens."""
         return [sum(counter.values()) for counter in self.chosen]
 
     @property
     def shares(self) -> list[Fraction]:
-        """Each expert's part of all choices; zeros where there are none."""
+        """Each expert's share of all choices; zeros where there are none."""
         return shares(self.counts)
 
 
 def shares(counts: Sequence[int]) -> list[Fraction]:
-    """Parts of the sum; zeros where it is 0."""
+    """Return each count's share of the sum; zeros where the sum is 0."""
     total = sum(counts) or 1
     return [Fraction(count, total) for count in counts]
 
 
 def pmi(chosen: Sequence[Mapping[Hashable, int]]) -> list[dict[Hashable, Fraction]]:
-    """p(token, expert) / (p(token) p(expert)) for every expert and each token that it took.
+    """Return p(token, expert) / (p(token) p(expert)) for every expert and each token that it took.
 
     The MoA paper's pointwise mutual information, which is not a logarithm: 1 where both are independent.
     """
-    by_token: Counter = Counter()
-    for counts in chosen:
-        by_token.update(counts)
+    by_token = _token_counts(chosen)
     total = by_token.total()
     return [
         {
@@ -83,30 +81,34 @@ def pmi(chosen: Sequence[Mapping[Hashable, int]]) -> list[dict[Hashable, Fractio
 
 
 def top_tokens(
-    chosen: Sequence[Mapping[Hashable, int]], number: int, least: int = 1
+    chosen: Sequence[Mapping[Hashable, int]], number: int, min_count: int = 1
 ) -> list[list[tuple[Hashable, Fraction]]]:
-    """For each expert the ``number`` tokens of highest PMI, the most frequent first among equals.
+    """Return for each expert the ``number`` tokens of highest PMI, the most frequent first among equals.
 
-    Tokens that were routed to experts fewer than ``least`` times in all are left out: a rare token has a high
-    PMI with whatever expert it met.
+    Tokens with fewer than ``min_count`` choices in all are left out: a rare token has a high PMI with any expert.
     """
-    seen: Counter = Counter()
-    for counts in chosen:
-        seen.update(counts)
+    by_token = _token_counts(chosen)
     found = []
     for counts, values in zip(chosen, pmi(chosen), strict=True):
-        frequent = [(token, value) for token, value in values.items() if seen[token] >= least]
+        frequent = [(token, value) for token, value in values.items() if by_token[token] >= min_count]
         frequent.sort(key=lambda pair: (-pair[1], -counts[pair[0]], str(pair[0])))
         found.append(frequent[:number])
     return found
 
 
-def grouped(chosen: Sequence[Mapping[Hashable, int]], group_of: Mapping[Hashable, Hashable]) -> list[Counter]:
-    """The same choices by group of tokens."""
-    out = []
+def _token_counts(chosen: Sequence[Mapping[Hashable, int]]) -> Counter:
+    """Return how often each token was routed to any expert."""
+    return sum(map(Counter, chosen), Counter())
+
+
+def grouped(
+    chosen: Sequence[Mapping[Hashable, int]], group_of: Callable[[Hashable], Hashable]
+) -> list[Counter[Hashable]]:
+    """Return the same choices by group of tokens."""
+    groups = []
     for counts in chosen:
-        together: Counter = Counter()
+        group: Counter = Counter()
         for token, count in counts.items():
-            together[group_of[token]] += count
-        out.append(together)
-    return out
+            group[group_of(token)] += count
+        groups.append(group)
+    return groups

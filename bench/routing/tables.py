@@ -1,25 +1,24 @@
-"""The tables of bench.routing: shares per layer, experts or heads with their tokens, runs, balance over steps."""
+"""Tables of bench.routing: shares per layer, experts or heads with their tokens, example runs, balance over steps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from headcount.bench.routing import task
-from headcount.bench.routing.example import EXAMPLES, label, statement
+from headcount.bench.routing import example
+from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
-from headcount.bench.routing.task import Outcome
 from headcount.bench.table import Column, Row, Section, Table
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 
 
 def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
-    """The layers whose tokens choose the same sort of thing together: heads of attentions, experts of blocks."""
+    """Return the layers grouped by what their tokens choose: heads, or experts."""
     units = dict.fromkeys(layer.unit for layer in layers)
     return [[layer for layer in layers if layer.unit == unit] for unit in units]
 
 
 def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Section:
-    """One row for each routed layer: its experts' shares, sorted (Figures 3-4)."""
+    """Return a row for each routed layer: its experts' shares, sorted (Figures 3-4 of the MoA paper)."""
     routed = layers[0].routed
     shared = [
         Column("heads", "routed\nheads", kind="int", priority=2),
@@ -61,13 +60,13 @@ def _layer_row(layer: LayerRouting) -> Row:
 def expert_section(
     layers: Sequence[LayerRouting],
     top: int,
-    least: int,
+    min_count: int,
     name_of: Callable[[int], str] = str,
     class_of: Callable[[int], str] | None = None,
 ) -> Section:
-    """One row for each expert or head, the most used first: its share, its MACs, the tokens of highest PMI (Table 4).
+    """Return a row for each expert or head, the most used first: share, MACs, tokens of highest PMI (Table 4).
 
-    With ``class_of`` also the class of tokens that it is for, by PMI.
+    ``class_of`` adds the class of tokens with the highest PMI.
     """
     routed, unit = layers[0].routed, layers[0].unit
     classes = [
@@ -92,25 +91,25 @@ def expert_section(
             ),
             *(released if routed.released else []),
             *(classes if class_of else []),
-            Column("tokens", f"tokens of highest PMI,\nof those with at least\n{least} choices", wraps=24),
+            Column("tokens", f"tokens of highest PMI,\nof those with at least\n{min_count} choices", wraps=24),
         ],
         notes_above=[
             f"PMI is p(token, {unit}) / (p(token) p({unit})), as in Table 4 of arXiv 2210.05144.",
             *dict.fromkeys(layer.routed.executed for layer in layers),
         ],
     )
-    rows = [row for layer in layers for row in _expert_rows(layer, top, least, name_of, class_of)]
+    rows = [row for layer in layers for row in _expert_rows(layer, top, min_count, name_of, class_of)]
     below = [_specialists(layer, class_of) for layer in layers] if class_of else []
     return Section(table, rows, below)
 
 
-def _expert_rows(layer, top, least, name_of, class_of) -> Iterator[Row]:
+def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_of) -> Iterator[Row]:
     for head in range(layer.num_shared):
         values = {"layer": layer.path, "head": head, "count": layer.tokens, "macs": layer.every_token_macs.numerator}
         record = {**values, "shared": True}
-        everything = {"released_macs": values["macs"], "tokens": "shared: every token uses it"}
-        yield Row(dict.fromkeys(("share", "class", "class_pmi")) | values | everything, records=[record])
-    best = top_tokens(layer.chosen, top, least)
+        shared = {"released_macs": values["macs"], "tokens": "shared: every token uses it"}
+        yield Row(dict.fromkeys(("share", "class", "class_pmi")) | values | shared, records=[record])
+    best = top_tokens(layer.chosen, top, min_count)
     by_class = _classes(layer, class_of) if class_of else [(None, None)] * layer.num_experts
     order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
     for expert in order:
@@ -133,18 +132,13 @@ def _expert_rows(layer, top, least, name_of, class_of) -> Iterator[Row]:
 
 
 def _classes(layer: LayerRouting, class_of) -> list[tuple[str | None, Fraction | None]]:
-    """Each expert's class of highest PMI; None for an expert without a token."""
-    values = pmi(_by_class(layer, class_of))
+    """Return each expert's class of highest PMI; None for an expert without a token."""
+    values = pmi(grouped(layer.chosen, class_of))
     return [max(found.items(), key=lambda pair: (pair[1], pair[0])) if found else (None, None) for found in values]
 
 
-def _by_class(layer: LayerRouting, class_of):
-    tokens = {token for counts in layer.chosen for token in counts}
-    return grouped(layer.chosen, {token: class_of(token) for token in tokens})
-
-
 SPECIALISED = 1.5
-"""An expert is for a class that it takes at least so many times as often as independence would give."""
+"""Least PMI of a class with an expert that specialises in it."""
 
 
 def _specialists(layer: LayerRouting, class_of) -> str:
@@ -152,16 +146,15 @@ def _specialists(layer: LayerRouting, class_of) -> str:
     for expert, (name, value) in enumerate(_classes(layer, class_of), layer.num_shared):
         if value is not None and value >= SPECIALISED:
             found.setdefault(name, []).append(expert)
-    number, units = sum(map(len, found.values())), layer.routed.units
     named = "; ".join(f"{name}: {', '.join(map(str, experts))}" for name, experts in sorted(found.items()))
     return (
-        f"{number} of {layer.num_experts} {units} specialise: they take a class of tokens at least {SPECIALISED} times "
-        f"as often as independence would give ({named or 'none'})."
+        f"{sum(map(len, found.values()))} of {layer.num_experts} {layer.routed.units} specialise: they take a class of "
+        f"tokens at least {SPECIALISED} times as often as independence would give ({named or 'none'})."
     )
 
 
 def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Section:
-    """One row for each class of tokens: which experts or routed heads its tokens choose."""
+    """Return a row for each class of tokens: which experts or routed heads its tokens choose."""
     unit = layer.unit
     table = Table(
         "classes",
@@ -177,7 +170,7 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
             ),
         ],
     )
-    by_class = _by_class(layer, class_of)
+    by_class = grouped(layer.chosen, class_of)
     rows = []
     for name in sorted({name for counts in by_class for name in counts}):
         counts = {expert: found[name] for expert, found in enumerate(by_class, layer.num_shared) if found[name]}
@@ -189,52 +182,53 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
     return Section(table, rows)
 
 
-def runs_section(name: str, outcomes: Sequence[Outcome]) -> Section:
-    """One row for each run of an example, in the form of Table 7, and what follows from them in words."""
-    example = EXAMPLES[name]
+def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
+    """Return a row for each run of the example, in the form of Table 7, and sentences on the effect of each loss."""
+    layer = outcomes[0].layer
     table = Table(
         "runs",
-        example.title,
+        "L_a and L_z in the form of Table 7",
         [
             Column("label", "coefficients"),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", **PERCENT),
             Column("largest", "largest\nshare", **PERCENT, priority=0),
             Column("smallest", "smallest\nshare", **PERCENT, priority=0),
-            *(Column(loss, loss, kind="fixed", digits=3) for loss in example.weights),
+            Column("L_a", "L_a", kind="fixed", digits=3),
+            Column("L_z", "L_z", kind="fixed", digits=3),
         ],
         notes_above=[
-            f"{example.about} Here: task loss and spread of the load of a small model on a made-up task with "
-            f"{task.CLASSES} classes of tokens, {example.steps} steps, seed {task.SEED}, {_sizes(outcomes[0].layer)}, "
-            "on held-out sequences. Losses without their coefficients."
+            "Table 7 of arXiv 2210.05144 gives BLEU of translation models. Here: task loss and spread of the load of a "
+            f"small model on a made-up task with {example.CLASSES} classes of tokens, {example.STEPS} steps, seed "
+            f"{example.SEED}, K = {layer.top_k}, E = {layer.num_experts}, on held-out sequences. Losses without their "
+            "coefficients."
         ],
     )
-    return Section(table, [_run_row(one) for one in outcomes], statement(outcomes))
+    return Section(table, [_run_row(outcome) for outcome in outcomes], example.effects(outcomes))
 
 
-def _sizes(layer: LayerRouting) -> str:
-    sizes = {"K": layer.top_k, "E": layer.num_experts, "s": layer.num_shared, "r": layer.top_k}
-    sizes["h"] = layer.num_shared + layer.num_experts
-    return ", ".join(f"{letter} = {sizes[letter]}" for letter in layer.routed.sizes)
-
-
-def _run_row(outcome: Outcome) -> Row:
+def _run_row(outcome: example.Outcome) -> Row:
     percent = [100 * share for share in outcome.layer.shares]
     values = {
-        "label": label(outcome.coefficients),
+        "label": example.label(outcome.coefficients),
         "loss": outcome.loss,
         "accuracy": 100 * outcome.accuracy,
         "largest": max(percent),
         "smallest": min(percent),
         **outcome.auxiliary,
     }
-    record = {"coefficients": dict(outcome.coefficients), "loss": outcome.loss, "accuracy": outcome.accuracy}
-    record |= {"auxiliary_losses": dict(outcome.auxiliary), "tokens_per_expert": outcome.layer.counts}
+    record = {
+        "coefficients": dict(outcome.coefficients),
+        "loss": outcome.loss,
+        "accuracy": outcome.accuracy,
+        "auxiliary_losses": dict(outcome.auxiliary),
+        "tokens_per_expert": outcome.layer.counts,
+    }
     return Row(values, records=[record])
 
 
-def log_section(log: Sequence[tuple[int, dict[str, list[int]]]]) -> Section:
-    """Largest and smallest share of each layer as training went on."""
+def log_section(log: Log) -> Section:
+    """Return the largest and smallest share of each layer at each logged training step."""
     table = Table(
         "balance",
         "Balance over training steps",

@@ -19,7 +19,7 @@ VARIANT = Variant(
         {"h": HEADS, "d_h": WIDTH, "d_r": TURNED, "d_v": WIDTH, "d_c": LATENT},
         ("h",),
         lambda sizes, _: {"1 <= h": sizes["h"] >= 1},
-        remark=lambda attention: "Five letters: --any for every integer needs a --range of some.",
+        remark=lambda attention: "Five letters: --all-integers needs a --range of some.",
     ),
     beside=lambda config: [Beside("mha", VARIANT.dense(config))],
     forms="keys and values made of every stored latent, and their projections absorbed into queries and outputs, which "

@@ -33,13 +33,13 @@ def _assert_front(around, ranges, points, budgets):
     ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0, "device": "cpu", "records": ()}
     if not fitting:
         with pytest.raises(UsageError, match="no point|no candidate"):
-            search(around, ranges, limits, apart=0, **ask)
+            search(around, ranges, limits, min_distance=0, **ask)
         return
-    answer = search(around, ranges, limits, apart=0, **ask)
+    answer = search(around, ranges, limits, min_distance=0, **ask)
     found = [tuple(answer.found.at(i).values()) for i in answer.listed]
     assert len(found) == len(set(found)) and set(found) == expected
     for i in answer.listed:
         assert {m: int(v[i]) for m, v in answer.found.costs.items()} == points[tuple(answer.found.at(i).values())]
-    apart = search(around, ranges, limits, apart=0.05, **ask)
+    apart = search(around, ranges, limits, min_distance=0.05, **ask)
     assert {tuple(apart.found.at(i).values()) for i in apart.listed} <= expected
     assert found[0] == tuple(apart.found.at(apart.listed[0]).values())

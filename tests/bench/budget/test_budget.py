@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.__main__ import main
 from headcount.bench.budget.candidates import METRICS, costs
-from headcount.bench.budget.front import front, listing
-from headcount.bench.budget.search import Surroundings
+from headcount.bench.budget.search import HostModel, pareto_front
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.macs import __main__ as macs
@@ -25,7 +24,7 @@ from headcount.models.configs.presets import PRESETS
 
 FAMILIES = having("search")
 ROOT = Path(__file__).parents[3]
-ALL = ["--apart", "0", "--limit", "0"]
+ALL = ["--min-distance", "0", "--limit", "0"]
 
 
 def run(capsys, *argv, main=main):
@@ -62,7 +61,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sor
 )
 def test_the_front_is_that_of_brute_force(brute_force, K, E, D, T, budgets):
     points = {(k, e, d): moa_costs(k, e, d, T, 2) for k, e, d in product(K, E, D) if k <= e}
-    around = Surroundings(
+    around = HostModel(
         FAMILIES["moa"],
         "moa-8K8E128D",
         {"num_encoder_layers": 2, "num_decoder_layers": 2},
@@ -89,21 +88,29 @@ def test_a_time_counts_between_two_that_have_one(points, data):
     expected = {b for b in everyone if not any(beats(a, b) for a in everyone)}
     columns = list(np.array(points).T)
     known = np.array([np.nan if ms is None else ms for ms in times], dtype=float)
-    assert sorted(listing(columns, known, columns, 0)) == sorted(expected)
-    assert set(listing(columns, known, columns, 0.5)) <= expected
-    if all(ms is None for ms in times):
-        assert sorted(front(columns)) == sorted(expected)
+    assert sorted(pareto_front(columns, known, columns, 0)) == sorted(expected)
+    assert set(pareto_front(columns, known, columns, 0.5)) <= expected
 
 
 @pytest.mark.parametrize(
     "argv",
     [
         ["--macs", "1.2G"],
-        ["--macs", "900M", "--params", "150M", "--kv-bytes", "64Ki", "--any", "--seq-len", "7"],
+        ["--macs", "900M", "--params", "150M", "--kv-bytes", "64Ki", "--all-integers", "--seq-len", "7"],
         ["--macs", "700M", "--attention", "mha", "--d-model", "384", "--layers", "5", "--set", "vocab_size=1000"],
-        ["--like", "transformer-big", "--attention", "moa", "--tolerance", "0.01"],
-        ["--like", "mlm-transformer", "--attention", "moa", "--match", "params", "macs", "--tolerance", "0.4"],
-        ["--like", "mlm-moa-8K8E128D", "--match", "active-params"],
+        ["--match-model", "transformer-big", "--attention", "moa", "--tolerance", "0.01"],
+        [
+            "--match-model",
+            "mlm-transformer",
+            "--attention",
+            "moa",
+            "--match-metric",
+            "params",
+            "macs",
+            "--tolerance",
+            "0.4",
+        ],
+        ["--match-model", "mlm-moa-8K8E128D", "--match-metric", "active-params"],
     ],
     ids=" ".join,
 )
@@ -127,7 +134,9 @@ def test_an_answer_counts_on_the_built_model(capsys):
 
 def test_like_stays_within_its_tolerance(capsys):
     exact = 2_092_974_080
-    for row in rows_of(capsys, "--like", "transformer-big", "--attention", "moa", "--tolerance", "0.01", "--any"):
+    for row in rows_of(
+        capsys, "--match-model", "transformer-big", "--attention", "moa", "--tolerance", "0.01", "--all-integers"
+    ):
         assert abs(row["macs"] - exact) <= exact // 100
         assert "d_model=1024" in row["set"] and "d_ff=4096" in row["set"]
 
@@ -143,7 +152,7 @@ def test_ranges_and_directions_are_what_is_asked(capsys):
 def test_sizes_are_hardware_friendly_unless_any_are_asked_for(capsys):
     for row in rows_of(capsys, "--macs", "1G", "--limit", "40"):
         assert row["D"] % 16 == 0 and row["E"] % 8 == 0 and (row["K"] in (1, 2) or row["K"] % 4 == 0)
-    assert any(row["D"] % 16 for row in rows_of(capsys, "--macs", "1G", "--any"))
+    assert any(row["D"] % 16 for row in rows_of(capsys, "--macs", "1G", "--all-integers"))
 
 
 @pytest.mark.parametrize("variant", ["moa", "mha"])
@@ -155,13 +164,16 @@ def test_any_integers_hold_the_hardware_friendly_sizes(variant):
 def test_the_bounds_of_the_search_and_what_of_the_front_is_shown_are_said(capsys):
     argv = ["--macs", "1.2G", "--limit", "6", "--range", "K=2:8"]
     said = " ".join(run(capsys, *argv)[1].split())
-    assert "Searched: K 2 to 8, as given; E 8 to 128, a multiple of 8; D 16 to 512, a multiple of 16 (--any" in said
-    any_size = " ".join(run(capsys, *argv, "--any")[1].split())
+    assert (
+        "Searched: K 2 to 8, as given; E 8 to 128, a multiple of 8; D 16 to 512, a multiple of 16 (--all-integers"
+        in said
+    )
+    any_size = " ".join(run(capsys, *argv, "--all-integers")[1].split())
     assert "Searched: K 2 to 8, as given; E 1 to 128, D 1 to 512, any integer; K <= E: 444,416 candidates" in any_size
     assert "the first 6 by active parameters" in said
     assert "the first 6 by MACs" in " ".join(run(capsys, *argv, "--sort", "macs")[1].split())
     everything = " ".join(run(capsys, *argv[:-3], "0", "--range", "K=2", "E=8", "D=16,32")[1].split())
-    assert "less of the rest, rows at least 5% apart in one cost (--apart 0 for all); all " in everything
+    assert "less of the rest, rows at least 5% apart in one cost (--min-distance 0 for all); all " in everything
 
 
 def record(name, arm, ms, **changed):
@@ -255,7 +267,10 @@ WRONG = {
         "within the other budgets; the nearest is",
     ),
     "nothing fits": (["--macs", "1k", "--params", "1k", "--kv-bytes", "1"], "the nearest is 422,191,360"),
-    "match alone": (["--macs", "1G", "--match", "params"], "--match and --tolerance need --like, the model to match"),
+    "match alone": (
+        ["--macs", "1G", "--match-metric", "params"],
+        "--match-metric and --tolerance need --match-model, the model to match",
+    ),
     "digits": (["--macs", "9" * 5001], "malformed budget '999"),
     "unicode": (["--macs", "\u0663G"], "malformed budget '\u0663G'"),
     "malformed": (["--macs", "1.2X"], "malformed budget '1.2X'; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G"),
@@ -273,15 +288,18 @@ WRONG = {
         ": the largest candidate's counts do not fit into 63 bits; give smaller ranges\n",
     ),
     "preset": (["--macs", "1G", "--preset", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
-    "like": (["--like", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
-    "like and preset": (["--like", "transformer-big", "--preset", "transformer-base"], "--like brings its own model"),
+    "like": (["--match-model", "moa"], "unknown preset 'moa'; did you mean moa-8K8E128D"),
+    "like and preset": (
+        ["--match-model", "transformer-big", "--preset", "transformer-base"],
+        "--match-model brings its own model",
+    ),
     "attention": (["--macs", "1G", "--attention", "aggregated"], "invalid choice: 'aggregated' (choose"),
     "variant of the preset": (
         ["--macs", "1G", "--preset", "transnext-tiny"],
         "no search over aggregated: its",
     ),
-    "searched": (["--macs", "1G", "--set", "top_k=4"], "top_k is what is searched; --range K=4 keeps it"),
-    "tolerance": (["--like", "transformer-big", "--tolerance", "2"], "invalid share between 0 and 1 value: '2'"),
+    "searched": (["--macs", "1G", "--set", "top_k=4"], "top_k is searched; --range K=4 fixes it"),
+    "tolerance": (["--match-model", "transformer-big", "--tolerance", "2"], "invalid share between 0 and 1 value: '2'"),
     "plot": (["--macs", "1G", "--plot", "front.gif"], "a plot is an .svg or a .png file, not 'front.gif'"),
     "plot nowhere": (["--macs", "1G", "--plot", "/nonexistent/x.svg"], "cannot write /nonexistent/x.svg"),
     "length": (["--macs", "1G", "--seq-len", "0"], "must be at least 1, not 0"),

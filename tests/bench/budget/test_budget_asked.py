@@ -12,7 +12,7 @@ from headcount.bench.budget import search
 from headcount.bench.budget.__main__ import main, parser, plan
 from headcount.bench.budget.bounds import Bound, feasible, parse
 from headcount.bench.budget.candidates import Candidates, candidates
-from headcount.bench.budget.front import listing
+from headcount.bench.budget.search import pareto_front
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
@@ -102,7 +102,7 @@ def test_a_front_is_listed_by_its_costs_in_order_without_what_is_near_one_alread
         ):
             near.append(i)
     columns = list(np.array(points).T)
-    assert list(listing(columns, times, columns, apart)) == expected + near
+    assert list(pareto_front(columns, times, columns, apart)) == expected + near
 
 
 @pytest.mark.parametrize(
@@ -127,23 +127,23 @@ WRONG = {
     "bytes of nothing": ([*ONE, "--element-bytes", "0"], "--element-bytes must be at least 1, not 0"),
     "no number": (
         ["--preset", "llama3-8b", "--macs", "9G", "--set", "num_kv_heads=2,4"],
-        "num_kv_heads is what is searched; --range g=N keeps it",
+        "num_kv_heads is searched; --range g=N fixes it",
     ),
     "backwards": (["--macs", "2G:1G"], "the budget '2G:1G' ends below its beginning"),
-    "nothing": ([], "no budget; give one of --macs, --params, --active-params, --kv-bytes, or --like"),
+    "nothing": ([], "no budget; give one of --macs, --params, --active-params, --kv-bytes, or --match-model"),
     "two models": (
-        ["--like", "transformer-big", "--preset", "transformer-base"],
-        "--like brings its own model; --preset goes without it",
+        ["--match-model", "transformer-big", "--preset", "transformer-base"],
+        "--match-model brings its own model; --preset goes without it",
     ),
     "tolerance alone": (
-        [*ONE, "--tolerance", "0.1"], "--match and --tolerance need --like, the model to match"
+        [*ONE, "--tolerance", "0.1"], "--match-metric and --tolerance need --match-model, the model to match"
     ),
     "letter": ([*ONE[:2], "--range", "KK=2"], "unknown letter 'KK'; did you mean K? choose from K, E, D"),
     "range": (
         [*ONE[:2], "--range", "K=1:2:3:4"], "malformed range 'K=1:2:3:4'; write K=4, K=1,2,4, K=1:64 or K=8:64:8"
     ),
     "layers": (
-        ["--like", "lightconv", "--attention", "moa", "--layers", "3"],
+        ["--match-model", "lightconv", "--attention", "moa", "--layers", "3"],
         "a convolution model has no number of layers; choose another model, or --set its fields",
     ),
 }  # fmt: skip
@@ -155,17 +155,17 @@ def test_what_cannot_be_searched_is_said_whole(case, capsys):
     assert said(capsys, *argv) == message
 
 
-@pytest.mark.parametrize("asked", [["--kv-bytes", "7G"], ["--sort", "kv-bytes"], ["--match", "kv-bytes"],
+@pytest.mark.parametrize("asked", [["--kv-bytes", "7G"], ["--sort", "kv-bytes"], ["--match-metric", "kv-bytes"],
                                    ["--maximise", "params", "kv-bytes"]])  # fmt: skip
 def test_a_cache_that_a_model_has_not_is_no_budget_and_no_order(asked, capsys):
-    found = said(capsys, "--like", "dit-s2", *asked)
+    found = said(capsys, "--match-model", "dit-s2", *asked)
     assert found.startswith("dit-s2 has no cache to count: a diffusion") and found.endswith("; leave kv-bytes out")
 
 
 def test_a_range_holds_both_ends_each_size_once_and_no_more_than_ten_thousand():
     assert section("--macs", "9T", "--range", "K=3,2,3", "E=5:9:2", "D=7").table.notes_above[0].partition(";")[0] == (
         "Around moa-8K8E128D, input: batch_size 1, src_len 10, tgt_len 10. "
-        "Searched: K 2 to 3, E 5 to 9, D 7 to 7, as given (--any for every integer)"
+        "Searched: K 2 to 3, E 5 to 9, D 7 to 7, as given (--all-integers for every integer)"
     )
     letter, sizes = search_range("D=1:10000")
     assert (letter, len(sizes), sizes[0], sizes[-1]) == ("D", 10_000, 1, 10_000)
@@ -174,14 +174,15 @@ def test_a_range_holds_both_ends_each_size_once_and_no_more_than_ten_thousand():
 
 
 def search_range(text):
-    from headcount.bench.budget.ranges import parse_range
+    from headcount.bench.budget.bounds import parse_range
 
     return parse_range(text, variant("moa"))
 
 
 def test_a_model_to_match_is_named_in_the_form_in_which_it_is_counted():
     (remark, *_), (first, *_) = (
-        section("--like", name, "--limit", "1").table.notes_above[:2] for name in ("moh-llm-s-75", "moa-8K8E128D")
+        section("--match-model", name, "--limit", "1").table.notes_above[:2]
+        for name in ("moh-llm-s-75", "moa-8K8E128D")
     )
     ideal = Case.of("moh-llm-s-75", {"form": "ideal"}).ledger
     cache = 12 * 2 * 2048 * 768 * 2
@@ -190,12 +191,12 @@ def test_a_model_to_match_is_named_in_the_form_in_which_it_is_counted():
         f"{ideal.active_params:,} active parameters, {cache:,} cache bytes."
     )
     # of no other sizes than its own
-    around = section("--like", "moa-8K8E128D", "--limit", "1").table.notes_above[1]
+    around = section("--match-model", "moa-8K8E128D", "--limit", "1").table.notes_above[1]
     assert first.startswith("moa-8K8E128D: ") and around.startswith("Around moa-8K8E128D, input: ")
 
 
 def test_a_model_to_match_has_the_fields_that_are_given_with_it_and_so_have_its_alternatives():
-    found = section("--like", "transformer-base,d_ff=1000", "--attention", "moa", "--limit", "1")
+    found = section("--match-model", "transformer-base,d_ff=1000", "--attention", "moa", "--limit", "1")
     matched = Case.of("transformer-base", {"d_ff": 1000}).ledger.macs
     assert found.table.notes_above[0].startswith(f"transformer-base,d_ff=1000: {matched:,} MACs, ")
     assert "d_ff=1000" in found.rows[0].records[0]["set"]
@@ -232,7 +233,7 @@ def test_times_come_from_the_stored_records_unless_others_are_named(monkeypatch,
     assert other.rows[0].values["ms"] is None and "ms" not in [column.key for column in other.table.columns]
     timed = section(*layer)
     assert [(c.head, c.unit, c.digits) for c in timed.table.columns if c.key == "ms"] == [("layer", "ms", 3)]
-    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest arm."
+    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
     assert timed.table.notes_above[-1] == recorded
 
 
@@ -261,6 +262,6 @@ def test_a_preset_that_is_one_already_needs_no_fields():
 
 
 def test_rows_are_twenty_unless_another_number_is_asked_for():
-    letters = ["--range", "K=1,2,4", "E=8:64:8", "D=16:160:16", "--apart", "0"]
+    letters = ["--range", "K=1,2,4", "E=8:64:8", "D=16:160:16", "--min-distance", "0"]
     shown = [len(section("--macs", "9G", *letters, *more).rows) for more in ([], ["--limit", "7"], ["--limit", "0"])]
     assert shown[:2] == [20, 7] and shown[2] > 20

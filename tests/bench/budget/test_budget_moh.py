@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headcount.bench.budget import bounds
 from headcount.bench.budget.__main__ import main
 from headcount.bench.budget.candidates import METRICS, candidates
-from headcount.bench.budget.search import Surroundings, search
+from headcount.bench.budget.search import HostModel, search
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import __main__ as macs
 from headcount.bench.variants.variant import having
@@ -68,7 +68,7 @@ def test_the_front_is_that_of_brute_force(brute_force, h, s, r, g, d_h, T, form,
         # a token uses a head, no more than there are, and rotary positions turn pairs
         if 1 <= p[1] + p[2] <= p[0] and p[0] % p[3] == 0 and p[4] % 2 == 0
     }
-    around = Surroundings(FAMILIES["moh"], "moh-llm-s-75", {**SMALL, "form": form}, {"batch_size": 1, "seq_len": T})
+    around = HostModel(FAMILIES["moh"], "moh-llm-s-75", {**SMALL, "form": form}, {"batch_size": 1, "seq_len": T})
     brute_force(around, {"h": h, "s": s, "r": r, "g": g, "d_h": d_h}, points, budgets)
 
 
@@ -80,7 +80,7 @@ BASES["moh"] = ["moh-llm-s-75", "moh-llama3-8b", "moh-dit-s2-75"]
 def test_candidates_are_exactly_what_can_be_built(variant, name):
     family = FAMILIES[variant]
     ranges = {letter: range(known.least, 5) for letter, known in family.search.letters.items()}
-    around = Surroundings(family, name, {}, dict(preset(name).lengths))
+    around = HostModel(family, name, {}, dict(preset(name).lengths))
     found = candidates(family, ranges, around.example, around.given)
     points = {tuple(found.at(i).values()) for i in range(len(found))}
     buildable = set()
@@ -94,19 +94,19 @@ def test_candidates_are_exactly_what_can_be_built(variant, name):
 
 
 SEARCHES = [
-    ["--like", "llm-s", "--attention", "moh"],
-    ["--like", "llama3-8b", "--attention", "moh", "--match", "macs", "kv-bytes", "--params", "9G"],
-    ["--like", "moh-llm-s-75"],
-    ["--like", "moh-llm-s-75,form=released", "--tolerance", "0.1"],
-    ["--like", "moh-llm-s-50", "--attention", "mha"],
-    ["--like", "moh-dit-s2-75"],
-    ["--like", "transformer-base", "--attention", "moh", "--any", "--range", "h=1:9", "d_h=30:70"],
-    ["--like", "mlm-transformer", "--attention", "moh"],
-    ["--like", "lightconv", "--attention", "moa"],
+    ["--match-model", "llm-s", "--attention", "moh"],
+    ["--match-model", "llama3-8b", "--attention", "moh", "--match-metric", "macs", "kv-bytes", "--params", "9G"],
+    ["--match-model", "moh-llm-s-75"],
+    ["--match-model", "moh-llm-s-75,form=released", "--tolerance", "0.1"],
+    ["--match-model", "moh-llm-s-50", "--attention", "mha"],
+    ["--match-model", "moh-dit-s2-75"],
+    ["--match-model", "transformer-base", "--attention", "moh", "--all-integers", "--range", "h=1:9", "d_h=30:70"],
+    ["--match-model", "mlm-transformer", "--attention", "moh"],
+    ["--match-model", "lightconv", "--attention", "moa"],
     ["--preset", "moh-llama3-8b", "--macs", "40T", "--seq-len", "97", "--layers", "7"],
     ["--preset", "moh-llm-b-75", "--macs", "600G", "--set", "form=released", "--d-model", "640"],
     ["--preset", "transformer-base", "--attention", "mha", "--macs", "600M", "--range", "h=4,8,16", "g=8,4", "d_h=64"],
-    ["--like", "dit-s2", "--match", "params"],
+    ["--match-model", "dit-s2", "--match-metric", "params"],
 ]
 
 
@@ -125,7 +125,20 @@ def test_each_answer_is_a_preset_that_counts_to_the_same_integers(argv, capsys):
 @pytest.mark.parametrize("form", ["ideal", "released"])
 def test_an_answer_is_the_built_model_and_its_caches(form, capsys):
     sizes = [f"{field}={size}".lower() for field, size in {**SMALL, "d_model": 26, "form": form}.items()]
-    argv = ["--attention", "moh", "--macs", "1M", "--seq-len", "7", "--any", "--range", "h=6", "s=2", "r=3", "g=3"]
+    argv = [
+        "--attention",
+        "moh",
+        "--macs",
+        "1M",
+        "--seq-len",
+        "7",
+        "--all-integers",
+        "--range",
+        "h=6",
+        "s=2",
+        "r=3",
+        "g=3",
+    ]
     (row,) = table_of(capsys, *argv, "d_h=10", "--set", *sizes)["rows"]
     _, out, _ = run(
         capsys, *row["preset"].split(), "--seq-len", "7", "--counter", "torch", "--format", "json", main=macs.main
@@ -181,14 +194,14 @@ def test_moh_is_counted_ideal_unless_the_released_form_is_asked_for(capsys):
         (dense, released, "MoH as released", []),
         (dense, released, "the ideal MoH", ["form=ideal"]),
     ):
-        out = run(capsys, "--like", like, "--limit", "1", *(["--set", *changes] if changes else []))[1]
+        out = run(capsys, "--match-model", like, "--limit", "1", *(["--set", *changes] if changes else []))[1]
         assert f"{counted:,} MACs" in out and f"Counted: {form}" in out
 
 
 def test_alternatives_keep_the_rest_of_the_model_and_its_biases(capsys):
-    (row,) = table_of(capsys, "--like", "transformer-big", "--attention", "moh", "--limit", "1")["rows"]
+    (row,) = table_of(capsys, "--match-model", "transformer-big", "--attention", "moh", "--limit", "1")["rows"]
     assert row["base"] == "transformer-big" and {"attention=moh", "bias=true"} <= set(row["set"])
-    (row,) = table_of(capsys, "--like", "llama3-8b", "--attention", "moh", "--limit", "1")["rows"]
+    (row,) = table_of(capsys, "--match-model", "llama3-8b", "--attention", "moh", "--limit", "1")["rows"]
     assert {"d_model=4096", "d_ff=14336", "num_layers=32", "vocab_size=128256"} <= set(row["set"])
 
 
@@ -201,9 +214,9 @@ NO_CACHE = {
 @pytest.mark.parametrize("name", NO_CACHE)
 def test_what_does_not_decode_has_no_cache(name, capsys):
     attention = ["--attention", "moh"]
-    table = table_of(capsys, "--like", name, *attention, "--limit", "2")
+    table = table_of(capsys, "--match-model", name, *attention, "--limit", "2")
     assert all("kv_bytes" not in row for row in table["rows"])
-    said = " ".join(run(capsys, "--like", name, *attention, "--limit", "1")[1].split())
+    said = " ".join(run(capsys, "--match-model", name, *attention, "--limit", "1")[1].split())
     assert "No cache: " in said and NO_CACHE[name] in said
 
 
@@ -219,17 +232,17 @@ WRONG = {
         "h - s >= 2 unless r = 0 must hold",
     ),
     "odd widths": ([*LLM, "--range", "d_h=7,9"], "head_dim must be even for rotary positions, not 9"),
-    "searched": ([*LLM, "--set", "top_k=3"], "top_k is what is searched; --range r=3 keeps it"),
-    "set attention": ([*LLM, "--set", "attention=mha"], "--attention, not --set, says which attention is searched"),
-    "cache of images": (["--like", "dit-s2", "--kv-bytes", "1G"], "dit-s2 has no cache to count: a diffusion"),
-    "layers of kernels": (["--like", "lightconv", "--attention", "moa", "--layers", "3"], "has no number of layers"),
-    "too many": ([*LLM, "--any", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points of h, s, r"),
+    "searched": ([*LLM, "--set", "top_k=3"], "top_k is searched; --range r=3 fixes it"),
+    "set attention": ([*LLM, "--set", "attention=mha"], "--attention, not --set, names the searched attention"),
+    "cache of images": (["--match-model", "dit-s2", "--kv-bytes", "1G"], "dit-s2 has no cache to count: a diffusion"),
+    "layers of kernels": (["--match-model", "lightconv", "--attention", "moa", "--layers", "3"], "no number of layers"),
+    "too many": ([*LLM, "--all-integers", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points"),
     "many together": ([*LLM, "--range", "d_h=2:20000:2"], "candidates are more than 10,000,000; give smaller ranges"),
     "many of one": ([*LLM, "--range", "d_h=2:20002:2"], "'d_h=2:20002:2' holds more than 10,000 sizes; take larger"),
     "no width": ([*LLM, "--d-model", "0"], "d_model must be at least 1, not 0"),
     "rows": ([*LLM, "--limit", "-1"], "invalid number of rows value: '-1'"),
-    "like's field": (["--like", "llm-s,top_k=3", "--attention", "moh"], "unknown field 'top_k' of llm-s"),
-    "tolerance": (["--like", "llm-s", "--tolerance", "1/0"], "invalid share between 0 and 1 value: '1/0'"),
+    "like's field": (["--match-model", "llm-s,top_k=3", "--attention", "moh"], "unknown field 'top_k' of llm-s"),
+    "tolerance": (["--match-model", "llm-s", "--tolerance", "1/0"], "invalid share between 0 and 1 value: '1/0'"),
 }  # fmt: skip
 
 
@@ -245,25 +258,25 @@ def test_budgets_of_which_no_two_are_met_name_the_nearest_candidate():
     small, middle, large = (moh_costs(1, 1, 0, 1, d_h, T=3, ideal=True) for d_h in (2, 4, 6))
     limits = {"macs": small, "params": large, "kv_bytes": middle}
     limits = {metric: bounds.Bound(costs[metric], costs[metric]) for metric, costs in limits.items()}
-    around = Surroundings(FAMILIES["moh"], "moh-llm-s-75", SMALL, {"batch_size": 1, "seq_len": 3})
+    around = HostModel(FAMILIES["moh"], "moh-llm-s-75", SMALL, {"batch_size": 1, "seq_len": 3})
     ranges = {"h": [1], "s": [1], "r": [0], "g": [1], "d_h": [2, 4, 6]}
     # Its cache is right, and it is between the others in what it misses.
     near = f"{middle['macs']:,} MACs, {middle['params']:,} parameters, {middle['kv_bytes']:,} cache bytes"
     with pytest.raises(UsageError, match=f"nor all but one of them; the nearest has {near}$"):
-        search(around, ranges, limits, maximise=[], first=None, limit=1, apart=0, device="cpu", records=())
+        search(around, ranges, limits, maximise=[], first=None, limit=1, min_distance=0, device="cpu", records=())
 
 
 @pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] != "transnext"])
 def test_every_preset_of_sequences_can_be_what_is_matched(name, capsys):
-    assert run(capsys, "--like", name, "--limit", "1", "--tolerance", "0.3")[0] == 0
+    assert run(capsys, "--match-model", name, "--limit", "1", "--tolerance", "0.3")[0] == 0
 
 
 @pytest.mark.parametrize("name", [name for name, fields in PRESETS.items() if fields["model"] == "transnext"])
 def test_a_model_of_a_grid_says_why_it_is_not_searched(name, capsys):
     attention = preset(name).attention.variant
     why = f"no search over {attention}: its sizes are one for each stage of an image's grid; choose from mha"
-    for argv in (["--like", name], ["--preset", name, "--macs", "1G"]):
+    for argv in (["--match-model", name], ["--preset", name, "--macs", "1G"]):
         code, out, err = run(capsys, *argv)
         assert (code, out, err.count("\n")) == (2, "", 1) and why in err
-    code, out, err = run(capsys, "--like", name, "--attention", "mha")
+    code, out, err = run(capsys, "--match-model", name, "--attention", "mha")
     assert (code, out) == (2, "") and "must be aggregated or moh_aggregated in a transnext model, not 'mha'" in err

@@ -1,21 +1,21 @@
 """What a search prints and draws, of two sizes whose costs are told by hand: heads, notes, result, labels of a plot."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from headcount.bench.budget import plot
-from headcount.bench.budget.__main__ import _bounds, _surroundings, main, parser, plan
+from headcount.bench.budget import __main__ as command
+from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, plan, plot
 from headcount.bench.budget.bounds import Bound
 from headcount.bench.budget.candidates import Candidates
-from headcount.bench.budget.plot import draw
 from headcount.bench.case import Case
 from headcount.bench.env import drawing
 from headcount.bench.variants.variant import having
 from tests.bench.output.reading import columns, kept
 
-TWO = ["--macs", "9G", "--range", "K=2", "E=3,5", "D=7", "--apart", "0", "--set", "vocab_size=11"]
+TWO = ["--macs", "9G", "--range", "K=2", "E=3,5", "D=7", "--min-distance", "0", "--set", "vocab_size=11"]
 LAYERS, T, D_MODEL, D_FF = 6, 10, 512, 2048
 
 
@@ -69,11 +69,11 @@ def test_sizes_and_macs_stay_however_narrow_the_terminal_is():
 
 SAID = {
     "a cache": (TWO, "less of the rest; all 2 by active parameters. Cache: keys and values of one context of every "
-                "attention that decodes. python -m bench.macs takes each row as printed."),
-    "no cache": (["--like", "mlm-transformer", "--limit", "1"], "No cache: "),
-    "the model to match": (["--like", "transformer-big", "--attention", "moa", "--limit", "1"],
+                "decoding attention. python -m bench.macs takes each row as printed."),
+    "no cache": (["--match-model", "mlm-transformer", "--limit", "1"], "No cache: "),
+    "the model to match": (["--match-model", "transformer-big", "--attention", "moa", "--limit", "1"],
                            "transformer-big: 2,092,974,080 MACs, "),
-    "other sizes": (["--like", "transformer-big", "--attention", "moa", "--limit", "1"],
+    "other sizes": (["--match-model", "transformer-big", "--attention", "moa", "--limit", "1"],
                     "Around moa-8K8E128D with the other sizes of transformer-big, input: batch_size 1, src_len 10, "),
     "no times": (TWO, "No latency record of the cpu here has one of these layers at this length: no times."),
     "more of nothing": ([*TWO, "--maximise"], "where more is better of nothing, less of the rest"),
@@ -87,19 +87,19 @@ def test_notes_say_around_what_and_for_what_is_searched(case):
 
 
 def test_budgets_of_ones_own_stand_beside_what_is_within_a_share_of_the_model_to_match():
-    words = ["--like", "transformer-big", "--attention", "moa"]
-    own = ["--macs", "1G:9G", "--kv-bytes", "7M", "--match", "params", "--tolerance", "0.1"]
+    words = ["--match-model", "transformer-big", "--attention", "moa"]
+    own = ["--macs", "1G:9G", "--kv-bytes", "7M", "--match-metric", "params", "--tolerance", "0.1"]
     args = parser().parse_args([*words, *own])
-    _, around, like = _surroundings(args)
+    host, target = _host_model(args)
     params = Case.of("transformer-big").ledger.params
-    assert _bounds(args, around, like) == {
+    assert _bounds(args, host, target) == {
         "macs": Bound(10**9, 9 * 10**9),
         "kv_bytes": Bound(0, 7 * 10**6),
         "params": Bound(-(-9 * params // 10), 11 * params // 10),
     }
     # two hundredths, and MACs, where neither is given
-    args, macs = parser().parse_args(words), like.costs["macs"]
-    assert _bounds(args, around, like) == {"macs": Bound(-(-49 * macs // 50), 51 * macs // 50)}
+    args, macs = parser().parse_args(words), target.costs["macs"]
+    assert _bounds(args, host, target) == {"macs": Bound(-(-49 * macs // 50), 51 * macs // 50)}
 
 
 @pytest.fixture
@@ -157,13 +157,13 @@ def test_areas_are_in_the_order_of_cache_bytes(drawn):
 
 
 def test_without_a_cache_points_are_alike(drawn):
-    figure = drawn("--like", "dit-s2", "--attention", "mha", "--limit", "3")
+    figure = drawn("--match-model", "dit-s2", "--attention", "mha", "--limit", "3")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fits", "listed front"]
     assert set(figure.axes[0].collections[1].get_sizes()) == {80}
 
 
 def test_macs_of_many_digits_are_drawn_in_g(drawn):
-    axes, _ = drawn("--like", "llm-s", "--attention", "mha", "--limit", "1").axes
+    axes, _ = drawn("--match-model", "llm-s", "--attention", "mha", "--limit", "1").axes
     ((macs, _),) = axes.collections[1].get_offsets()
     # within 2 % of 354,334,801,920
     assert axes.get_xlabel() == "MACs (G)" and 347 < macs < 362
@@ -174,7 +174,7 @@ def test_six_digits_of_macs_are_too_many(most, unit, shown, drawn, tmp_path):
     costs = {"macs": [7, most], "params": [5 * 10**6, 3 * 10**6], "active_params": [10**6, 2 * 10**6]}
     found = Candidates({"h": np.array([3, 2])}, {name: np.array(values) for name, values in costs.items()})
     long = " ".join(["twelve chars"] * 7)
-    axes, _ = drawn(lambda: draw(str(tmp_path / "a.png"), long, SimpleNamespace(found=found, listed=[1]))).axes
+    axes, _ = drawn(lambda: plot(str(tmp_path / "a.png"), long, SimpleNamespace(found=found, listed=[1]))).axes
     assert axes.get_xlabel() == f"MACs ({unit})"
     assert axes.collections[1].get_offsets().tolist() == [[pytest.approx(shown), 3.0]]
     assert [text.get_text() for text in axes.texts] == ["2h"]
@@ -183,7 +183,7 @@ def test_six_digits_of_macs_are_too_many(most, unit, shown, drawn, tmp_path):
 
 
 def test_grey_points_are_some_of_many_at_even_steps(drawn, monkeypatch):
-    monkeypatch.setattr(plot, "DRAWN", 7)
+    monkeypatch.setattr(command, "MAX_DRAWN", 7)
     every, _ = drawn(*TWO[:3], "K=2", "E=3:25", *TWO[5:]).axes[0].collections
     # each fourth of 23: each third would be eight
     sizes = [cost(2, E, 7) for E in range(3, 26, 4)]
@@ -195,3 +195,10 @@ def test_every_search_says_each_letter_in_a_column_of_its_own():
         section, _ = planned("--attention", name, "--macs", "1T", "--limit", "1")
         heads = list(columns(section))
         assert heads[: len(one.search.letters)] == list(one.search.letters)
+
+
+def test_former_option_names_are_hidden_aliases():
+    new = ["--match-model", "llm-s", "--match-metric", "params", "--min-distance", "0", "--all-integers"]
+    old = ["--like", "llm-s", "--match", "params", "--apart", "0", "--any"]
+    assert parser().parse_args(old) == parser().parse_args(new)
+    assert not re.search(r"--(like|match|apart|any)\b(?!-)", parser().format_help())

@@ -37,8 +37,8 @@ def test_a_lock_takes_what_count_macs_takes(tmp_path):
     x = torch.zeros(7, 11)
     forward, both = hc.lock(net(), x), hc.lock(net(), x, backward=True)
     assert both.macs == 3 * forward.macs
-    assert hc.lock(net(), kwargs={"input": x}).saved.inputs == ("input: 7x11 float32",)
-    assert forward.saved.inputs == ("0: 7x11 float32",)
+    assert hc.lock(net(), kwargs={"input": x}).snapshot.inputs == ("input: 7x11 float32",)
+    assert forward.snapshot.inputs == ("0: 7x11 float32",)
 
     class Written(torch.nn.Module):
         def forward(self, a, b):
@@ -46,7 +46,7 @@ def test_a_lock_takes_what_count_macs_takes(tmp_path):
 
     y = torch.ones(7, 11)
     assert hc.lock(Written(), x, y).macs == 0
-    assert hc.lock(Written(), x, y).saved.elementwise_macs == 7 * 11
+    assert hc.lock(Written(), x, y).snapshot.elementwise_macs == 7 * 11
     assert hc.lock(Written(), x, y, elementwise="include").macs == 7 * 11
 
 
@@ -63,10 +63,10 @@ def test_a_lock_takes_formulas_what_is_allowed_and_training_as_count_macs_does()
     with pytest.raises(UncountedError):
         hc.lock(Spectrum(), x)
     known = hc.lock(Spectrum(), x, formulas={"_fft_r2c": lambda event: 3})
-    assert (known.macs, known.saved.uncounted) == (3, ())
+    assert (known.macs, known.snapshot.uncounted) == (3, ())
     allowed = hc.lock(Spectrum(), x, allow_uncounted=True, training=True)
-    assert (allowed.macs, allowed.saved.uncounted) == (2 * 7 * 7 * 5, ("_fft_r2c on 7x9 (in the model)",))
-    assert allowed.saved.versions["headcount"] == hc.__version__
+    assert (allowed.macs, allowed.snapshot.uncounted) == (2 * 7 * 7 * 5, ("_fft_r2c on 7x9 (in the model)",))
+    assert allowed.snapshot.versions["headcount"] == hc.__version__
 
 
 TEST = """
@@ -102,9 +102,9 @@ def test_the_fixture_writes_when_it_is_told_and_compares_else(pytester):
     changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: 231 -> 357 (+126) MACs (1 changed)*")
 
 
-def test_help_of_pytest_has_the_option_in_a_group_of_its_own(pytester):
-    said = " ".join(pytester.runpytest(*PLUGIN, "--help").stdout.str().split())
-    assert "headcount: --macs-lock-update write the locks of macs_lock anew" in said
+def test_pytest_help_has_the_option(pytester):
+    text = " ".join(pytester.runpytest(*PLUGIN, "--help").stdout.str().split())
+    assert "headcount: --macs-lock-update rewrite the locks of macs_lock" in text
 
 
 def test_a_lock_has_one_owner(pytester):
@@ -123,7 +123,7 @@ def test_a_lock_has_one_owner(pytester):
     )
     done = pytester.runpytest(*PLUGIN, "--macs-lock-update")
     done.assert_outcomes(failed=2, passed=1)
-    done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is the lock of *; name= tells locks apart*")
+    done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is already the lock of *; give each lock its own name=*")
 
 
 def test_the_plugin_imports_no_torch_before_a_module_is_counted(pytester, monkeypatch):

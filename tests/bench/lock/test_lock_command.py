@@ -14,8 +14,8 @@ import headcount
 from headcount.bench.isolated import run as isolated
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
-from headcount.bench.saved.file import text
-from headcount.bench.saved.saved import Asked, Saved
+from headcount.bench.snapshot.file import text
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot
 from headcount.formulas.ledger import Ledger
 
 ROOT = Path(headcount.__file__).parents[1]
@@ -139,7 +139,7 @@ def test_what_is_given_stands_instead_of_what_the_lock_remembers(locked, capsys)
     (locked / "other.py").write_text(FACTORY)
     assert main(["--check", "macs.lock", "--module", "other.py:make", "--set", "layers=2", "n=5"]) == 1
     out = capsys.readouterr().out
-    assert re.search(r"^layers\.2 +linear +vanished +m=7 i=11 j=11 +847 +0 +-847$", out, re.MULTILINE)
+    assert re.search(r"^layers\.2 +linear +removed +m=7 i=11 j=11 +847 +0 +-847$", out, re.MULTILINE)
     assert re.search(r"^layers\.0-1 +linear +changed +2 x m=7->5 i=11 j=11 +1,694 +1,210 +-484$", out, re.MULTILINE)
     assert re.search(r"^module +model\.py:make +other\.py:make$", out, re.MULTILINE)
     assert re.search(r"^input +0: 7x11 float32 +0: 5x11 float32$", out, re.MULTILINE)
@@ -150,7 +150,7 @@ def test_names_of_modules_are_code_in_markdown_and_nothing_else(locked, capsys):
     (locked / "macs.lock").write_text(json.dumps({**saved, "module": "model.py:hostile", "settings": {}}))
     assert main(["--check", "macs.lock", "--format", "md"]) == 1
     out = capsys.readouterr().out
-    assert "| `layers.0-2` | linear | vanished |" in re.sub(" +", " ", out)
+    assert "| `layers.0-2` | linear | removed |" in re.sub(" +", " ", out)
     (line,) = (line for line in out.splitlines() if "everyone" in line and "weight" not in line)
     name, *_ = re.findall(r"<code>(.*?)</code>", line)
     assert re.fullmatch(r"(\w|&#\d+;| )+", name)
@@ -166,7 +166,7 @@ def test_contractions_written_elementwise_are_locked(folder, capsys):
     (folder / "model.py").write_text(FACTORY.replace("(a * b).sum(-1)", "torch.maximum(a, b)"))
     assert main(["--check", "macs.lock", "--format", "json"]) == 1
     (row, *_) = rows(capsys.readouterr().out)["lock-elementwise"]
-    assert (row["what"], row["locked_macs"], row["counted_macs"]) == ("vanished", 77, 0)
+    assert (row["what"], row["locked_macs"], row["counted_macs"]) == ("removed", 77, 0)
 
 
 def test_operations_that_nobody_knows_are_locked_where_they_are_allowed(folder, capsys):
@@ -176,7 +176,7 @@ def test_operations_that_nobody_knows_are_locked_where_they_are_allowed(folder, 
     capsys.readouterr()
     assert main(["--check", "macs.lock", "--formula", "_fft_r2c=a0*11"]) == 1
     out = capsys.readouterr().out
-    assert re.search(r"^\(model\) +contraction +appeared +i=77 +0 +77 +\+77$", out, re.MULTILINE)
+    assert re.search(r"^\(model\) +contraction +added +i=77 +0 +77 +\+77$", out, re.MULTILINE)
     assert re.search(r"^uncounted +_fft_r2c on 7x11 ", out, re.MULTILINE)
 
 
@@ -187,7 +187,7 @@ WRONG = {
     ("--check", "."): "cannot read .: it is no file",
     ("--check", "a.lock", "--update", "a.lock"): "argument --update: not allowed with argument --check",
     ("--update", "a.lock", "--out", "b.lock"): "--update writes the file that it reads; --out goes with --module and",
-    ("--module", "model.py:make", "--format", "md"): "--format md goes with --check; a lock is JSON of its own",
+    ("--module", "model.py:make", "--format", "md"): "--format md goes with --check; a lock is always JSON",
     **dict.fromkeys(
         [("--check", "program.lock"), ("--update", "program.lock")],
         "program.lock was written by a program and names no module; give --module FILE.py:FUNCTION\n",
@@ -200,10 +200,10 @@ WRONG = {
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
 def test_wrong_usage_is_a_line_and_exit_2(words, folder, capsys):
-    tape, moved = Asked("model.py:make", device="tape"), Asked("away.py:make")
-    always = Asked("model.py:make", elementwise="always")
+    tape, moved = CountRequest("model.py:make", device="tape"), CountRequest("away.py:make")
+    always = CountRequest("model.py:make", elementwise="always")
     for name, asked in {"program": None, "tape": tape, "always": always, "moved": moved}.items():
-        (folder / f"{name}.lock").write_text(text(Saved("x", (), (), asked=asked)))
+        (folder / f"{name}.lock").write_text(text(CountSnapshot("x", (), (), request=asked)))
     before = sorted(folder.iterdir())
     assert main(list(words)) == 2
     out, err = capsys.readouterr()
@@ -215,7 +215,7 @@ def test_wrong_usage_is_a_line_and_exit_2(words, folder, capsys):
 def test_without_a_place_the_lock_is_printed(more, folder, capsys):
     assert main(["--module", "model.py:make", *more]) == 0
     out = capsys.readouterr().out
-    assert json.loads(out)["macs"] == MACS and out.startswith("{") and out.endswith("]\n}\n")
+    assert json.loads(out)["macs"] == MACS and out.startswith("{") and out.endswith("}\n")
 
 
 def test_the_workflow_is_printed(capsys):

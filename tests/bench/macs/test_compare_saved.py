@@ -6,8 +6,8 @@ import pytest
 
 from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
-from headcount.bench.saved.file import text
-from headcount.bench.saved.saved import Asked, Parameter, Saved
+from headcount.bench.snapshot.file import text
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
 from headcount.formulas.ledger import Entry
 
 FACTORY = """
@@ -23,9 +23,8 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 def saved(width):
     term = Entry("", "linear", {"m": 7, "i": 11, "j": width})
-    return Saved(
-        "net", (term,), (Parameter("weight", (width, 11)), Parameter("bias", (width,))), asked=Asked("x.py:net")
-    )
+    parameters = (Parameter("weight", (width, 11)), Parameter("bias", (width,)))
+    return CountSnapshot("net", (term,), parameters, request=CountRequest("x.py:net"))
 
 
 @pytest.fixture

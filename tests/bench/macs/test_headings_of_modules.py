@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench.macs.__main__ import parser, plan
-from headcount.bench.saved.saved import Asked, Parameter, Saved
-from headcount.bench.saved.sections import LOCKED, sections
+from headcount.bench.snapshot.sections import LOCKED, sections
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
 from headcount.formulas.ledger import Entry
 from tests.bench.output.typed import described, typed
 
@@ -96,7 +96,7 @@ def test_every_table_of_a_module_has_these_columns(tmp_path, monkeypatch):
 
 def test_what_changed_since_a_lock_has_these_columns():
     term = Entry("", "linear", {"m": 7, "i": 11, "j": 13})
-    old = Saved("net", (term,), (Parameter("weight", (13, 11)),), asked=Asked("x.py:net"))
+    old = CountSnapshot("net", (term,), (Parameter("weight", (13, 11)),), request=CountRequest("x.py:net"))
     new = replace(old, terms=(term, term), parameters=(), uncounted=("fft on 7x11 (in the model)",))
     words = {"old": "locked", "new": "counted", "less": "change"}
     found = sections(old, new, LOCKED)

@@ -9,8 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.case import ledger_of
 from headcount.bench.errors import UsageError
-from headcount.bench.routing import run as routing_run
-from headcount.bench.routing import training_log
+from headcount.bench.routing import inputs, recorder
 from headcount.bench.routing.__main__ import main
 from headcount.models import losses
 from headcount.models.build import build
@@ -43,7 +42,7 @@ def run(capsys, *argv):
 
 def test_every_routed_layer_is_counted_as_the_model_routes(files, capsys):
     tmp_path, model = files
-    code, out, _ = run(capsys, *arguments(tmp_path, "--format", "json", "--least", "1"))
+    code, out, _ = run(capsys, *arguments(tmp_path, "--format", "json", "--min-count", "1"))
     assert code == 0
     routing, experts = json.loads(out)["tables"]
     paths = ["encoder.layers.0.self_attn", "encoder.layers.1.self_attn"]
@@ -64,7 +63,7 @@ def test_every_routed_layer_is_counted_as_the_model_routes(files, capsys):
 def test_the_experts_macs_are_what_the_count_has_in_them(files):
     _, model = files
     examples = [([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])]
-    layers = routing_run.record(model, examples)
+    layers = recorder.record(model, examples)
     with FlopCounterMode(display=False) as mode, torch.no_grad():
         for source, target in examples:
             model(torch.tensor([source]), torch.tensor([target]))
@@ -170,7 +169,7 @@ def test_a_line_that_is_too_long_for_the_model_is_named(tmp_path):
     # two positions are the model's own
     (tmp_path / "tokens.txt").write_text("1 2 3 4 5\n1 2 3 4 5 6\n")
     with pytest.raises(UsageError, match=r"tokens\.txt: line 2: seq_len must be at most .* = 5, not 6;"):
-        routing_run.read_tokens(tmp_path / "tokens.txt", preset("mlm-moa-8K8E128D", {"max_positions": 7}))
+        inputs.read_tokens(tmp_path / "tokens.txt", preset("mlm-moa-8K8E128D", {"max_positions": 7}))
 
 
 WRONG = {
@@ -184,9 +183,10 @@ WRONG = {
     ),
     "save": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--save", "d"], "--save goes with --example\n"),
     "record": (["--checkpoint", "x", "--preset", "x", "--tokens", "x", "--record"], "--record goes with --example\n"),
-    "least": (["--example", "--least", "0"], "--least must be at least 1, not 0\n"),
+    "least": (["--example", "--least", "0"], "--min-count must be at least 1, not 0\n"),
     "preset": (["--checkpoint", "x", "--tokens", "x", "--preset", "x"], "unknown preset 'x'"),
-    "example": (["--example", "mae"], "invalid choice: 'mae' (choose from"),
+    "moh example": (["--example", "moh"], "no example 'moh'; --example trains MoA"),
+    "conversion example": (["--example", "conversion"], "no example 'conversion'; --example trains MoA"),
     "images": (["--checkpoint", "x", "--tokens", "x", "--preset", "moh-dit-s2-90"], "a dit model takes no tokens; "),
 }
 
@@ -222,7 +222,7 @@ def test_a_log_that_is_none(case, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text(f"{good}\n{LOGS[case]}\n", "utf-8", errors="surrogateescape")
     with pytest.raises(UsageError, match="line 2 is no log record with step and tokens_per_expert"):
-        training_log.read(path)
+        inputs.read_log(path)
 
 
 def test_a_log_is_read_before_the_checkpoint(files, capsys):
@@ -235,11 +235,11 @@ def test_a_log_is_read_before_the_checkpoint(files, capsys):
 
 def test_a_model_without_routing_or_positions_is_refused(tmp_path):
     config = preset("mlm-transformer", {"d_model": 16, "num_heads": 2, "vocab_size": 11, "max_positions": 5})
-    with pytest.raises(routing_run.UsageError, match="no layer of this preset routes tokens; its attention is mha"):
-        routing_run.record(build(config), [([1], [1])])
+    with pytest.raises(UsageError, match="no layer of this preset routes tokens; its attention is mha"):
+        recorder.record(build(config), [([1], [1])])
     (tmp_path / "t").write_text("1 2 3\n1 2 3 4\n")
-    with pytest.raises(routing_run.UsageError, match="line 2: seq_len must be at most max_positions - 2 = 3, not 4"):
-        routing_run.read_tokens(tmp_path / "t", config)
+    with pytest.raises(UsageError, match="line 2: seq_len must be at most max_positions - 2 = 3, not 4"):
+        inputs.read_tokens(tmp_path / "t", config)
     (tmp_path / "t").write_text("1 | 2\n")
-    with pytest.raises(routing_run.UsageError, match="is for translation models"):
-        routing_run.read_tokens(tmp_path / "t", config)
+    with pytest.raises(UsageError, match="is for translation models"):
+        inputs.read_tokens(tmp_path / "t", config)

@@ -6,7 +6,7 @@ import torch
 
 from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import main
-from headcount.bench.routing.run import record
+from headcount.bench.routing.recorder import record
 from headcount.models.build import build
 from headcount.models.configs.presets import preset
 

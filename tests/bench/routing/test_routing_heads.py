@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.case import ideal_form, ledger_of
-from headcount.bench.routing import run as routing_run
+from headcount.bench.routing import recorder
 from headcount.bench.routing.__main__ import main
 from headcount.models.build import build
 from headcount.models.configs.presets import parse_overrides, preset
@@ -42,7 +42,7 @@ def add_heads(counts, _, args, found):
 
 def test_a_head_has_the_number_that_it_has_in_its_layer(files, capsys):
     tmp_path, model = files
-    code, out, _ = run(capsys, tmp_path, "--format", "json", "--least", "1")
+    code, out, _ = run(capsys, tmp_path, "--format", "json", "--min-count", "1")
     assert code == 0
     routing, heads = json.loads(out)["tables"]
     assert [(row["layer"], row["num_shared_heads"], row["tokens"]) for row in routing["rows"]] == [
@@ -64,7 +64,7 @@ def test_a_head_has_the_number_that_it_has_in_its_layer(files, capsys):
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 def test_the_heads_macs_are_what_both_forms_count_in_them(router):
     made = config(f"router={router}")
-    layers = routing_run.record(build(made, seed=3), [(tokens, tokens) for tokens in LINES])
+    layers = recorder.record(build(made, seed=3), [(tokens, tokens) for tokens in LINES])
     used = sum(sum(layer.expert_macs) + layer.num_shared * layer.every_token_macs for layer in layers)
     released = sum((layer.num_shared + layer.num_experts) * layer.every_token_macs for layer in layers)
     for form, in_heads in ((ideal_form(made), used), (made, released)):

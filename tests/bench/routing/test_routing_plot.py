@@ -6,7 +6,7 @@ import pytest
 
 from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
-from headcount.bench.routing import plot
+from headcount.bench.routing.__main__ import plot
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.variants.variant import variant
 
@@ -25,7 +25,7 @@ def test_shares_are_drawn_sorted_in_percent(name, units, monkeypatch, tmp_path):
     own = dict(pyplot.rcParams)
     with monkeypatch.context() as kept:
         kept.setattr(pyplot, "close", figures.append)
-        plot.save({"first": layer(name, 2, 5, 3), "second": layer(name, 1, 3)}, tmp_path / "shares.svg")
+        plot({"first": layer(name, 2, 5, 3), "second": layer(name, 1, 3)}, tmp_path / "shares.svg")
     # the plots that a caller draws afterwards are as before
     assert dict(pyplot.rcParams) == own
     (axes,) = figures[0].axes
@@ -39,11 +39,11 @@ def test_shares_are_drawn_sorted_in_percent(name, units, monkeypatch, tmp_path):
 
 
 def test_the_ending_names_the_format_png_without_one(tmp_path):
-    plot.save({"first": layer("moa", 1, 2)}, tmp_path / "shares")
+    plot({"first": layer("moa", 1, 2)}, tmp_path / "shares")
     assert (tmp_path / "shares").read_bytes().startswith(b"\x89PNG")
     for ending, begins in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
-        plot.save({"first": layer("moa", 1, 2)}, tmp_path / f"shares.{ending}")
+        plot({"first": layer("moa", 1, 2)}, tmp_path / f"shares.{ending}")
         assert (tmp_path / f"shares.{ending}").read_bytes().startswith(begins)
     assert b"<dc:date>" not in (tmp_path / "shares.svg").read_bytes()
     with pytest.raises(UsageError, match=r"^cannot write .*shares\.txt: Format 'txt' is not supported"):
-        plot.save({"first": layer("moa", 1, 2)}, tmp_path / "shares.txt")
+        plot({"first": layer("moa", 1, 2)}, tmp_path / "shares.txt")

@@ -7,11 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.routing import conversion, tables
+from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import _result
-from headcount.bench.routing.example import statement
+from headcount.bench.routing.example import Outcome, effects
 from headcount.bench.routing.stats import LayerRouting
-from headcount.bench.routing.task import Outcome
 from headcount.bench.variants.variant import variant
 from tests.bench.output.reading import columns, kept
 
@@ -58,7 +57,7 @@ def test_a_layer_of_heads_says_how_many_are_routed_and_shared():
 
 
 def test_a_row_of_an_expert_is_its_share_its_work_and_its_tokens():
-    section = tables.expert_section([layer("moa")], top=2, least=3, name_of=name_of, class_of=class_of)
+    section = tables.expert_section([layer("moa")], top=2, min_count=3, name_of=name_of, class_of=class_of)
     assert section.table.title == "Experts and their tokens"
     assert columns(section) == {
         "layer": [PATH] * 3,
@@ -92,7 +91,7 @@ def test_of_classes_that_an_expert_takes_equally_often_it_is_for_the_last_by_nam
 
 
 def test_a_head_has_the_work_of_both_forms_and_a_shared_one_no_share():
-    section = tables.expert_section([layer("moh", shared=2)], top=1, least=1)
+    section = tables.expert_section([layer("moh", shared=2)], top=1, min_count=1)
     found = columns(section)
     assert found["head"] == ["0", "1", "3", "2", "4"]
     assert found["tokens"] == ["11", "11", "10", "8", "4"]
@@ -130,7 +129,7 @@ def outcome(**coefficients):
 
 
 def test_a_run_has_its_losses_without_their_coefficients():
-    section = tables.runs_section("moa", [outcome(L_a=0.01, L_z=0.0)])
+    section = tables.runs_section([outcome(L_a=0.01, L_z=0.0)])
     assert columns(section) == {
         "coefficients": ["0.01 L_a"],
         "task loss (nats)": ["0.062"],
@@ -157,12 +156,6 @@ def test_a_run_has_its_losses_without_their_coefficients():
     )
 
 
-def test_the_heads_of_an_example_are_told_in_all_and_by_sort():
-    heads = Outcome({"L_b": 0.0}, 0.0625, 0.9876, {"L_b": 0.03125}, layer("moh", shared=5), log=[], state={})
-    (note,) = tables.runs_section("moh", [heads]).table.notes_above
-    assert ", 800 steps, seed 1, h = 8, s = 5, r = 2, on held-out" in note
-
-
 def test_a_statement_tells_each_loss_by_the_runs_that_differ_in_it_alone():
     def run(counts, loss, z, **coefficients):
         found = LayerRouting(PATH, variant("moa").routed, 2, 1)
@@ -171,15 +164,17 @@ def test_a_statement_tells_each_loss_by_the_runs_that_differ_in_it_alone():
 
     plain, balanced = run(7, 0.75, 2.5, L_a=0.0, L_z=0.0), run(5, 0.25, 2.5, L_a=0.01, L_z=0.0)
     small, both = run(7, 0.75, 1.5, L_a=0.0, L_z=0.001), run(4, 0.5, 1.25, L_a=0.01, L_z=0.001)
-    assert statement([plain, balanced, small, both]) == [
+    third = run(8, 0.75, 2.5, L_a=0.01, L_z=0.01)
+    assert effects([plain, balanced, small, both, third]) == [
         "With 0.01 L_a the largest share falls from 87.5 % to 62.5 %, the smallest share rises from 12.5 % to 37.5 %, "
         "and the task loss falls from 0.750 to 0.250.",
         "With 0.001 L_z L_z falls from 2.500 to 1.500.",
         "With 0.01 L_a (beside 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
         "from 12.5 % to 50.0 %, and the task loss falls from 0.750 to 0.500.",
         "With 0.001 L_z (beside 0.01 L_a) L_z falls from 2.500 to 1.250.",
+        "With 0.01 L_z (beside 0.01 L_a) L_z stays at 2.500.",
     ]
-    assert statement([plain, both]) == []
+    assert effects([plain, both]) == []
 
 
 def test_a_log_has_a_row_for_each_layer_at_each_step():
@@ -192,43 +187,6 @@ def test_a_log_has_a_row_for_each_layer_at_each_step():
         "smallest share %": ["12.50", "37.50", "0.00"],
     }
     assert section.rows[1].records == [{"step": 50, "layer": "y", "tokens_per_expert": [3, 5]}]
-
-
-STAGES = [
-    conversion.Stage("dense", 600, 10, 0.125, 0.97531, 1_234_567),
-    conversion.Stage("converted, every head on", 600, 10, 0.125, 0.97531, 1_234_567),
-    conversion.Stage("converted", 600, 4, 1.75, 0.5, 987_654),
-    conversion.Stage("converted, trained on", 1700, 4, 0.0625, 1.0, 987_654),
-    conversion.Stage("dense, trained on", 1700, 10, 0.03125, 1.0, 1_234_567),
-]
-
-
-def converted():
-    return conversion.section(conversion.Outcome(tuple(STAGES), ()))
-
-
-def test_a_conversion_is_told_stage_by_stage_and_in_a_sentence():
-    section = converted()
-    assert columns(section) == {
-        "model": [stage.name for stage in STAGES],
-        "steps": ["600", "600", "600", "1,700", "1,700"],
-        "heads per token": ["10", "10", "4", "4", "10"],
-        "task loss (nats)": ["0.125", "0.125", "1.750", "0.062", "0.031"],
-        "accuracy %": ["97.53", "97.53", "50.00", "100.00", "100.00"],
-        "MACs ideal": ["1,234,567", "1,234,567", "987,654", "987,654", "1,234,567"],
-    }
-    assert section.rows[2].records == [vars(STAGES[2])]
-    (note,) = section.table.notes_above
-    assert note == (
-        "llm-s with 10 heads in each of 2 layers, on a made-up task with 4 classes of tokens, seed 1, on held-out "
-        "sequences. Converted as arXiv 2410.11842 converts LLaMA3-8B: 2 heads shared, 2 of the others by the lengths "
-        "of their queries; no parameter is added, and with every head on it is the same function. MACs of one "
-        "sequence, without unselected heads."
-    )
-    assert section.below == [
-        "Conversion takes the task loss from 0.125 to 1.750; 1100 steps take it to 0.062, and that of the dense model, "
-        "trained on as long, to 0.031."
-    ]
 
 
 def of_many(name, shared=0):
@@ -264,7 +222,6 @@ NARROW = {  # at a width: what is there
     ("runs", 80): ["coefficients", "task loss (nats)", "accuracy %", *SPREAD, "L_a", "L_z"],
     ("runs", 10): ["coefficients", *SPREAD],
     ("balance", 10): ["step", "layer", *SPREAD],
-    ("conversion", 80): ["model", "steps", "heads per token", "task loss (nats)", "accuracy %", "MACs ideal"],
 }  # fmt: skip
 SECTIONS = {
     "layers": lambda: tables.layer_section([of_many("moa")]),
@@ -272,9 +229,8 @@ SECTIONS = {
     "experts": lambda: experts("moa"),
     "heads": lambda: experts("moh", shared=2),
     "classes": lambda: tables.class_section(of_many("moh", shared=2), lambda token: "AB"[token % 2]),
-    "runs": lambda: tables.runs_section("moa", [outcome(L_a=0.01, L_z=0.001)]),
+    "runs": lambda: tables.runs_section([outcome(L_a=0.01, L_z=0.001)]),
     "balance": lambda: tables.log_section([(50, {PATH: [1, 7]})]),
-    "conversion": converted,
 }
 
 
@@ -283,10 +239,14 @@ def test_a_narrow_terminal_keeps_what_a_row_is_and_its_shares(name, width):
     assert kept(SECTIONS[name](), width) == NARROW[name, width]
 
 
-def test_the_last_line_says_between_which_shares_all_rows_are():
-    one, other = outcome(), of_many("moa")
-    layers = tables.layer_section([layer("moa"), other])
+def test_result_gives_range_of_all_shares():
+    layers = tables.layer_section([layer("moa"), of_many("moa")])
     # 8, 10 and 4 of 22 choices, and 1 of 23 for each
     assert _result([layers]) == "2 layers: shares from 4.35 % to 45.45 %."
-    assert _result([tables.runs_section("moa", [one])]) == "1 runs: shares from 18.18 % to 45.45 %."
-    assert _result([converted(), layers]) == "5 runs."
+    assert _result([tables.runs_section([outcome()])]) == "1 run: shares from 18.18 % to 45.45 %."
+
+
+def test_result_includes_a_share_of_zero():
+    unused = LayerRouting(PATH, variant("moa").routed, 2, 1)
+    unused.add([1], [[0]], Fraction(1))
+    assert _result([tables.layer_section([unused])]) == "1 layer: shares from 0.00 % to 100.00 %."

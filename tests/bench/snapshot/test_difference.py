@@ -5,9 +5,9 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headcount.bench.saved import difference, file
-from headcount.bench.saved.saved import WRITTEN_ELEMENTWISE, Parameter, Saved
-from headcount.bench.saved.sections import COMPARED, LOCKED, equal, sections, summary
+from headcount.bench.snapshot import difference, file
+from headcount.bench.snapshot.sections import COMPARED, LOCKED, equal, sections, summary
+from headcount.bench.snapshot.snapshot import WRITTEN_ELEMENTWISE, CountSnapshot, Parameter
 from headcount.formulas.ledger import Entry
 
 
@@ -16,11 +16,11 @@ def linear(path, m, i, j, times=1, kind="linear"):
 
 
 def saved(*terms, parameters=(), **how):
-    return Saved("a model", tuple(terms), tuple(parameters), **how)
+    return CountSnapshot("a model", tuple(terms), tuple(parameters), **how)
 
 
 def changes(old, new, of=difference.terms):
-    return [(c.path, c.what, c.text(), c.amount(c.old), c.amount(c.new)) for c in of(old, new).changes]
+    return [(c.path, c.what, c.text(), *c.amounts) for c in of(old, new).changes]
 
 
 ONE = saved(linear("proj", 7, 11, 13), linear("out", 7, 13, 5))
@@ -41,14 +41,14 @@ def test_repetitions_that_changed_are_named():
     assert equal(old, saved(*[linear("proj", 7, 11, 13)] * 3))
 
 
-def test_what_appeared_and_what_vanished():
+def test_added_and_removed_terms():
     assert changes(ONE, saved(linear("proj", 7, 11, 13), linear("gate", 7, 11, 3))) == [
-        ("gate", "appeared", "m=7 i=11 j=3", 0, 231),
-        ("out", "vanished", "m=7 i=13 j=5", 455, 0),
+        ("gate", "added", "m=7 i=11 j=3", 0, 231),
+        ("out", "removed", "m=7 i=13 j=5", 455, 0),
     ]
     # another kind of product is not the old one changed
     routed = saved(linear("proj", 7, 11, 13, kind="expert_linear"), linear("out", 7, 13, 5))
-    assert [row[:2] for row in changes(ONE, routed)] == [("proj", "appeared"), ("proj", "vanished")]
+    assert [row[:2] for row in changes(ONE, routed)] == [("proj", "added"), ("proj", "removed")]
 
 
 def test_other_letters_stand_beside_the_old():
@@ -56,15 +56,14 @@ def test_other_letters_stand_beside_the_old():
     assert changes(ONE, batched) == [("proj", "changed", "m=7 i=11 j=13 -> b=2 m=7 i=11 j=13", 1001, 2002)]
 
 
-def test_of_several_products_of_one_module_the_likest_are_the_pair():
+def test_terms_of_one_module_are_paired_in_order_of_sizes():
     old = saved(linear("attn", 7, 6, 18), linear("attn", 7, 6, 6), linear("attn", 7, 5, 3))
     new = saved(linear("attn", 7, 6, 6), linear("attn", 7, 5, 4))
-    assert [row[1:3] for row in changes(old, new)] == [("changed", "m=7 i=5 j=3->4"), ("vanished", "m=7 i=6 j=18")]
-    # where as many sizes are the same, it is the one that runs as often
+    assert [row[1:3] for row in changes(old, new)] == [("changed", "m=7 i=5 j=3->4"), ("removed", "m=7 i=6 j=18")]
     old, new = saved(linear("attn", 7, 6, 18, 3), linear("attn", 7, 6, 17)), saved(linear("attn", 7, 6, 19))
     assert [row[1:3] for row in changes(old, new)] == [
         ("changed", "m=7 i=6 j=17->19"),
-        ("vanished", "3 x m=7 i=6 j=18"),
+        ("removed", "3 x m=7 i=6 j=18"),
     ]
 
 
@@ -75,10 +74,10 @@ def test_the_same_change_of_many_layers_is_one_line():
     many = changes(stack(13, range(12)), stack(17, range(12)))
     assert many == [("layers.0-11.proj", "changed", "12 x m=7 i=11 j=13->17", 12 * 1001, 12 * 1309)]
     assert changes(stack(13, range(5)), stack(13, (0, 3))) == [
-        ("layers.1-2,4.proj", "vanished", "3 x m=7 i=11 j=13", 3003, 0)
+        ("layers.1-2,4.proj", "removed", "3 x m=7 i=11 j=13", 3003, 0)
     ]
     grid = saved(*(linear(f"layers.{n}.experts.{e}", 7, 11, 13) for n in range(3) for e in range(2)))
-    assert changes(grid, saved())[0][:3] == ("layers.*.experts.*", "vanished", "6 x m=7 i=11 j=13")
+    assert changes(grid, saved())[0][:3] == ("layers.*.experts.*", "removed", "6 x m=7 i=11 j=13")
     one = saved(*(linear(f"layers.{n}.proj", 7, 11, 17 if n == 2 else 13) for n in range(12)))
     assert [row[0] for row in changes(stack(13, range(12)), one)] == ["layers.2.proj"]
 
@@ -91,8 +90,8 @@ def test_parameters_are_compared_by_name_shape_and_whether_they_are_trained():
     frozen = saved(parameters=[weight, Parameter("proj.bias", (13,), trainable=False)])
     assert not equal(old, frozen)
     assert [(c.path, c.kind, c.what) for c in difference.parameters(old, frozen).changes] == [
-        ("proj.bias", "frozen", "appeared"),
-        ("proj.bias", "trained", "vanished"),
+        ("proj.bias", "frozen", "added"),
+        ("proj.bias", "trained", "removed"),
     ]
     # a matrix on its side costs the same and is another parameter
     assert not equal(old, saved(parameters=[Parameter("proj.weight", (11, 13)), bias]))
@@ -104,20 +103,20 @@ def test_contractions_written_elementwise_are_held_beside_the_count():
     assert old.macs == new.macs == 1001 + 455 and new.elementwise_macs == 21
     assert not equal(old, new)
     assert changes(old, new) == []
-    assert changes(old, new, difference.beside) == [("mix", "appeared", "m=7 i=3", 0, 21)]
+    assert changes(old, new, difference.beside) == [("mix", "added", "m=7 i=3", 0, 21)]
     included = saved(*new.terms, included=True)
     assert included.macs == 1456 + 21
-    assert changes(old, included) == [("mix", "appeared", "m=7 i=3", 0, 21)]
+    assert changes(old, included) == [("mix", "added", "m=7 i=3", 0, 21)]
 
 
 def test_an_operation_that_nobody_knows_is_a_difference():
     assert not equal(ONE, saved(*ONE.terms, uncounted=("mylib.op on 7x3 (in mix)",)))
 
 
-def test_a_summary_says_how_many_lines_changed_appeared_and_vanished():
+def test_summary_counts_changed_added_and_removed():
     other = saved(linear("proj", 7, 11, 17), linear("gate", 7, 11, 3), linear("norm", 7, 11, 2))
     found = difference.terms(ONE, other)
-    assert found.summary() == "1 changed, 2 appeared, 1 vanished"
+    assert found.summary() == "1 changed, 2 added, 1 removed"
     layers = [saved(*(linear(f"layers.{n}.proj", 7, 11, width) for n in range(3))) for width in (13, 17)]
     assert difference.terms(*layers).summary() == "3 changed"
 

@@ -1,4 +1,4 @@
-"""What is kept of a count: its contractions and parameters by name, and how they were asked for. Imports no torch."""
+"""One module's count, as files store it: contractions and parameters by name, and how they were counted."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 WRITTEN_ELEMENTWISE = "elementwise_contraction"
 KINDS = (*MAC_KINDS, WRITTEN_ELEMENTWISE)
-"""What a kept count holds: contractions, those written elementwise and summed too."""
+"""Kinds of a snapshot's terms: contractions, and those written as an elementwise product and a sum."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter tensor: its name in the module, ``layers.0.weight``, and its sizes."""
+    """A parameter tensor: its name in the module, ``layers.0.weight``, and its shape."""
 
     path: str
     shape: tuple[int, ...]
@@ -25,13 +25,13 @@ class Parameter:
 
     @property
     def params(self) -> int:
-        """Its elements."""
+        """Number of elements."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How a module was counted: FILE.py:FUNCTION, the integers that it was given, and the options of the count."""
+class CountRequest:
+    """How a module is counted: FILE.py:FUNCTION, the function's integers, and the options of the count."""
 
     module: str
     settings: Mapping[str, int] = field(default_factory=dict)
@@ -41,23 +41,24 @@ class Asked:
     formulas: Mapping[str, str] = field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
-        """The options of the count, by the names that ``isolated.module_count.count_module`` takes."""
+        """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
         names = ("device", "allow_uncounted", "elementwise", "formulas")
         return {name: getattr(self, name) for name in names}
 
-    def told(self) -> dict[str, str]:
-        """The same in words, the module and its integers too; what is as it is without being asked for left out."""
-        said = {"module": self.module, **{f"--set {name}": str(size) for name, size in self.settings.items()}}
-        usual = Asked("").options()
-        return said | {name: str(value) for name, value in self.options().items() if value != usual[name]}
+    def described(self) -> dict[str, str]:
+        """Return the module, its integers and the options that differ from their defaults, as text."""
+        text = {"module": self.module, **{f"--set {name}": str(size) for name, size in self.settings.items()}}
+        defaults = CountRequest("").options()
+        return text | {name: str(value) for name, value in self.options().items() if value != defaults[name]}
 
 
 @dataclass(frozen=True)
-class Saved:
-    """One count. ``terms`` are its contractions; those written elementwise are in ``macs`` where ``included``.
+class CountSnapshot:
+    """The count of one forward pass. ``terms`` are its contractions, those written elementwise included.
 
-    ``uncounted`` are operations that nobody knows, ``inputs`` the tensors that the module was given, both in words.
-    ``inputs`` and ``versions`` None where they are not known, ``asked`` for a module that was at hand, not named.
+    ``macs`` includes those written elementwise where ``included``. ``uncounted`` are unsupported operations and
+    ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are None where they are unknown,
+    ``request`` for a module that a program counted itself.
     """
 
     name: str
@@ -67,11 +68,11 @@ class Saved:
     uncounted: tuple[str, ...] = ()
     inputs: tuple[str, ...] | None = None
     versions: Mapping[str, str] | None = None
-    asked: Asked | None = None
+    request: CountRequest | None = None
 
     @property
     def macs(self) -> int:
-        """The headline: multiply-accumulates of one forward pass."""
+        """MACs of one forward pass."""
         return sum(term.size for term in self.terms if self.counts(term))
 
     @property
@@ -79,18 +80,18 @@ class Saved:
         """All parameters, each tensor once."""
         return sum(one.params for one in self.parameters)
 
-    def counts(self, term: Entry) -> bool:
-        """Whether ``term`` is in ``macs``."""
-        return self.included or term.kind != WRITTEN_ELEMENTWISE
-
     @property
     def elementwise_macs(self) -> int:
-        """Those of contractions written elementwise, whether they are in ``macs`` or beside them."""
+        """MACs of contractions written elementwise, whether ``macs`` includes them or not."""
         return sum(term.size for term in self.terms if term.kind == WRITTEN_ELEMENTWISE)
+
+    def counts(self, term: Entry) -> bool:
+        """Return whether ``macs`` includes ``term``."""
+        return self.included or term.kind != WRITTEN_ELEMENTWISE
 
 
 def terms_of(ledger: Iterable[Mapping[str, Any]], elementwise: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    """The contractions of a ledger's records, and of lines of elementwise products those that are contractions."""
+    """Return the contractions of a ledger's records, and those among the records of elementwise products."""
     found = [term for term in Ledger.from_records(ledger) if term.kind in KINDS]
     if not any(term.kind == WRITTEN_ELEMENTWISE for term in found):
         lines = [line for line in elementwise if line["kind"] == WRITTEN_ELEMENTWISE]
@@ -99,22 +100,22 @@ def terms_of(ledger: Iterable[Mapping[str, Any]], elementwise: Iterable[Mapping[
 
 
 def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]:
-    """The parameters that a module's answer lists."""
+    """Return the parameters of a module's answer."""
     return tuple(
         Parameter(".".join(filter(None, (one["path"], one["name"]))), tuple(one["shape"]), one["trainable"])
         for one in records
     )
 
 
-def of_answer(count: "ModuleCount", asked: Asked, versions: Mapping[str, str]) -> Saved:
-    """Return what is stored of the count of a user module, which was made as ``asked`` says."""
-    return Saved(
-        name=asked.module,
+def of_answer(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
+    """Return what is stored of the count of a user module, counted as ``request`` asks."""
+    return CountSnapshot(
+        name=request.module,
         terms=terms_of(count.ledger.as_records(), count.elementwise),
         parameters=parameters_of(count.parameters),
-        included=asked.elementwise == "include",
+        included=request.elementwise == "include",
         uncounted=tuple(line["text"] for line in count.unsupported),
         inputs=count.inputs,
         versions=versions,
-        asked=asked,
+        request=request,
     )

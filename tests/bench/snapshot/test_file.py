@@ -1,4 +1,4 @@
-"""The file of a count: an entry a line, and what is not one is refused in a line."""
+"""The file of a count snapshot: sorted JSON; a broken file is an error of one line."""
 
 import json
 import os
@@ -9,11 +9,11 @@ import pytest
 
 import headcount
 from headcount.bench.errors import UsageError
-from headcount.bench.saved import file
-from headcount.bench.saved.saved import Asked, Parameter, Saved
+from headcount.bench.snapshot import file
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
 from headcount.formulas.ledger import Entry, Ledger
 
-LOCK = Saved(
+LOCK = CountSnapshot(
     "model.py:make",
     (
         Entry("layers.10", "linear", {"m": 7, "i": 11, "j": 13}),
@@ -24,9 +24,9 @@ LOCK = Saved(
     (Parameter("layers.2.weight", (13, 11)), Parameter("layers.10.weight", (13, 11), trainable=False)),
     inputs=("0: 7x11 float32",),
     versions={"headcount": "0.2.0", "torch": "2.13.0", "python": "3.12"},
-    asked=Asked("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
+    request=CountRequest("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
 )
-TEXT = """{
+OLD = """{
   "lock_version": 1,
   "versions": {"headcount": "0.2.0", "torch": "2.13.0", "python": "3.12"},
   "name": "model.py:make",
@@ -51,16 +51,21 @@ TEXT = """{
   "uncounted": []
 }
 """
+"""The same lock as headcount 0.2.0 wrote it."""
+TEXT = file.text(LOCK)
 
 
-def test_the_file_is_an_entry_a_line_in_an_order_of_its_own():
-    assert file.text(LOCK) == TEXT
+def test_file_is_json_with_sorted_keys_and_natural_order_of_modules():
+    data = json.loads(TEXT)
+    assert TEXT == json.dumps(data, sort_keys=True, indent=1) + "\n"
+    assert data == json.loads(OLD)
 
 
-def test_reading_gives_back_what_was_written(tmp_path):
-    (tmp_path / "macs.lock").write_text(TEXT)
+@pytest.mark.parametrize("text", [TEXT, OLD], ids=["new", "old"])
+def test_read_returns_what_was_written(text, tmp_path):
+    (tmp_path / "macs.lock").write_text(text)
     found = file.read(tmp_path / "macs.lock")
-    assert found.asked == LOCK.asked and file.text(found) == TEXT
+    assert found.request == LOCK.request and file.text(found) == TEXT
 
 
 def test_versions_are_those_of_this_software_whatever_the_build_of_torch_is_called(monkeypatch):
@@ -96,92 +101,86 @@ def parameter(**fields):
 
 
 FIELDS = [name for name in json.loads(TEXT) if name != "lock_version"]
-LINES = ("uncounted", "inputs")
-CONFLICT = TEXT.replace('  "macs": 4207,', '<<<<<<< HEAD\n  "macs": 4207,\n=======\n  "macs": 1,\n>>>>>>> theirs')
+CONFLICT = TEXT.replace(' "macs": 4207,', '<<<<<<< HEAD\n "macs": 4207,\n=======\n "macs": 1,\n>>>>>>> theirs')
+OPTIONS = LOCK.request.options()
 BROKEN = {
     "empty": ("", "is not JSON: "),
-    "not JSON": ("macs: 7", "is not JSON: "),
     "a merge conflict": (CONFLICT, "is not JSON: "),
-    "cut off": (TEXT[:400], "is not JSON: "),
     "not UTF-8": (TEXT.replace("attn", "é").encode("latin-1"), "is not JSON: "),
     "nested deep": ("[" * 100_000, "is not JSON: "),
-    "a number beyond all": (TEXT.replace("4207", "9" * 5001), "is not JSON: "),
+    "a number of 5001 digits": (TEXT.replace("4207", "9" * 5001), "is not JSON: "),
     "a list": ("[]", "is neither a lock nor the JSON of headcount macs --module"),
     "other JSON": ('{"name": "x"}', "is neither a lock nor the JSON of headcount macs --module"),
     "a later version": (edited(lock_version=2), "has lock_version 2; this software reads 1"),
     "no version": (edited(lock_version=True), "has lock_version True; this software reads 1"),
-    "another sum": (edited(macs=4208), "is broken: its lines sum to 4,207 macs, its head says 4208"),
-    "another sum beside": (
+    "another sum": (edited(macs=4208), "is broken: sum of macs: 4,207, the file says 4208"),
+    "another elementwise sum": (
         edited(elementwise_macs=1),
-        "is broken: its lines sum to 0 elementwise_macs, its head says 1",
+        "is broken: sum of elementwise_macs: 0, the file says 1",
     ),
-    "another params": (edited(params=1), "is broken: its lines sum to 286 params, its head says 1"),
-    "a size edited": (term(sizes={"b": 3}), "is broken: attn: its sizes make 6 MACs, not 1470"),
-    "a size of text": (term(sizes={"b": "3"}), "is broken: b is '3', no whole number"),
-    "a size below 0": (term(sizes={"b": -3}), "is broken: b is -3, no whole number"),
-    "a size that is true": (term(times=True), "is broken: times is True, no whole number"),
-    "another kind": (term(kind="magic"), "is broken: 'magic' is no kind of contraction"),
+    "another sum of params": (edited(params=1), "is broken: sum of params: 286, the file says 1"),
+    "an edited size": (term(sizes={"b": 3}), "is broken: attn: MACs of its sizes: 6, the file says 1470"),
+    "a size of text": (term(sizes={"b": "3"}), "is broken: b is '3', no int"),
+    "a size of true": (term(times=True), "is broken: times is True, no int"),
+    "another kind": (term(kind="softmax"), "is broken: 'softmax' is no kind of contraction"),
+    "an unknown kind": (term(kind="magic"), "is broken: unknown kind 'magic' at 'attn'"),
     "a path of numbers": (term(path=3), "is broken: path is 3, no str"),
     "a shape of text": (parameter(shape="13x11"), "is broken: shape is '13x11', no list"),
-    "params of another shape": (parameter(params=144), "is broken: layers.2.weight has 143 elements, not 144"),
-    "formulas": (edited(options={**LOCK.asked.options(), "formulas": {"a": 7}}), "is broken: formulas is 7, no str"),
+    "params of another shape": (
+        parameter(params=144),
+        "is broken: layers.2.weight: elements of its shape: 143, the file says 144",
+    ),
+    "formulas": (edited(options={**OPTIONS, "formulas": {"a": 7}}), "is broken: a is 7, no str"),
+    "an unknown option": (edited(options={**OPTIONS, "speed": 7}), "is broken: "),
+    **{f"{name} of another type": (edited(**{name: 7.5}), f"is broken: {name} is 7.5, no ") for name in FIELDS},
     **{
-        f"{name} of another type": (edited(**{name: 7}), f"is broken: {name} is 7, no {kind}")
-        for name, kind in {
-            **dict.fromkeys(("name", "module"), "str"),
-            "included": "bool",
-            **dict.fromkeys(("contractions", "parameters", "uncounted", "inputs"), "list"),
-        }.items()
+        f"{name} of numbers": (edited(**{name: [7]}), f"is broken: {name} is 7, no str")
+        for name in ("uncounted", "inputs")
     },
-    **{f"{name} of numbers": (edited(**{name: [7]}), f"is broken: {name} is 7, no str") for name in LINES},
     **{
-        f"option {name}": (edited(options={**LOCK.asked.options(), name: 7}), f"is broken: {name} is 7, no {kind}")
-        for name, kind in {"device": "str", "allow_uncounted": "bool", "elementwise": "str"}.items()
+        f"option {name}": (edited(options={**OPTIONS, name: 7}), f"is broken: {name} is 7, no {kind}")
+        for name, kind in {"device": "str | None", "allow_uncounted": "bool", "elementwise": "str"}.items()
     },
-    "a setting of text": (edited(settings={"n": "7"}), "is broken: n is '7', no whole number"),
-    "a version of a number": (edited(versions={"torch": 2}), "is broken: versions is 2, no str"),
-    "terminal codes": (term(kind="\x1b[2J\nx"), "is broken: '\\x1b[2J\\nx' is no kind of contraction"),
+    "a setting of text": (edited(settings={"n": "7"}), "is broken: n is '7', no int"),
+    "a version of a number": (edited(versions={"torch": 2}), "is broken: torch is 2, no str"),
+    "terminal codes": (term(path=["\x1b[2J\nx"]), "is broken: path is ['\\x1b[2J\\nx'], no str"),
     **{f"no {name}": (without(name), f"is broken: it has no '{name}'") for name in FIELDS},
     "null": (edited(**dict.fromkeys(FIELDS)), "is broken: "),
-    "tables of others": (
-        '{"schema_version": 1, "tables": [{"name": "moa-table1"}]}',
-        "holds moa-table1: not the count",
-    ),
-    "two tables of others": (
+    "other tables": (
         '{"schema_version": 1, "tables": [{"name": "grid"}, {"name": "grid-2"}]}',
-        "holds grid, grid-2: not the count",
+        "holds grid, grid-2: not the count of a module",
     ),
     "no tables": ('{"schema_version": 1, "tables": []}', "holds no table: not the count of a module"),
-    "tables that are none": ('{"schema_version": 1, "tables": 7}', "is broken: "),
+    "tables of another type": ('{"schema_version": 1, "tables": 7}', "is broken: "),
     "a later schema": ('{"schema_version": 99}', "has schema_version 99; this software reads 1"),
 }
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_no_lock_is_said_in_a_line(what, tmp_path):
+def test_broken_file_is_an_error_of_one_line(what, tmp_path):
     content, reason = BROKEN[what]
     path = tmp_path / "macs.lock"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError) as raised:
         file.read(path)
-    said = str(raised.value)
-    assert said.startswith(f"{path} {reason}") and "\n" not in said and said.isprintable()
+    message = str(raised.value)
+    assert message.startswith(f"{path} {reason}") and "\n" not in message and message.isprintable()
 
 
-def test_of_a_long_text_the_first_80_signs_are_said():
+def test_long_value_is_cut_to_80_characters():
     with pytest.raises(UsageError) as raised:
-        file.of_data(json.loads(term(kind="x" * 200)), "it")
-    assert str(raised.value) == f"it is broken: {repr('x' * 200)[:80]}"
+        file.of_data(json.loads(edited(macs="x" * 200)), "it")
+    assert str(raised.value) == f"it is broken: macs is {repr('x' * 200)[:80]}, no int"[:94]
 
 
-def test_what_cannot_be_read_is_said_in_a_line(tmp_path):
+def test_unreadable_path_is_an_error_of_one_line(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
-    wanted = {
+    reasons = {
         "missing": "No such file or directory", ".": "it is no file", "pipe": "it is no file",
         "loop": "Too many levels of symbolic links",
     }  # fmt: skip
-    for name, reason in wanted.items():
+    for name, reason in reasons.items():
         with pytest.raises(UsageError, match=f"^cannot read {tmp_path / name}: {reason}$"):
             file.read(tmp_path / name)
 
@@ -218,8 +217,8 @@ def test_printed_tables_without_elementwise_products_have_contractions_and_param
 @pytest.mark.parametrize(
     "edited, said",
     [
-        ({"macs": 1002}, "its rows sum to 1,001 macs, it says 1002"),
-        ({"params": "7"}, "its rows sum to 0 params, it says '7'"),
+        ({"macs": 1002}, "sum of macs: 1,001, the file says 1002"),
+        ({"params": "7"}, "params is '7', no int"),
     ],
 )
 def test_printed_tables_whose_headline_is_not_the_sum_of_their_rows_are_refused(edited, said):

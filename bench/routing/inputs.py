@@ -1,39 +1,41 @@
-"""A model's routing of given tokens: checkpoint and token file read with care, every routed layer recorded."""
+"""Read checkpoints, token files and training logs; errors name the first tensor, line or position that is wrong."""
 
-from collections.abc import Iterable, Mapping
-from fractions import Fraction
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from headcount.bench.case import Case, ideal_form, ledger_of
+from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, named_file, read_file
-from headcount.bench.routing.stats import LayerRouting
-from headcount.bench.variants.variant import having, variant
-from headcount.models import losses
+from headcount.bench.variants.variant import having
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.presets import PRESETS
 
 SEPARATOR = "|"
-"""Between source and target tokens on a line, for translation models; without it the source is the target."""
+"""Separates source and target tokens on a line; without it the source is the target too."""
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-"""The types of weights that are computed with."""
+"""The dtypes that a weight may have."""
 
 Example = tuple[list[int], list[int]]
 """Source and target tokens; the same for a model with one input."""
 
+Log = list[tuple[int, dict[str, list[int]]]]
+"""Training steps, each with the tokens per expert of every layer by its path."""
+
 
 def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
-    """The model of ``config`` with the tensors of ``path``, a saved state dict.
+    """Return the model of ``config`` with the tensors of ``path``, a saved state dict.
 
-    Raises UsageError that names the first tensor, in the model's order, that is missing, of another shape or
-    not finite, or the first that the model does not have.
+    Raises UsageError naming the first tensor, in the model's order, that is missing, has another shape or is not
+    finite, or the first that the model does not have.
     """
     Case("the model", config, dict.fromkeys(config.lengths, 1)).check_runs()
-    # compared on meta: a preset that is too large for this machine is named before it is built
+    # Compare on meta, so that a mismatch is reported before a large model is built.
     state = _matching(path, build(config, device="meta").state_dict())
     model = build(config, initialise=False)
     model.load_state_dict(state)
@@ -47,7 +49,7 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except Exception as error:
-        # torch raises what pickle, zipfile or its own reader raise for a file that is none of its own
+        # torch raises whatever pickle, zipfile or its own reader raise for a file that is no checkpoint
         raise UsageError(f"{path} is no checkpoint: torch cannot read it ({type(error).__name__})") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UsageError(f"{path} is no checkpoint: a mapping from names to tensors is expected")
@@ -69,7 +71,7 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
 
 
 def _other_kind(tensor: torch.Tensor) -> str:
-    """What a tensor is where it is none that a model's weight can be; empty for one that can."""
+    """Return why a tensor cannot be a weight: its layout, device or dtype; empty where it can."""
     if tensor.is_nested:
         return "nested"
     if tensor.layout is not torch.strided:
@@ -80,10 +82,13 @@ def _other_kind(tensor: torch.Tensor) -> str:
 
 
 def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
-    """Token ids, a sequence on each line. Raises UsageError that names the first line and position that cannot be
-    used, or says that there is no token, or that the model takes none."""
+    """Return the token sequences of a file, one on each line.
+
+    Raises UsageError naming the first wrong line and position, for a file without tokens and for a model that takes
+    no tokens.
+    """
     if not hasattr(config, "vocab_size"):
-        raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(_taking_tokens())}")
+        raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(_token_presets())}")
     data = read_file(path)
     try:
         lines = data.decode().splitlines()
@@ -98,8 +103,8 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
     return examples
 
 
-def _taking_tokens() -> list[str]:
-    """The presets that route tokens of a vocabulary."""
+def _token_presets() -> list[str]:
+    """Return the presets that route tokens of a vocabulary."""
     routed = having("routed")
     return [name for name, fields in PRESETS.items() if fields["attention"] in routed and "vocab_size" in fields]
 
@@ -130,38 +135,26 @@ def _ids(where: str, text: str, vocab_size: int, first: int) -> list[int]:
     return ids
 
 
-@torch.no_grad()
-def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
-    """Every routed layer of ``model`` over all examples. Raises UsageError for a model that routes nothing."""
-    config, modules = model.config, dict(losses.routed_modules(model))
-    if not modules:
-        raise UsageError(f"no layer of this preset routes tokens; its attention is {config.attention.variant}")
-    layers = {path: _empty(path, module) for path, module in modules.items()}
-    losses.record_routing(model)
-    model.eval()
-    for source, target in examples:
-        inputs = [source, target] if "tgt_len" in config.lengths else [source]
-        model(*(torch.tensor([ids]) for ids in inputs))
-        for path, module in modules.items():
-            queries = target if path.startswith("decoder.") else source
-            keys = source if path.endswith("cross_attn") else queries
-            indices = module.router.recorded.routing.indices[0].tolist()
-            layers[path].add(queries, indices, row_macs(module.config, len(queries), len(keys)))
-    losses.record_routing(model, False)
-    return list(layers.values())
+def read_log(path: str | Path) -> Log:
+    """Return the records of a JSON-lines training log. Raises UsageError naming the first line that is no record."""
+    log = []
+    for number, line in enumerate(read_file(path).splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not _is_log_record(record):
+            raise UsageError(f"{path}: line {number} is no log record with step and tokens_per_expert")
+        log.append((record["step"], record["tokens_per_expert"]))
+    return log
 
 
-def _empty(path: str, module: nn.Module) -> LayerRouting:
-    config, routed = module.config, variant(module.config.variant).routed
-    return LayerRouting(path, routed, module.router.num_experts, config.top_k, num_shared=routed.shared(config))
+def _is_log_record(record: Any) -> bool:
+    layers = record.get("tokens_per_expert") if isinstance(record, dict) else None
+    if not isinstance(layers, dict) or not _is_count(record.get("step")):
+        return False
+    return all(isinstance(counts, list) and counts and all(map(_is_count, counts)) for counts in layers.values())
 
 
-def row_macs(config, tgt_len: int, src_len: int) -> Fraction:
-    """MACs that one expert, or head, spends on one token: the ledger's entries that are done for each that is used.
-
-    In the form that skips the others, where there is one.
-    """
-    form = ledger_of(ideal_form(config) or config, {"batch_size": 1, "tgt_len": tgt_len, "src_len": src_len})
-    routed = variant(config.variant).routed
-    done = sum(entry.macs for entry in form if routed.used in entry.dims)
-    return Fraction(done, tgt_len * routed.active(config))
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
