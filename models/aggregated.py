@@ -146,7 +146,7 @@ class AggregatedAttention(Selectable):
         """The window around every token, row by row; zeros outside the grid."""
         side = self.config.side
         grid = x.transpose(2, 3).flatten(1, 2).unflatten(2, (side, side))
-        return F.unfold(grid, 3, padding=1).unflatten(1, (*x.shape[1:4:2], WINDOW)).permute(0, 1, 4, 2, 3)
+        return F.unfold(grid, 3, padding=1).unflatten(1, (x.shape[1], x.shape[3], WINDOW)).permute(0, 1, 4, 2, 3)
 
     def scale(self, grid: Grid) -> Float[Tensor, "heads #tgt"]:
         """softplus(tau) log(number of keys that a token sees)."""

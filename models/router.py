@@ -115,10 +115,10 @@ class TopKRouter(Router):
             # all probabilities sum to 1 as they are
             weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
         elif self.gates is Gates.SELECTED:
-            weights, indices = torch.topk(logits, self.top_k)
+            weights, indices = torch.topk(logits, self.top_k, dim=-1)
             weights = torch.softmax(weights, dim=-1)
         else:
-            weights, indices = torch.topk(probs, self.top_k)
+            weights, indices = torch.topk(probs, self.top_k, dim=-1)
             if self.gates is Gates.PRINTED:
                 weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)

@@ -97,7 +97,7 @@ def held_out() -> Tensor:
 
 def loss(logits: Tensor, wanted: Tensor) -> Tensor:
     """Cross-entropy in nats of logits (batch, SEQ_LEN, tokens), without those that have NO_ANSWER."""
-    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NO_ANSWER)
 
 
 def train(config: ModelConfig, answers: Answers, coefficients: Mapping[str, float], steps: int) -> Outcome:

@@ -62,7 +62,7 @@ class SpelledMoA(nn.Module):
         self.out_proj = experts(num_experts, head_dim, d_model)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        weights, indices = torch.softmax(self.router(query), dim=-1).topk(self.top_k)
+        weights, indices = torch.softmax(self.router(query), dim=-1).topk(self.top_k, dim=-1)
         q = self.q_proj(query[:, :, None].expand(-1, -1, self.top_k, -1), indices)
         k, v = self.k_proj(key)[:, None], self.v_proj(key)[:, None]
         out = self.core(q.transpose(1, 2), k, v).transpose(1, 2)
