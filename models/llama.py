@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.models import LlamaConfig
+from headcount.models.configs.llama import LlamaConfig
 from headcount.models.mixture import MixtureFeedForward
 from headcount.models.norms import RMSNorm
 from headcount.models.resolve import make_module

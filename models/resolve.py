@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
-from headcount.models.configs.layer import LayerConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, LayerConfig, ModelConfig
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
 
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from headcount.models.activations import Activation
 from headcount.models.attention import drop
 from headcount.models.cache import KeyValueCache
+from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
+from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
 from headcount.models.configs.mixture import TakesMixture
-from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.mixture import MixtureFeedForward
 from headcount.models.resolve import make_module
 

@@ -5,8 +5,8 @@ from itertools import islice
 
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
-from headcount.models.configs.nearest import choices
 from headcount.models.configs.numbers import whole
+from headcount.models.configs.suggest import choices
 
 MOST = 10_000
 """Sizes of a letter; a model is built for each."""

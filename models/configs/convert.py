@@ -6,9 +6,8 @@ Importable without torch.
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
 from headcount.models.configs.mha import MultiHeadAttentionConfig
-from headcount.models.configs.models import Layered
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 
 Heads = int | Sequence[int]
