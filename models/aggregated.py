@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headcount.models.attention import split_heads
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.selection import REFERENCE, Selectable
 
 WINDOW = 9
 PATCH_OF_POSITIONS = 8

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headcount.models.cache import Cached, HeadShape, KeyValueCache
-from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
 
 

@@ -1,14 +1,26 @@
 """Models and layers ready to run, with seeded weights and inputs, on any device."""
 
+import pkgutil
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, LayerConfig, ModelConfig
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from headcount.models.kernels.choose import REFERENCE, select_arm
-from headcount.models.resolve import make_module
+from headcount.models.kernels.selection import REFERENCE, select_arm
+
+
+def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
+    """Return the module of ``config``: class ``config.module`` of file ``models/<config.file>.py``.
+
+    Raises ConfigError for a variant that has formulas but no module.
+    """
+    if isinstance(config, LayerConfig):
+        return make_module(config.attention)
+    if config.module is None:
+        raise ConfigError(f"{config.variant} has a closed form only, no module")
+    return pkgutil.resolve_name(f"headcount.models.{config.file}:{config.module}")(config)
 
 
 def build(

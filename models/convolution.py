@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from headcount.models.activations import relu
 from headcount.models.attention import drop, zero_padded
+from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
-from headcount.models.resolve import make_module
 from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, make_feed_forward
 
 

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from headcount.models.activations import Activation
 from headcount.models.attention import drop
+from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
 from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
 from headcount.models.configs.mixture import TakesMixture
 from headcount.models.mixture import MixtureFeedForward
-from headcount.models.resolve import make_module
 
 TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
 

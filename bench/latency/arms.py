@@ -140,7 +140,7 @@ def lacks(arm: Arm, device: str) -> str | None:
         return "a CUDA device"
     import torch
 
-    from headcount.models.kernels.choose import missing
+    from headcount.models.kernels.selection import missing
 
     return missing(arm, torch.device(device))
 

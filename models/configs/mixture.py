@@ -28,7 +28,7 @@ class MixtureFeedForwardConfig(SymbolicConfig):
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "tgt_len": 10}
     arms: ClassVar[tuple[Arm, ...]] = (
         Arm("reference", "mixture:reference", timed=False),
-        Arm("grouped", "kernels.grouped_mixture:grouped", one_graph=False),
+        Arm("grouped", "kernels.grouped:grouped_ffn", one_graph=False),
     )
 
     d_model: int

@@ -13,7 +13,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.kernels import choose, triton_ops
-from headcount.models.kernels.choose import missing, runnable
+from headcount.models.kernels.selection import missing, runnable
 from headcount.models.kernels.triton_configs import TABLE, launch_for, splits_of_keys
 
 LAYERS = {

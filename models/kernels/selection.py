@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 
 from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
 from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from headcount.models.resolve import arm_function
 
 REFERENCE, AUTO = "reference", "auto"
 
@@ -46,7 +46,11 @@ class Selectable(nn.Module, ABC):
     def arm(self, name: str) -> None:
         check(self, name)
         # found here, where nothing is traced: a graph holds no imports
-        self._runs = {arm.name: arm_function(arm.target) for arm in self.config.arms if name in (arm.name, AUTO)}
+        self._runs = {
+            arm.name: pkgutil.resolve_name(f"headcount.models.{arm.target}")
+            for arm in self.config.arms
+            if name in (arm.name, AUTO)
+        }
         self._needs = {arm.name: _needs(arm) for arm in self.config.arms}
         self._arm = name
 
