@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcount.models.cache import Cached, HeadShape, KeyValueCache
+from headcount.models.cache import CachedLayer, HeadShape, KeyValueCache
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
 
@@ -98,7 +98,7 @@ def zero_padded(
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
 
-class Attention(Cached, Selectable):
+class Attention(CachedLayer, Selectable):
     """An attention layer: a variant adds its projections, and a function for each arm of its configuration.
 
     An arm is called as ``arm(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=, dropout=)``,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -76,24 +74,14 @@ class KeyValueCache:
         return self.stored
 
 
-class Cached(ABC):
-    """A layer that makes something of its tokens once, keys and values, that the queries of later steps read."""
+class CachedLayer:
+    """A layer whose keys and values can be stored for the queries of later steps.
+
+    A subclass has ``stored_shapes``, the heads and their width of keys and of values, and ``project``, which makes both
+    of tokens (B, S, d_m).
+    """
 
     cache_type: type[KeyValueCache] = KeyValueCache
-
-    @property
-    @abstractmethod
-    def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
-        """What is stored of one token: heads and width of its keys, and of its values."""
-
-    @abstractmethod
-    def project(
-        self,
-        key: Float[Tensor, "batch src d_model"],
-        value: Float[Tensor, "batch src d_model"],
-        rotary: Rotary | None = None,
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
-        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
 
     def make_cache(
         self,
