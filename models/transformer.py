@@ -175,9 +175,7 @@ class DecoderLayer(CrossAttentionLayer):
         self.self_attn_norm = nn.LayerNorm(config.d_model)
         self.add_cross_attention(config, activation)
 
-    def mix(
-        self, x: Tensor, padding_mask: Tensor | None = None, cache: TokenCache | None = None, **of_memory
-    ) -> Tensor:
+    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: TokenCache | None = None, **extra) -> Tensor:
         """Causal self-attention of (B, T, d_m)."""
         masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
         return self.residual(x, self.self_attn(x, causal=True, cache=cache, **masks, **extra), self.self_attn_norm)

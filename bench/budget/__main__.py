@@ -34,7 +34,7 @@ from headcount.bench.budget.search import Surroundings, base_for, layer_fields, 
 from headcount.bench.budget.table import WORDS, Like, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.output.arguments import Value
-from headcount.bench.variants.variant import Variant, having, variant
+from headcount.bench.variants.variant import Variant, variant, variants_with
 from headcount.documented import said
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import whole
@@ -43,7 +43,7 @@ from headcount.models.configs.presets import assignments, parse_overrides, prese
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
 """What is searched where nothing says it."""
-SEARCHED = having("search")
+SEARCHED = variants_with("search")
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 ROWS = Value("number of rows", whole, lambda rows: rows >= 0)
 

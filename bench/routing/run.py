@@ -10,7 +10,7 @@ from torch import nn
 from headcount.bench.case import Case, ideal_form, ledger_of
 from headcount.bench.errors import UsageError, named_file, read_file
 from headcount.bench.routing.stats import LayerRouting
-from headcount.bench.variants.variant import having, variant
+from headcount.bench.variants.variant import variant, variants_with
 from headcount.models import losses
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError, ModelConfig
@@ -100,7 +100,7 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
 
 def _taking_tokens() -> list[str]:
     """The presets that route tokens of a vocabulary."""
-    routed = having("routed")
+    routed = variants_with("routed")
     return [name for name, fields in PRESETS.items() if fields["attention"] in routed and "vocab_size" in fields]
 
 
