@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, LayerConfig, ModelConfig
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.kernels.selection import REFERENCE, select_arm
 
 

@@ -10,7 +10,7 @@ from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.llama import LlamaConfig
-from headcount.models.mixture import MixtureFeedForward
+from headcount.models.moe_ffn import MixtureFeedForward
 from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary, rotary_table
 

@@ -12,8 +12,8 @@ from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
 from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
-from headcount.models.configs.mixture import TakesMixture
-from headcount.models.mixture import MixtureFeedForward
+from headcount.models.configs.moe_ffn import TakesMixture
+from headcount.models.moe_ffn import MixtureFeedForward
 
 TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
 

@@ -10,9 +10,9 @@ from headcount.models.activations import gelu
 from headcount.models.aggregated import Grid, grid_of
 from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.transnext import CHANNELS, STRIDES, TransNeXtConfig
-from headcount.models.mixture import MixtureFeedForward
+from headcount.models.moe_ffn import MixtureFeedForward
 
 
 class PatchEmbedding(nn.Module):

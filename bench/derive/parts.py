@@ -16,7 +16,7 @@ from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.models.build import example_inputs, make_module
 from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
-from headcount.models.configs.mixture import TakesMixture
+from headcount.models.configs.moe_ffn import TakesMixture
 from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
 from headcount.models.transformer import FeedForward

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.encoder_decoder import Translation
-from headcount.models.configs.mixture import TakesMixture
+from headcount.models.configs.moe_ffn import TakesMixture
 
 
 class Convolution(StrEnum):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_choice
-from headcount.models.configs.mixture import TakesMixture
+from headcount.models.configs.moe_ffn import TakesMixture
 
 
 @dataclass(frozen=True, kw_only=True)

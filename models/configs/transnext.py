@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_layers, check_range
-from headcount.models.configs.mixture import MixtureFeedForwardConfig, TakesMixture
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig, TakesMixture
 
 CHANNELS = 3
 STRIDES = (4, 2)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 REFERENCE, AUTO = "reference", "auto"
 

@@ -14,7 +14,7 @@ class MixtureFeedForwardConfig(SymbolicConfig):
     ``output_bias``: a bias that is added once after the sum over experts, as JetMoE has it.
     """
 
-    variant: ClassVar[str] = "mixture"
+    variant: ClassVar[str] = "moe_ffn"
     module: ClassVar[str | None] = "MixtureFeedForward"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
@@ -27,7 +27,7 @@ class MixtureFeedForwardConfig(SymbolicConfig):
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "tgt_len": 10}
     arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "mixture:reference", timed=False),
+        Arm("reference", "moe_ffn:reference", timed=False),
         Arm("grouped", "kernels.grouped:grouped_ffn", one_graph=False),
     )
 

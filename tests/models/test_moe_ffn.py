@@ -11,7 +11,7 @@ from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
 from headcount.models.kernels.selection import arms_used
@@ -244,7 +244,7 @@ def test_an_arm_of_the_attention_leaves_the_block_its_choice():
     }
     with pytest.raises(ConfigError, match="^unknown arm 'loop' of mha; choose from reference, fused, auto$"):
         build(config, arm="loop")
-    with pytest.raises(ConfigError, match="^unknown arm 'fused' of mixture; choose from reference, grouped, auto$"):
+    with pytest.raises(ConfigError, match="^unknown arm 'fused' of moe_ffn; choose from reference, grouped, auto$"):
         build(config.mixture, arm="fused")
 
 
