@@ -90,7 +90,7 @@ class CachedLayer:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> KeyValueCache:
-        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        """Return an empty cache for ``max_len`` tokens (default: device and dtype of the weights)."""
         weight = next(self.parameters())
         device, dtype = weight.device if device is None else device, dtype or weight.dtype
         return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
@@ -98,7 +98,7 @@ class CachedLayer:
     def fill_cache(
         self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
     ) -> KeyValueCache:
-        """A closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value``, or of ``key`` without it, for
+        """Return a closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value`` (default: ``key``), for
         queries that come one by one. ValueError where their lengths differ."""
         return self.cache_type.of(*self.project(key, values_beside(key, value)))
 
@@ -110,8 +110,8 @@ class CachedLayer:
         rotary: Rotary | None,
         cache: KeyValueCache | None,
     ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
-        """What the layer attends to: keys of ``key``, or of ``query`` without it, and values of ``value``, or of the
-        keys' tokens without it, behind what ``cache`` holds.
+        """Return the keys of ``key`` (default: ``query``) and the values of ``value`` (default: the keys' tokens),
+        after those in ``cache``.
 
         Raises ValueError for a ``key`` beside a ``cache``, which takes the query's tokens, or was closed before; for a
         ``value`` beside a closed one, or of another length than the keys; and for ``rotary`` beside a ``key``, whose
@@ -133,8 +133,8 @@ class CachedLayer:
 def values_beside(
     key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None
 ) -> Float[Tensor, "batch src d_model"]:
-    """The tokens that values are made of: ``value``, or those of ``key``. ValueError where their lengths differ, or
-    are 0."""
+    """Return the tokens that values are projected from: ``value``, by default ``key``. ValueError where their lengths
+    differ, or are 0."""
     if not torch.jit.is_tracing() and key.shape[1] == 0:
         raise ValueError("key holds no tokens: a query without keys has no result of its own")
     if value is None:

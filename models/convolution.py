@@ -1,7 +1,7 @@
 """Encoder-decoder with light or dynamic convolutions in place of self-attention (arXiv 1901.10430).
 
 A convolution is the product of each token's window with its kernels, both operands carrying the whole batch: the
-spelling that every MAC counter reads in full, on meta too. As the product of a band matrix it does T taps for a token.
+formulation that every MAC counter reads in full, on meta too. As the product of a band matrix it has T taps.
 """
 
 from __future__ import annotations

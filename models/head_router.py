@@ -1,4 +1,4 @@
-"""Which heads a token uses, and with what gates (arXiv 2410.11842, Eq. 3-10)."""
+"""Selection of heads for each token, and their gates (arXiv 2410.11842, Eq. 3-10)."""
 
 from typing import NamedTuple
 

@@ -40,7 +40,7 @@ gathered = partial(reference, attend=fused_attend)
 
 
 def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
-    """What ``auto`` runs: all experts at once where all are selected anyway, else rows grouped by expert.
+    """Return the arm of ``auto``: all experts at once where all are selected, else rows grouped by expert.
 
     A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
     copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
@@ -103,7 +103,7 @@ class MixtureOfAttentionHeads(Attention):
         return self.config.kv_head_dim
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
-        """With the bias that is added once, after the sum over experts, where there is one."""
+        """Add the output bias, once after the sum over experts."""
         return out if self.output_bias is None else out + self.output_bias
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
@@ -111,7 +111,7 @@ class MixtureOfAttentionHeads(Attention):
         return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Tensor) -> str:
-        """``triton`` where it can be had, else the rule of :func:`automatic_for`."""
+        """Return ``triton`` where it is available, else the rule of :func:`automatic_for`."""
         if self.offers("triton", query):
             return "triton"
         num_tokens = query.shape[0] * query.shape[1]

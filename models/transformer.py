@@ -81,7 +81,7 @@ class EncoderLayer(PostNormLayer):
 
 @runtime_checkable
 class TokenCache(Protocol):
-    """What mixes the decoder's own tokens stores of them: keys and values, or the window of a convolution."""
+    """Stored state of the decoder's own tokens: keys and values, or the window of a convolution."""
 
     length: int
 
@@ -91,7 +91,7 @@ class TokenCache(Protocol):
 
 
 class LayerCaches(NamedTuple):
-    """What a decoder layer keeps while decoding: of its own tokens, and of the encoder's output, projected once.
+    """Stored state of a decoder layer while decoding: of its own tokens, and of the encoder output, projected once.
 
     ``of_memory``: extra arguments of self-attention and cross-attention that are computed from the encoder's output.
     """

@@ -87,7 +87,7 @@ class TransNeXtBlock(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patches of what comes in, blocks, a norm; tokens on their grid go out."""
+    """Patch embedding, blocks and a norm; returns tokens on their grid."""
 
     def __init__(
         self,

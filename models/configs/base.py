@@ -1,4 +1,4 @@
-"""What every configuration shares: the error, the checks of fields, sizes by letter. Importable without torch."""
+"""Base classes of configurations: checks of fields, sizes by letter. Importable without torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields

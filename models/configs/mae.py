@@ -60,12 +60,12 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
 
     @property
     def in_decoder(self) -> "MixtureOfAttentiveExpertsConfig":
-        """With the gate of causal layers."""
+        """The attention with the gate of causal layers."""
         return replace(self, gate=self.causal_gate)
 
     @property
     def no_step(self) -> str:
-        """A gate on the mean of the whole sequence knows no step."""
+        """Why a gate on the mean of the whole sequence cannot decode step by step."""
         if self.gate == Gate.SEQUENCE:
             return "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
         return ""
