@@ -17,9 +17,9 @@ from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding
 from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import Ledger, Size
-from headcount.models.configs.layer import as_model
-from headcount.models.configs.nearest import choices
+from headcount.models.configs.base import as_model
 from headcount.models.configs.registry import MODELS
+from headcount.models.configs.suggest import choices
 
 
 class NoAccount(Exception):

@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from headcount.formulas.ledger import Ledger, Size
-from headcount.models.configs.base import AttentionConfig, ConfigError, Form, ModelConfig
-from headcount.models.configs.models import Layered
+from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Layered, ModelConfig
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 

@@ -20,8 +20,8 @@ from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, deliver
 from headcount.bench.table import Section, shown
-from headcount.models.configs.nearest import meant
 from headcount.models.configs.numbers import decimal, whole
+from headcount.models.configs.suggest import did_you_mean
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         """The arguments; UsageError, with options like it, for one that is unknown."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            near = meant(unknown[0].partition("=")[0], self._option_string_actions)
+            near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         for action in self._actions:
             given = getattr(found, action.dest, None)
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            near = meant(str(value), map(str, action.choices))
+            near = did_you_mean(str(value), map(str, action.choices))
             listed = ", ".join(map(str, action.choices))
             raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {listed}){near}")
 

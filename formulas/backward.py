@@ -25,8 +25,13 @@ def backward(
     out = []
     for entry in forward:
         if entry.kind in FORWARD_KINDS:
-            parts = ["recompute"] * bool(recompute(entry))
-            parts += ["dx"] * (not from_input(entry)) + ["dw"] * entry.trainable
+            parts = []
+            if recompute(entry):
+                parts.append("recompute")
+            if not from_input(entry):
+                parts.append("dx")
+            if entry.trainable:
+                parts.append("dw")
             out += [replace(entry, kind=f"{entry.kind}_{part}", weight={}) for part in parts]
     return Ledger(tuple(out))
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headcount.formulas import mixture
+from headcount.formulas import moe_ffn
 from headcount.formulas.blocks import cached, linear, residual, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer
@@ -15,7 +15,7 @@ def gated_feed_forward(
     """SwiGLU: 3 B T d_m F MACs, no biases. With ``E_ff`` experts, those of ``K_ff`` of them for each token, and an
     ``output_bias`` where they have one."""
     if E_ff != 0:
-        return mixture.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff, gated=True, output_bias=output_bias)
+        return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff, gated=True, output_bias=output_bias)
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
     return ledger(
         linear(at(path, "gate_proj"), rows, width, inner),

@@ -7,7 +7,7 @@ for a forward pass without a cache.
 
 from collections.abc import Callable
 
-from headcount.formulas import mixture
+from headcount.formulas import moe_ffn
 from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 
@@ -25,7 +25,7 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
     With ``E_ff`` experts, those of ``K_ff`` of them for each token.
     """
     if E_ff != 0:
-        return mixture.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
+        return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
     return ledger(
         linear(at(path, "fc1"), rows, width, inner, bias=True),

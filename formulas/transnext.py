@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from headcount.formulas import mixture
+from headcount.formulas import moe_ffn
 from headcount.formulas.aggregated import WINDOW
 from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
@@ -30,7 +30,7 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
     With ``E_ff`` experts, plain blocks of width F without a gate or a convolution: ``K_ff`` of them for each token.
     """
     if E_ff != 0:
-        return mixture.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
+        return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
     rows, width, inner, window = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"w": WINDOW}
     return ledger(
         linear(at(path, "fc1"), rows, width, {"2": 2, **inner}, True),

@@ -1,4 +1,4 @@
-"""Activations as functions that look torch's up when they run, so that a counter that replaces those sees them."""
+"""Activation functions that look up torch's at call time, so that counters that patch torch see them."""
 
 from collections.abc import Callable
 

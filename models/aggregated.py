@@ -1,7 +1,7 @@
 """Aggregated attention (TransNeXt, arXiv 2311.17132): neighbours and pooled keys under one softmax, by cosine.
 
 The window is unfolded, and every product is a ``torch.matmul`` of two operands that both carry the whole batch: the
-spelling that every MAC counter reads in full, on meta too.
+formulation that every MAC counter reads in full, on meta too.
 """
 
 from math import expm1, log, log2
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headcount.models.attention import split_heads
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.selection import REFERENCE, Selectable
 
 WINDOW = 9
 PATCH_OF_POSITIONS = 8
@@ -22,7 +22,7 @@ PATCH_OF_POSITIONS = 8
 
 
 class Grid(NamedTuple):
-    """What the place of tokens on a grid says, the same for every layer of its size.
+    """Positions of the tokens of a grid, the same for every layer of its size.
 
     ``coordinates`` of every relative position; which of them ``pairs`` of a token and a pooled token have; where
     ``hidden``, a neighbour lies outside, None where there is no window; ``log_keys`` of the keys of each token.
@@ -116,7 +116,7 @@ class AggregatedAttention(Selectable):
         return run(self, query, grid_of(self.config, query) if grid is None else grid)
 
     def automatic(self, query: Tensor) -> str:
-        """There is one arm."""
+        """Return the only one."""
         return REFERENCE
 
     def describe(self) -> str:
@@ -125,7 +125,7 @@ class AggregatedAttention(Selectable):
         return f"{config.variant} d_model={config.d_model} h={config.num_heads} side={config.side}"
 
     def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
-        """Of the tokens, and of the pooled ones by the same matrices; None where nothing is pooled."""
+        """Keys and values of the tokens, and by the same matrices of the pooled tokens; None without pooling."""
         head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
         if self.pool_proj is not None:
             x = torch.cat((x, self.pooled(x)), dim=1)
@@ -146,7 +146,7 @@ class AggregatedAttention(Selectable):
         """The window around every token, row by row; zeros outside the grid."""
         side = self.config.side
         grid = x.transpose(2, 3).flatten(1, 2).unflatten(2, (side, side))
-        return F.unfold(grid, 3, padding=1).unflatten(1, (*x.shape[1:4:2], WINDOW)).permute(0, 1, 4, 2, 3)
+        return F.unfold(grid, 3, padding=1).unflatten(1, (x.shape[1], x.shape[3], WINDOW)).permute(0, 1, 4, 2, 3)
 
     def scale(self, grid: Grid) -> Float[Tensor, "heads #tgt"]:
         """softplus(tau) log(number of keys that a token sees)."""
@@ -193,7 +193,7 @@ def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor
 
 
 def pairs(side: int, ratio: int, device: torch.device) -> Int[Tensor, "tgt keys"]:
-    """Which of the (2 side - ratio)^2 relative positions a token and a pooled token have."""
+    """Index of the relative position, of (2 side - ratio)^2, of every token and pooled token."""
     tokens, blocks = torch.arange(side, device=device), torch.arange(side // ratio, device=device)
     one = tokens[:, None] - ratio * blocks + (side - ratio)
     both = one[:, None, :, None] * (2 * side - ratio) + one[None, :, None, :]

@@ -1,7 +1,7 @@
-"""What every variant shares: the attention core, and the layer around it but for its own projections.
+"""The attention core and the base class of attention layers.
 
 The core is masks, scores, softmax and weighted values. Its products are written as ``torch.matmul`` of two operands
-that both carry the whole batch, because that is the one spelling which every MAC counter reads in full.
+that both carry the whole batch, because that is the one formulation which every MAC counter reads in full.
 """
 
 import torch
@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcount.models.cache import Cached, HeadShape, KeyValueCache
-from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.cache import CachedLayer, HeadShape, KeyValueCache
+from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
 
 
@@ -87,7 +87,7 @@ def split_heads(x: Float[Tensor, "batch seq width"], head_dim: int) -> Float[Ten
 
 
 def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
-    """Dropout that leaves no operation behind where there is nothing to drop."""
+    """Dropout in training; without an operation where ``probability`` is 0."""
     return F.dropout(x, probability) if training and probability > 0 else x
 
 
@@ -98,7 +98,7 @@ def zero_padded(
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
 
-class Attention(Cached, Selectable):
+class Attention(CachedLayer, Selectable):
     """An attention layer: a variant adds its projections, and a function for each arm of its configuration.
 
     An arm is called as ``arm(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=, dropout=)``,
@@ -127,7 +127,7 @@ class Attention(Cached, Selectable):
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
         own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, for a ``value``
         where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
-        every query that sees it NaN, and no other sequence. ``own`` is what the variant's arms take besides.
+        every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the variant's arms.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
@@ -153,7 +153,7 @@ class Attention(Cached, Selectable):
         return zero_padded(self.completed(out), query_padding_mask)
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
-        """What a variant makes of its arm's result: nothing, unless it says otherwise."""
+        """Return the output of the layer from the result of its arm. Variants that add to it override this."""
         return out
 
     def of_memory(
@@ -163,9 +163,11 @@ class Attention(Cached, Selectable):
         *,
         for_steps: bool = False,
     ) -> dict[str, Tensor]:
-        """What the forward takes of an encoder's output (B, S, d_m) beside keys and values, by argument; ``for_steps``
-        with what can be made of it once for all. ``padding_mask`` is True at padding. Nothing, unless a variant says
-        otherwise."""
+        """Return extra keyword arguments of the forward, computed from the encoder output (B, S, d_m).
+
+        ``for_steps`` computes as much as possible in advance. ``padding_mask`` is True at padding. Variants that need
+        extra arguments override this.
+        """
         return {}
 
     @property
@@ -190,7 +192,7 @@ class Attention(Cached, Selectable):
         return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
 
     def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
-        """``triton`` where it can be had, else ``fused`` where there is such an arm: no (T, S) scores, every mask."""
+        """Return ``triton`` where it is available, else ``fused``, which takes every mask without (T, S) scores."""
         if self.offers("triton", query):
             return "triton"
         return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE

@@ -1,14 +1,26 @@
-"""Models and layers ready to run, with seeded weights and inputs, on any device."""
+"""Build models and layers with seeded weights and inputs, on any device."""
 
+import pkgutil
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from headcount.models.kernels.choose import REFERENCE, select_arm
-from headcount.models.resolve import make_module
+from headcount.models.configs.base import AttentionConfig, ConfigError, LayerConfig, ModelConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
+from headcount.models.kernels.selection import REFERENCE, select_arm
+
+
+def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
+    """Return the module of ``config``: class ``config.module`` of file ``models/<config.file>.py``.
+
+    Raises ConfigError for a variant that has formulas but no module.
+    """
+    if isinstance(config, LayerConfig):
+        return make_module(config.attention)
+    if config.module is None:
+        raise ConfigError(f"{config.variant} has a closed form only, no module")
+    return pkgutil.resolve_name(f"headcount.models.{config.file}:{config.module}")(config)
 
 
 def build(
@@ -21,7 +33,7 @@ def build(
     drawn_on: str | torch.device = "cpu",
     arm: str = REFERENCE,
 ) -> nn.Module:
-    """The model, layer or block of ``config`` on ``device``, in eval mode.
+    """Return the model, layer or block of ``config`` on ``device``, in eval mode.
 
     Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
     state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the
@@ -56,7 +68,7 @@ def example_inputs(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """Seeded random inputs by the names that the forward of ``config``'s module gives them.
+    """Return seeded random inputs by their argument names in the forward of ``config``'s module.
 
     ``lengths``: those that ``config.lengths`` names. Tokens and labels are int64, features of ``dtype``; a bare
     layer gets ``query`` (B, T, d_m) and ``key`` (B, S, d_m). Raises ConfigError for a missing length, or one

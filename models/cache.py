@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -76,24 +74,14 @@ class KeyValueCache:
         return self.stored
 
 
-class Cached(ABC):
-    """A layer that makes something of its tokens once, keys and values, that the queries of later steps read."""
+class CachedLayer:
+    """A layer whose keys and values can be stored for the queries of later steps.
+
+    A subclass has ``stored_shapes``, the heads and their width of keys and of values, and ``project``, which makes both
+    of tokens (B, S, d_m).
+    """
 
     cache_type: type[KeyValueCache] = KeyValueCache
-
-    @property
-    @abstractmethod
-    def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
-        """What is stored of one token: heads and width of its keys, and of its values."""
-
-    @abstractmethod
-    def project(
-        self,
-        key: Float[Tensor, "batch src d_model"],
-        value: Float[Tensor, "batch src d_model"],
-        rotary: Rotary | None = None,
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
-        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
 
     def make_cache(
         self,
@@ -102,7 +90,7 @@ class Cached(ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> KeyValueCache:
-        """An empty cache for ``max_len`` tokens, by default where and in what the weights are."""
+        """Return an empty cache for ``max_len`` tokens (default: device and dtype of the weights)."""
         weight = next(self.parameters())
         device, dtype = weight.device if device is None else device, dtype or weight.dtype
         return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
@@ -110,7 +98,7 @@ class Cached(ABC):
     def fill_cache(
         self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
     ) -> KeyValueCache:
-        """A closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value``, or of ``key`` without it, for
+        """Return a closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value`` (default: ``key``), for
         queries that come one by one. ValueError where their lengths differ."""
         return self.cache_type.of(*self.project(key, values_beside(key, value)))
 
@@ -122,8 +110,8 @@ class Cached(ABC):
         rotary: Rotary | None,
         cache: KeyValueCache | None,
     ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
-        """What the layer attends to: keys of ``key``, or of ``query`` without it, and values of ``value``, or of the
-        keys' tokens without it, behind what ``cache`` holds.
+        """Return the keys of ``key`` (default: ``query``) and the values of ``value`` (default: the keys' tokens),
+        after those in ``cache``.
 
         Raises ValueError for a ``key`` beside a ``cache``, which takes the query's tokens, or was closed before; for a
         ``value`` beside a closed one, or of another length than the keys; and for ``rotary`` beside a ``key``, whose
@@ -145,8 +133,8 @@ class Cached(ABC):
 def values_beside(
     key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None
 ) -> Float[Tensor, "batch src d_model"]:
-    """The tokens that values are made of: ``value``, or those of ``key``. ValueError where their lengths differ, or
-    are 0."""
+    """Return the tokens that values are projected from: ``value``, by default ``key``. ValueError where their lengths
+    differ, or are 0."""
     if not torch.jit.is_tracing() and key.shape[1] == 0:
         raise ValueError("key holds no tokens: a query without keys has no result of its own")
     if value is None:

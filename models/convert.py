@@ -1,4 +1,4 @@
-"""A trained dense model as mixture-of-head attention (arXiv 2410.11842, section 4.4): the same tensors, tokens choose.
+"""Convert a trained dense model to mixture-of-head attention with the same tensors (arXiv 2410.11842, section 4.4).
 
 The paper's recipe: the first heads are shared, the others are scored by the lengths of their queries, and gates are 0
 and 1, so that with every routed head selected the model is the dense one. With fewer it is to be trained on.
@@ -26,7 +26,7 @@ def convert(
     router: str = Router.QUERY_NORM,
     scores: Scores | None = None,
 ) -> ModelConfig | nn.Module:
-    """``dense``, a model with multi-head attention or its configuration, with MoH in that place.
+    """Return ``dense``, a model with multi-head attention or its configuration, with MoH instead.
 
     ``shared`` heads of each layer are every token's and ``routed`` of the others are selected, one number for all
     layers or one for each. Router ``query_norm`` has no parameters; the matrices of a ``linear`` one are zeros, which
@@ -50,7 +50,7 @@ def convert(
 
 
 def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
-    """The same function with the heads of every layer in another order: those of the highest score first.
+    """Return the same function with the heads of every layer reordered: the highest scores first.
 
     ``scores``: h numbers for each multi-head attention, by its module path. Heads that share a key/value head stay side
     by side, by falling score, and whole groups come by the falling mean of theirs. Rows of the query, key and value

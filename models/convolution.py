@@ -1,13 +1,10 @@
 """Encoder-decoder with light or dynamic convolutions in place of self-attention (arXiv 1901.10430).
 
 A convolution is the product of each token's window with its kernels, both operands carrying the whole batch: the
-spelling that every MAC counter reads in full, on meta too. As the product of a band matrix it does T taps for a token.
+formulation that every MAC counter reads in full, on meta too. As the product of a band matrix it has T taps.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +13,10 @@ from torch import Tensor, nn
 
 from headcount.models.activations import relu
 from headcount.models.attention import drop, zero_padded
-from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
-from headcount.models.resolve import make_module
-from headcount.models.transformer import AfterCrossAttention, Decoder, Encoder, make_feed_forward
+from headcount.models.transformer import CrossAttentionLayer, Decoder, Encoder, PostNormLayer
 
 
 class WindowCache:
@@ -116,96 +111,47 @@ def product_of_bands(
     return torch.matmul(matrix, by_group).transpose(1, 2).flatten(2).contiguous()
 
 
-class ConvolutionalEncoderLayer(nn.Module):
+class ConvolutionMixer(PostNormLayer):
+    """x = Norm(x + Conv(x)), with dropout of the input of the convolution."""
+
+    def add_convolution(self, config: ConvolutionConfig, kernel_size: int, causal: bool) -> None:
+        """Add the first modules of the layer."""
+        self.conv = ConvolutionBlock(config, kernel_size, causal)
+        self.conv_norm = nn.LayerNorm(config.d_model)
+        self.input_dropout = config.input_dropout
+
+    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: WindowCache | None = None) -> Tensor:
+        """The convolution of (B, T, d_m)."""
+        mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask, cache)
+        return self.residual(x, mixed, self.conv_norm)
+
+
+class ConvolutionalEncoderLayer(ConvolutionMixer):
     """x = Norm(x + Conv(x)); x = Norm(x + FeedForward(x))."""
 
     def __init__(self, config: ConvolutionConfig, kernel_size: int) -> None:
         super().__init__()
-        self.conv = ConvolutionBlock(config, kernel_size, causal=False)
-        self.conv_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = make_feed_forward(config, relu, config.ffn_dropout)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.dropout, self.input_dropout = config.dropout, config.input_dropout
+        self.add_convolution(config, kernel_size, causal=False)
+        self.add_feed_forward(config, relu)
 
     def forward(
         self, x: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None = None
     ) -> Float[Tensor, "batch src d_model"]:
         """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
-        mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask)
-        x = self.conv_norm(x + drop(mixed, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
+        return self.feed(self.mix(x, padding_mask), padding_mask)
 
 
-class ConvolutionCaches(NamedTuple):
-    """What a decoder layer keeps while decoding: its last inputs, and the encoder's output, projected once."""
-
-    conv: WindowCache
-    cross_attn: KeyValueCache
-    of_memory: Mapping[str, Tensor]
-
-    @property
-    def length(self) -> int:
-        """Tokens taken so far."""
-        return self.conv.length
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that all of it holds."""
-        kept = sum(x.numel() * x.element_size() for x in self.of_memory.values())
-        return kept + self.conv.num_bytes + self.cross_attn.num_bytes
-
-
-class ConvolutionalDecoderLayer(AfterCrossAttention):
+class ConvolutionalDecoderLayer(ConvolutionMixer, CrossAttentionLayer):
     """As ConvolutionalEncoderLayer, causal, with attention to the encoder's output after the convolution."""
 
     def __init__(self, config: ConvolutionConfig, kernel_size: int) -> None:
         super().__init__()
-        self.conv = ConvolutionBlock(config, kernel_size, causal=True)
-        self.conv_norm = nn.LayerNorm(config.d_model)
-        self.cross_attn = make_module(config.decoder_attention)
-        self.cross_attn_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = make_feed_forward(config, relu, config.ffn_dropout)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.dropout, self.input_dropout = config.dropout, config.input_dropout
+        self.add_convolution(config, kernel_size, causal=True)
+        self.add_cross_attention(config, relu)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        memory: Float[Tensor, "batch src d_model"],
-        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch tgt d_model"]:
-        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        x = self._mix(x, tgt_padding_mask)
-        of_memory = self.cross_attn.of_memory(memory, src_padding_mask)
-        masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
-        return self._finish(x, self.cross_attn(x, memory, **masks, **of_memory), tgt_padding_mask)
-
-    def make_caches(
-        self,
-        memory: Float[Tensor, "batch src d_model"],
-        max_len: int,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> ConvolutionCaches:
-        """Room for the tokens of a kernel, whatever ``max_len``, and the keys and values of ``memory`` (B, S, d_m)."""
-        own = WindowCache(memory.shape[0], self.conv.kernel_size, memory.shape[-1], memory)
-        kept = self.cross_attn.of_memory(memory, src_padding_mask, for_steps=True)
-        return ConvolutionCaches(own, self.cross_attn.fill_cache(memory), kept)
-
-    def step(
-        self,
-        x: Float[Tensor, "batch new d_model"],
-        caches: ConvolutionCaches,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch new d_model"]:
-        """As ``forward`` for the tokens behind those in ``caches``, which takes them in."""
-        x = self._mix(x, cache=caches.conv)
-        read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **caches.of_memory)
-        return self._finish(x, read)
-
-    def _mix(self, x, padding_mask=None, cache=None):
-        mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask, cache)
-        return self.conv_norm(x + drop(mixed, self.dropout, self.training))
+    def make_own_cache(self, memory: Tensor, max_len: int) -> WindowCache:
+        """The window of a kernel, whatever ``max_len``."""
+        return WindowCache(memory.shape[0], self.conv.kernel_size, memory.shape[-1], memory)
 
 
 class ConvolutionalEncoderDecoder(EncoderDecoder):

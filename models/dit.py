@@ -6,10 +6,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models.activations import gelu_tanh
+from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.models import DiffusionTransformerConfig
+from headcount.models.configs.dit import DiffusionTransformerConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
-from headcount.models.resolve import make_module
 from headcount.models.transformer import make_feed_forward
 
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from headcount.models.activations import relu
 from headcount.models.attention import drop
 from headcount.models.configs.base import ModelConfig
-from headcount.models.transformer import Decoder, DecoderCaches, DecoderLayer, Encoder, EncoderLayer
+from headcount.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, LayerCaches
 
 
 class DecoderState(NamedTuple):
     """A translation under way: what the decoder's layers keep, and which source tokens are padding."""
 
-    caches: list[DecoderCaches]
+    caches: list[LayerCaches]
     src_padding_mask: Bool[Tensor, "batch src"] | None
 
     @property

@@ -1,4 +1,4 @@
-"""Rows through matrices that are chosen row by row: experts, or the parts of a projection that belong to a head.
+"""Products of rows with a matrix selected for each: experts, or the part of a projection that belongs to a head.
 
 Each row's matrix is gathered for it. Rows go in chunks whose gathered matrices fill at most GATHERED_BYTES, on meta
 all at once; the split changes neither result nor count.

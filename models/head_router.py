@@ -1,4 +1,4 @@
-"""Which heads a token uses, and with what gates (arXiv 2410.11842, Eq. 3-10)."""
+"""Selection of heads for each token, and their gates (arXiv 2410.11842, Eq. 3-10)."""
 
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ class HeadRouter(Router):
         if r:
             logits = self._norms(query[:, :, s:]) if by_norm else self.routed_proj(x)
             probs = torch.softmax(logits, dim=-1)
-            weights, selected = torch.topk(probs, r)
+            weights, selected = torch.topk(probs, r, dim=-1)
             self.record(Routing(weights, selected, logits, probs), padding_mask)
             indices.append(selected + s)
             if by_norm and every:

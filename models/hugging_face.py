@@ -1,4 +1,4 @@
-"""Models of Hugging Face's transformers, LLaMA and JetMoE, as ours: the same tensors under our names."""
+"""Load LLaMA and JetMoE models of Hugging Face's transformers: the same tensors under our names."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

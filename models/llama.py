@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.models import LlamaConfig
-from headcount.models.mixture import MixtureFeedForward
+from headcount.models.configs.llama import LlamaConfig
+from headcount.models.moe_ffn import MixtureFeedForward
 from headcount.models.norms import RMSNorm
-from headcount.models.resolve import make_module
 from headcount.models.rotary import Rotary, rotary_table
 
 

@@ -15,7 +15,7 @@ from headcount.models.router import Recorded, Router
 
 
 class RoutingLoss(NamedTuple):
-    """What a routed layer adds to the loss of its model: summed over layers, or ``averaged`` over them."""
+    """The loss that a routed layer adds to that of its model: summed over layers, or ``averaged``."""
 
     value: Float[Tensor, ""]
     averaged: bool = False
@@ -95,13 +95,13 @@ def routed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def record_routing(model: nn.Module, enabled: bool = True) -> None:
-    """Keep the last routing of every router outside training too, or stop doing so."""
+    """Store the last routing of every router outside training too, or stop doing so."""
     for _, module in routed_modules(model):
         module.router.record_routing = enabled
 
 
 def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""]:
-    """What every routed layer's ``routing_loss`` says of its last forward, together; 0 without such layers.
+    """Return the sum of ``routing_loss`` over routed layers, of their last forward; 0 without such layers.
 
     Raises RuntimeError where no forward was recorded.
     """

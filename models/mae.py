@@ -125,7 +125,7 @@ class MixtureOfAttentiveExperts(Attention):
         *,
         for_steps: bool = False,
     ) -> dict[str, Tensor]:
-        """Its mean where the gate reads that; the weights of heads that the gate makes of it ``for_steps``."""
+        """Return the mean of ``memory`` where the gate reads it; ``for_steps`` the head weights made of it."""
         if self.config.gate != Gate.MEMORY:
             return {}
         mean = masked_mean(memory, padding_mask)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from headcount.models.activations import gelu
 from headcount.models.attention import drop
-from headcount.models.configs.models import MaskedLanguageModelConfig
+from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
 from headcount.models.transformer import Encoder, EncoderLayer
 
 RESERVED_POSITIONS = 2

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from headcount.models.attention import Attention, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.expert_heads import attend_slots
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import RoutingLoss, balance_and_z_loss
+from headcount.models.rotary import Rotary, rotate
 from headcount.models.router import Recorded, TopKRouter
 
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
@@ -40,7 +40,7 @@ gathered = partial(reference, attend=fused_attend)
 
 
 def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
-    """What ``auto`` runs: all experts at once where all are selected anyway, else rows grouped by expert.
+    """Return the arm of ``auto``: all experts at once where all are selected, else rows grouped by expert.
 
     A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
     copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
@@ -50,6 +50,29 @@ def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dt
     if device == "cuda" and num_tokens * top_k < FEW_ROWS or device == "meta" and dtype != torch.bfloat16:
         return "gathered"
     return "grouped"
+
+
+def attend_slots(
+    query: Float[Tensor, "batch tgt slots width"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    *,
+    attend: Callable,
+    rotary: Rotary | None = None,
+    **core,
+) -> Float[Tensor, "batch tgt slots width"]:
+    """``attend`` for slots of g heads side by side, of width D = g c: head j of every slot reads key/value head j.
+
+    ``rotary`` turns each head of a query; keys are turned already.
+    """
+    num_kv_heads, num_slots = key.shape[2], query.shape[2]
+    if num_kv_heads == 1:
+        return attend(rotate(query, rotary), key, value, **core)
+    heads = query.unflatten(-1, (num_kv_heads, -1))
+    # the heads that share a key/value head must lie side by side
+    heads = rotate(heads.transpose(2, 3).flatten(2, 3), rotary)
+    out = attend(heads, key, value, **core)
+    return out.unflatten(2, (num_kv_heads, num_slots)).transpose(2, 3).flatten(3)
 
 
 class MixtureOfAttentionHeads(Attention):
@@ -80,7 +103,7 @@ class MixtureOfAttentionHeads(Attention):
         return self.config.kv_head_dim
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
-        """With the bias that is added once, after the sum over experts, where there is one."""
+        """Add the output bias, once after the sum over experts."""
         return out if self.output_bias is None else out + self.output_bias
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
@@ -88,7 +111,7 @@ class MixtureOfAttentionHeads(Attention):
         return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Tensor) -> str:
-        """``triton`` where it can be had, else the rule of :func:`automatic_for`."""
+        """Return ``triton`` where it is available, else the rule of :func:`automatic_for`."""
         if self.offers("triton", query):
             return "triton"
         num_tokens = query.shape[0] * query.shape[1]

@@ -63,7 +63,7 @@ class MixtureOfHeadAggregatedAttention(AggregatedAttention):
 def of_token(
     x: Float[Tensor, "heads #tgt *rest"], selected: Int[Tensor, "batch tgt k"]
 ) -> Float[Tensor, "batch tgt k *rest"]:
-    """What belongs to each token's selected heads."""
+    """Gather the part of ``x`` that belongs to each token's selected heads."""
     tokens = torch.arange(selected.shape[1], device=x.device)[:, None]
     return x.expand(-1, selected.shape[1], *x.shape[2:])[selected, tokens]
 
@@ -71,7 +71,7 @@ def of_token(
 def of_window(
     x: Float[Tensor, "batch heads tgt head_dim 9"], selected: Int[Tensor, "batch tgt k"]
 ) -> Float[Tensor, "batch tgt k head_dim 9"]:
-    """The window of each token in its selected heads."""
+    """Gather the window of each token in its selected heads."""
     return x.transpose(1, 2).gather(2, selected[..., None, None].expand(-1, -1, -1, *x.shape[3:]))
 
 

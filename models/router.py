@@ -12,7 +12,7 @@ from headcount.models.configs.moa import Gates
 
 
 class Routing(NamedTuple):
-    """What the router decided: K experts with their weights for each token, and what it decided from."""
+    """K experts with their weights for each token, and the logits and probabilities that selected them."""
 
     weights: Float[Tensor, "batch tgt top_k"]
     indices: Int[Tensor, "batch tgt top_k"]
@@ -48,7 +48,7 @@ class Router(nn.Module):
         return None
 
     def record(self, routing: Routing, padding_mask: Bool[Tensor, "batch tgt"] | None) -> None:
-        """Keep a routing where it is wanted."""
+        """Store a routing in training, or where ``record_routing`` is set."""
         # nothing is kept in plain inference: a stored tensor would outlive the forward
         self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None
         # a compiled graph takes no such hook
@@ -56,12 +56,12 @@ class Router(nn.Module):
             routing.logits.register_hook(_Release(self, routing.logits))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles take: all but the recorded routing, which belongs to one graph."""
+        """Return the state without the recorded routing, which belongs to one graph."""
         return super().__getstate__() | {"recorded": None}
 
 
 class _Release:
-    """Once a gradient reaches recorded logits: the record without its graph. Holds neither router nor logits."""
+    """Hook that detaches a recorded routing once a gradient reaches its logits; holds weak references alone."""
 
     def __init__(self, router: Router, logits: Tensor) -> None:
         self.router, self.logits = weakref.ref(router), weakref.ref(logits)
@@ -115,10 +115,10 @@ class TopKRouter(Router):
             # all probabilities sum to 1 as they are
             weights, indices = probs, torch.arange(self.num_experts, device=x.device).expand_as(probs)
         elif self.gates is Gates.SELECTED:
-            weights, indices = torch.topk(logits, self.top_k)
+            weights, indices = torch.topk(logits, self.top_k, dim=-1)
             weights = torch.softmax(weights, dim=-1)
         else:
-            weights, indices = torch.topk(probs, self.top_k)
+            weights, indices = torch.topk(probs, self.top_k, dim=-1)
             if self.gates is Gates.PRINTED:
                 weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)

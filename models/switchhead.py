@@ -60,7 +60,7 @@ class SwitchHead(Attention):
     ) -> tuple[Int[Tensor, "batch seq slots"], Float[Tensor, "batch seq slots"]]:
         """For each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
         scores = torch.sigmoid(router(x)).unflatten(-1, (self.config.num_heads, -1))
-        gates, experts = torch.topk(scores, self.config.top_k)
+        gates, experts = torch.topk(scores, self.config.top_k, dim=-1)
         first = torch.arange(self.config.num_heads, device=x.device)[:, None] * self.config.num_experts
         return (experts + first).flatten(2), gates.flatten(2)
 

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from headcount.models.activations import Activation
 from headcount.models.attention import drop
+from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.mixture import TakesMixture
-from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
-from headcount.models.mixture import MixtureFeedForward
-from headcount.models.resolve import make_module
+from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
+from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
+from headcount.models.configs.moe_ffn import TakesMixture
+from headcount.models.moe_ffn import MixtureFeedForward
 
 TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
 
@@ -41,16 +42,32 @@ def make_feed_forward(config: TakesMixture, activation: Activation, dropout: flo
     return FeedForward(config.d_model, config.d_ff, activation, dropout)
 
 
-class EncoderLayer(nn.Module):
+class PostNormLayer(nn.Module):
+    """A layer that ends with x = Norm(x + FeedForward(x)); subclasses say what mixes tokens before it."""
+
+    def add_feed_forward(self, config: TakesMixture, activation: Activation) -> None:
+        """Add the last modules, after those of the subclass: the order of modules decides their initial values."""
+        self.feed_forward = make_feed_forward(config, activation, config.ffn_dropout)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.dropout = config.dropout
+
+    def residual(self, x: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """norm(x + update), with dropout of the update."""
+        return norm(x + drop(update, self.dropout, self.training))
+
+    def feed(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
+        """The feed-forward block of (B, T, d_m)."""
+        return self.residual(x, self.feed_forward(x, padding_mask), self.feed_forward_norm)
+
+
+class EncoderLayer(PostNormLayer):
     """x = Norm(x + SelfAttn(x)); x = Norm(x + FeedForward(x))."""
 
     def __init__(self, config: TransformerConfig, activation: Activation) -> None:
         super().__init__()
         self.self_attn = make_module(config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = make_feed_forward(config, activation, config.ffn_dropout)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.dropout = config.dropout
+        self.add_feed_forward(config, activation)
 
     def forward(
         self,
@@ -59,63 +76,53 @@ class EncoderLayer(nn.Module):
     ) -> Float[Tensor, "batch src d_model"]:
         """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
         attended = self.self_attn(x, key_padding_mask=padding_mask, query_padding_mask=padding_mask)
-        x = self.self_attn_norm(x + drop(attended, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
+        return self.feed(self.residual(x, attended, self.self_attn_norm), padding_mask)
 
 
 @runtime_checkable
-class DecoderCaches(Protocol):
-    """What a decoder layer keeps while decoding."""
+class TokenCache(Protocol):
+    """Stored state of the decoder's own tokens: keys and values, or the window of a convolution."""
 
-    @property
-    def length(self) -> int:
-        """Tokens taken so far."""
+    length: int
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that all of it holds."""
+        """Bytes of the filled part."""
 
 
 class LayerCaches(NamedTuple):
-    """What a decoder layer keeps while decoding: its own tokens so far, and the encoder's output, projected once;
-    and what either attention takes of that output besides."""
+    """Stored state of a decoder layer while decoding: of its own tokens, and of the encoder output, projected once.
 
-    self_attn: KeyValueCache
+    ``of_memory``: extra arguments of self-attention and cross-attention that are computed from the encoder's output.
+    """
+
+    own: TokenCache
     cross_attn: KeyValueCache
     of_memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
 
     @property
     def length(self) -> int:
-        """Tokens taken so far."""
-        return self.self_attn.length
+        """Number of tokens so far."""
+        return self.own.length
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that all of it holds."""
-        kept = (x for own in self.of_memory for x in own.values())
-        return sum(x.numel() * x.element_size() for x in kept) + self.self_attn.num_bytes + self.cross_attn.num_bytes
+        """Bytes of all of it."""
+        extra = (x for arguments in self.of_memory for x in arguments.values())
+        return sum(x.numel() * x.element_size() for x in extra) + self.own.num_bytes + self.cross_attn.num_bytes
 
 
-class AfterCrossAttention(nn.Module):
-    """How a decoder layer ends: x = Norm(x + CrossAttn(x)); x = Norm(x + FeedForward(x))."""
+class CrossAttentionLayer(PostNormLayer):
+    """x = Norm(x + Mix(x)); x = Norm(x + CrossAttn(x)); x = Norm(x + FeedForward(x)).
 
-    def _finish(self, x: Tensor, read: Tensor, padding_mask: Tensor | None = None) -> Tensor:
-        x = self.cross_attn_norm(x + drop(read, self.dropout, self.training))
-        return self.feed_forward_norm(x + drop(self.feed_forward(x, padding_mask), self.dropout, self.training))
+    A subclass mixes the decoder's own tokens in ``mix`` and makes the cache that this needs.
+    """
 
-
-class DecoderLayer(AfterCrossAttention):
-    """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
-
-    def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
-        super().__init__()
-        self.self_attn = make_module(config.decoder_attention)
-        self.self_attn_norm = nn.LayerNorm(config.d_model)
+    def add_cross_attention(self, config: TakesMixture, activation: Activation) -> None:
+        """Add cross-attention and the feed-forward block, after the modules of the subclass."""
         self.cross_attn = make_module(config.decoder_attention)
         self.cross_attn_norm = nn.LayerNorm(config.d_model)
-        self.feed_forward = make_feed_forward(config, activation, config.ffn_dropout)
-        self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.dropout = config.dropout
+        self.add_feed_forward(config, activation)
 
     def forward(
         self,
@@ -125,12 +132,11 @@ class DecoderLayer(AfterCrossAttention):
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
         """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        of_own, of_cross = self._of_memory(memory, src_padding_mask)
-        masks = {"key_padding_mask": tgt_padding_mask, "query_padding_mask": tgt_padding_mask}
-        own = self.self_attn(x, causal=True, **masks, **of_own)
-        x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
+        of_own, of_cross = self.of_memory(memory, src_padding_mask)
+        x = self.mix(x, tgt_padding_mask, **of_own)
         masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
-        return self._finish(x, self.cross_attn(x, memory, **masks, **of_cross), tgt_padding_mask)
+        x = self.residual(x, self.cross_attn(x, memory, **masks, **of_cross), self.cross_attn_norm)
+        return self.feed(x, tgt_padding_mask)
 
     def make_caches(
         self,
@@ -139,9 +145,9 @@ class DecoderLayer(AfterCrossAttention):
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> LayerCaches:
         """Room for ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
-        own = self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
-        kept = self._of_memory(memory, src_padding_mask, for_steps=True)
-        return LayerCaches(own, self.cross_attn.fill_cache(memory), kept)
+        own = self.make_own_cache(memory, max_len)
+        of_memory = self.of_memory(memory, src_padding_mask, for_steps=True)
+        return LayerCaches(own, self.cross_attn.fill_cache(memory), of_memory)
 
     def step(
         self,
@@ -151,12 +157,35 @@ class DecoderLayer(AfterCrossAttention):
     ) -> Float[Tensor, "batch new d_model"]:
         """As ``forward`` for the tokens behind those in ``caches``, which takes them in."""
         of_own, of_cross = caches.of_memory
-        own = self.self_attn(x, causal=True, cache=caches.self_attn, **of_own)
-        x = self.self_attn_norm(x + drop(own, self.dropout, self.training))
+        x = self.mix(x, cache=caches.own, **of_own)
         read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **of_cross)
-        return self._finish(x, read)
+        return self.feed(self.residual(x, read, self.cross_attn_norm), None)
 
-    def _of_memory(self, memory, padding_mask, **how):
+    def of_memory(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
+        """The extra arguments of ``mix`` and of cross-attention that are computed from ``memory`` (B, S, d_m)."""
+        return {}, self.cross_attn.of_memory(memory, padding_mask, **how)
+
+
+class DecoderLayer(CrossAttentionLayer):
+    """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
+
+    def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
+        super().__init__()
+        self.self_attn = make_module(config.decoder_attention)
+        self.self_attn_norm = nn.LayerNorm(config.d_model)
+        self.add_cross_attention(config, activation)
+
+    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: TokenCache | None = None, **extra) -> Tensor:
+        """Causal self-attention of (B, T, d_m)."""
+        masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
+        return self.residual(x, self.self_attn(x, causal=True, cache=cache, **masks, **extra), self.self_attn_norm)
+
+    def make_own_cache(self, memory: Tensor, max_len: int) -> KeyValueCache:
+        """Keys and values of ``max_len`` tokens."""
+        return self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
+
+    def of_memory(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
+        """The extra arguments of both attentions."""
         return tuple(layer.of_memory(memory, padding_mask, **how) for layer in (self.self_attn, self.cross_attn))
 
 
@@ -202,14 +231,14 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "batch src d_model"],
         max_len: int,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> list[DecoderCaches]:
+    ) -> list[LayerCaches]:
         """Caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
         return [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.layers]
 
     def step(
         self,
         x: Float[Tensor, "batch new d_model"],
-        caches: Sequence[DecoderCaches],
+        caches: Sequence[LayerCaches],
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
         """As ``forward`` for the tokens behind those in ``caches``, which take them in."""

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from headcount.models import losses
 from headcount.models.activations import gelu
 from headcount.models.aggregated import Grid, grid_of
+from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.transnext import CHANNELS, STRIDES, TransNeXtConfig
-from headcount.models.mixture import MixtureFeedForward
-from headcount.models.resolve import make_module
+from headcount.models.moe_ffn import MixtureFeedForward
 
 
 class PatchEmbedding(nn.Module):
@@ -87,7 +87,7 @@ class TransNeXtBlock(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patches of what comes in, blocks, a norm; tokens on their grid go out."""
+    """Patch embedding, blocks and a norm; returns tokens on their grid."""
 
     def __init__(
         self,

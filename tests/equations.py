@@ -16,7 +16,7 @@ import torch
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moa import Gates
-from headcount.models.kernels.choose import missing
+from headcount.models.kernels.selection import missing
 from headcount.models.losses import auxiliary_loss
 from headcount.models.rotary import Rotary
 from tests import plain

@@ -90,10 +90,10 @@ def models() -> list[str]:
 def subjects() -> Iterator[tuple[str, Any, Mapping[str, Any], int]]:
     """The name of each module, the module, its inputs by name and its exact MACs."""
     from headcount.bench.case import Case
-    from headcount.bench.spellings.catalog import SPELLINGS
+    from headcount.bench.formulations.catalog import FORMULATIONS
     from headcount.models.build import build, example_inputs
 
-    for spelling in SPELLINGS:
+    for spelling in FORMULATIONS:
         yield (spelling.name, *spelling.build("cpu"), spelling.exact.macs)
     for name in models():
         case = Case.of(name)

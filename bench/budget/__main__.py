@@ -39,7 +39,7 @@ from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.files import write
-from headcount.bench.variants.variant import Variant, having, variant
+from headcount.bench.variants.variant import Variant, variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import whole
 from headcount.models.configs.presets import assignments, parse_overrides, preset
@@ -47,7 +47,7 @@ from headcount.models.configs.presets import assignments, parse_overrides, prese
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
-SEARCHED = having("search")
+SEARCHED = variants_with("search")
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 ROWS = Value("number of rows", whole, lambda rows: rows >= 0)
 OLD_NAMES = {

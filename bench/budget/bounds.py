@@ -13,8 +13,8 @@ import numpy as np
 from headcount.bench.budget.candidates import Candidates
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
-from headcount.models.configs.nearest import choices
 from headcount.models.configs.numbers import whole
+from headcount.models.configs.suggest import choices
 
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}

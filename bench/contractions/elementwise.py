@@ -291,6 +291,9 @@ def _dims(event: Event, name: str, rank: int) -> set[int]:
     if name in _POOLS:
         return set(range(max(rank - _POOLS[name], 0), rank))
     dims = event.argument(1)
-    # without a number it is over all
-    chosen = dims if isinstance(dims, tuple) else (dims,) * isinstance(dims, int)
-    return {dim % max(rank, 1) for dim in chosen} or set(range(rank))
+    if isinstance(dims, int):
+        dims = (dims,)
+    if not isinstance(dims, tuple) or not dims:
+        # without dimensions the sum is over all of them
+        return set(range(rank))
+    return {dim % max(rank, 1) for dim in dims}

@@ -14,13 +14,11 @@ from headcount.bench.errors import UsageError
 from headcount.formulas import llama, transformer
 from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.formulas.symbols import symbol
-from headcount.models.build import example_inputs
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
-from headcount.models.configs.mixture import TakesMixture
-from headcount.models.configs.models import Layered
+from headcount.models.build import example_inputs, make_module
+from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.moe_ffn import TakesMixture
 from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
-from headcount.models.resolve import make_module
 from headcount.models.transformer import FeedForward
 
 _LENGTHS = {"batch_size": "B", "src_len": "S", "tgt_len": "T", "seq_len": "T"}

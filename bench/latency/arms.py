@@ -8,9 +8,9 @@ from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
-from headcount.models.configs.nearest import choices
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
+from headcount.models.configs.suggest import choices
 
 LISTED = "headcount latency --list"
 """The command that names what can be timed."""
@@ -140,7 +140,7 @@ def lacks(arm: Arm, device: str) -> str | None:
         return "a CUDA device"
     import torch
 
-    from headcount.models.kernels.choose import missing
+    from headcount.models.kernels.selection import missing
 
     return missing(arm, torch.device(device))
 

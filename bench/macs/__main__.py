@@ -33,7 +33,7 @@ from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
-from headcount.bench.variants.variant import having
+from headcount.bench.variants.variant import variants_with
 from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
@@ -238,7 +238,7 @@ def _grid(text, number, counters, args, given) -> list[Section]:
 
 
 def _listing() -> str:
-    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in having("grid").values())
+    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in variants_with("grid").values())
     grids = f"{', '.join(others)} or {last}"
     return "\n".join(
         [

@@ -12,8 +12,8 @@ from headcount.bench.counters import registry
 from headcount.bench.counters.bills import known
 from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
 from headcount.bench.counters.undisturbed import one_line, one_thread
-from headcount.bench.spellings import catalog
-from headcount.bench.spellings.catalog import SPELLINGS, Spelling
+from headcount.bench.formulations import catalog
+from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 
 ABOUT = (
@@ -29,7 +29,7 @@ class Cells:
     Where it could not be recorded ``failed`` says why, and ``ours`` whether the layer runs without us.
     """
 
-    spelling: Spelling
+    spelling: Formulation
     device: str
     found: Readings | None = None
     failed: str | None = None
@@ -40,12 +40,12 @@ def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
     """Yield the matrix of spellings and counters, then the causes of all cells that are not 0."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
     # either table may be read first
-    for_matrix, for_causes = tee(_cells(spelling, where, counters) for spelling in SPELLINGS for where in devices)
+    for_matrix, for_causes = tee(_cells(spelling, where, counters) for spelling in FORMULATIONS for where in devices)
     yield Section(_matrix_table(counters), (_row(cells, counters) for cells in for_matrix))
     yield Section(_causes_table(), _causes(for_causes), detail=True)
 
 
-def _cells(spelling: Spelling, device: str, counters: Sequence[str]) -> Cells:
+def _cells(spelling: Formulation, device: str, counters: Sequence[str]) -> Cells:
     try:
         return Cells(spelling, device, _read(spelling, device, counters))
     except Exception as error:
@@ -53,13 +53,13 @@ def _cells(spelling: Spelling, device: str, counters: Sequence[str]) -> Cells:
         return Cells(spelling, device, failed=reason, ours=_runs(spelling, device))
 
 
-def _read(spelling: Spelling, device: str, counters: Sequence[str]) -> Readings:
+def _read(spelling: Formulation, device: str, counters: Sequence[str]) -> Readings:
     module, inputs = spelling.build(device)
     with one_thread():
         return read(module, tuple(inputs.values()), counters=counters, label=spelling.name, exact=spelling.exact.macs)
 
 
-def _runs(spelling: Spelling, device: str) -> bool:
+def _runs(spelling: Formulation, device: str) -> bool:
     try:
         module, inputs = spelling.build(device)
         with torch.no_grad():
@@ -75,7 +75,7 @@ def _matrix_table(counters: Sequence[str]) -> Table:
     difference = partial(macs_column, sign=True, words=True)
     columns = [
         Column("spelling", "spelling", width=24),
-        Column("written", "written with", width=max(len(s.written) for s in SPELLINGS), priority=3, wraps=20),
+        Column("written", "written with", width=max(len(s.written) for s in FORMULATIONS), priority=3, wraps=20),
         Column("device", "device", width=6, priority=0),
         macs_column("exact", "MACs\nexact", width=9),
         difference("right", "right", width=6, priority=0),

@@ -14,7 +14,7 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.measure import as_records, measure
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
-from headcount.bench.variants.variant import Variant, having
+from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
@@ -47,7 +47,7 @@ def parse(text: str) -> Grid:
     Raises UsageError, with the valid keys, for a key, a value or a file that cannot be used.
     """
     values = _read_toml(Path(text)) if text.endswith(".toml") else _read_words(text)
-    variants = list(having("grid").values())
+    variants = list(variants_with("grid").values())
     letters = {letter for variant in variants for letter in variant.grid.letters} | set(COMMON)
     for key in values:
         if key not in letters:

@@ -10,7 +10,7 @@ from torch import nn
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, named_file, read_file
-from headcount.bench.variants.variant import having
+from headcount.bench.variants.variant import variants_with
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.presets import PRESETS
@@ -105,7 +105,7 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
 
 def _token_presets() -> list[str]:
     """Return the presets that route tokens of a vocabulary."""
-    routed = having("routed")
+    routed = variants_with("routed")
     return [name for name, fields in PRESETS.items() if fields["attention"] in routed and "vocab_size" in fields]
 
 

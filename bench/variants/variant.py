@@ -1,8 +1,7 @@
-"""What bench knows of an attention variant beside its configuration: a type, and the variants by name.
+"""Optional capabilities of an attention variant, and the variants by name. Importable without torch.
 
-``bench/variants/<name>.py`` holds the ``VARIANT`` of each name of the registry. Whoever wants something of a variant
-asks for the part that says it; a part that is None or empty is something that the variant does not have.
-Importable without torch.
+``bench/variants/<name>.py`` holds the ``VARIANT`` of each name of the registry. A capability that is None or empty is
+not supported by the variant.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +37,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter's range in a search: ``friendly`` sizes by default, which ``statement`` tells, every integer of
+    """A letter's range in a search: ``friendly`` sizes by default, described by ``statement``; every integer of
     ``any_size`` on request."""
 
     friendly: tuple[int, ...]
@@ -49,12 +48,12 @@ class Letter:
 
 @dataclass(frozen=True)
 class Search:
-    """How sizes are searched: the preset to change, the letters in the order of the search, which points exist.
+    """How sizes are searched: the preset to change, the letters in the order of the search, the valid points.
 
-    ``example`` is a point that exists whatever the model around it. ``conditions`` holds what must be true of the
-    ``coupled`` letters together, by its name, in an attention like the given one. ``cases`` are the sizes of coupled
+    ``example`` is a point that is valid in every model. ``conditions`` holds what must be true of the ``coupled``
+    letters together, by its name, in an attention like the given one. ``cases`` are the sizes of coupled
     letters at which the closed form is another polynomial than elsewhere. ``defaults`` are fields that a search sets
-    unless it is told otherwise, and ``remark`` says what is to be known about its answers.
+    by default, and ``remark`` is a note below its results.
     """
 
     preset: str
@@ -69,7 +68,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Beside:
-    """A dense layer that one is timed beside, and what it stands for there."""
+    """A dense layer that a layer is timed beside, and its role there."""
 
     role: str
     config: MultiHeadAttentionConfig
@@ -77,7 +76,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Routed:
-    """How routing tables speak of what tokens choose: an expert, or a head.
+    """Words of routing tables for what tokens choose: an expert, or a head.
 
     ``used`` is the letter of entries that are done once for each that a token uses, ``active`` how many those are,
     ``shared`` how many every token uses beside its choice, ``sizes`` the sizes to print. ``released``: whether the
@@ -130,13 +129,13 @@ class Variant:
 
 @cache
 def variant(name: str) -> Variant:
-    """The variant called ``name``, one of the registry."""
+    """Return the variant called ``name``, one of the registry."""
     return import_module(f"headcount.bench.variants.{name}").VARIANT
 
 
-def having(part: str) -> dict[str, Variant]:
-    """The variants that have a ``part``, by name."""
-    return {name: variant(name) for name in VARIANTS if getattr(variant(name), part)}
+def variants_with(capability: str) -> dict[str, Variant]:
+    """Return the variants that have a ``capability``, a field of Variant, by name."""
+    return {name: variant(name) for name in VARIANTS if getattr(variant(name), capability)}
 
 
 FEW = (1, 2, *range(4, 65, 4))

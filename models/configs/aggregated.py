@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, Input, at_least
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, Input
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class AggregatedAttentionConfig(AttentionConfig):
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "aggregated:reference", masks=False),)
     takes_values: ClassVar[bool] = False
+    # positions are measured in parts of side - 1
+    minimum: ClassVar[Mapping[str, int]] = {"side": 2, "pretrained_side": 2}
 
     d_model: int
     num_heads: int
@@ -40,10 +42,7 @@ class AggregatedAttentionConfig(AttentionConfig):
     pretrained_side: int | None = None
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_heads=self.num_heads, pool_ratio=self.pool_ratio)
-        # positions are measured in parts of side - 1
-        at_least(2, side=self.side, pretrained_side=self.side if self.pretrained_side is None else self.pretrained_side)
-        at_least(1, position_width=self.position_width)
+        super().__post_init__()
         if self.d_model % self.num_heads:
             raise ConfigError(f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}")
         if self.side % self.pool_ratio:
@@ -70,10 +69,6 @@ class AggregatedAttentionConfig(AttentionConfig):
     def num_positions(self) -> int:
         """N_pos: distinct relative positions of a query and a key, pooled where there are such."""
         return (2 * self.side - self.pool_ratio) ** 2
-
-    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths in the field's letters; the number of tokens is the layer's own."""
-        return {"B": lengths["batch_size"]}
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
         """Tokens (B, T, d_m), row by row of the grid."""

@@ -1,10 +1,17 @@
-"""What every configuration shares: the error, the checks, sizes by letter. Importable without torch."""
+"""Base classes of configurations: checks of fields, sizes by letter. Importable without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple, get_args
 
-from headcount.models.configs.nearest import meant
+from headcount.models.configs.suggest import did_you_mean
+
+MOST_LAYERS = 10_000
+"""Upper bound of the number of layers of a model, each of which is built. No published model has a thousand."""
+LENGTH_LETTERS = {"batch_size": "B", "src_len": "S", "tgt_len": "T", "seq_len": "T"}
+"""Input length -> its letter in closed forms."""
 
 
 class ConfigError(ValueError):
@@ -13,63 +20,25 @@ class ConfigError(ValueError):
     exit_code = 2
 
 
-def at_least(least: int, **values: int | float) -> None:
-    """ConfigError naming the first of ``values`` below ``least``."""
-    for name, value in values.items():
-        # written so that a NaN fails too
-        if not value >= least:
-            raise ConfigError(f"{name} must be at least {least}, not {value}")
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise ConfigError, with the valid choices, where ``value`` is none of ``choices``."""
+    choices = tuple(choices)
+    if value not in choices:
+        near = did_you_mean(str(value), choices)
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}{near}")
 
 
-MOST_LAYERS = 10_000
-"""Of a model, which is built of every one of them; no model has a thousand."""
+def check_range(name: str, value: int | float, least: int, most: int | None = None) -> None:
+    """Raise ConfigError where ``value`` is NaN, below ``least`` or above ``most``."""
+    if not value >= least:
+        raise ConfigError(f"{name} must be at least {least}, not {value}")
+    if most is not None and value > most:
+        raise ConfigError(f"{name} must be at most {most:,}, not {value:,}")
 
 
-def listed(**layers: int) -> None:
-    """ConfigError naming the first of ``layers`` that is below 1, or of more than can be built one by one."""
-    at_least(1, **layers)
-    for name, number in layers.items():
-        if number > MOST_LAYERS:
-            raise ConfigError(f"{name} must be at most {MOST_LAYERS:,}, not {number:,}")
-
-
-def probability(**values: int | float) -> None:
-    """ConfigError naming the first of ``values`` outside [0, 1)."""
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ConfigError(f"{name} must lie in [0, 1), not {value}")
-
-
-def one_of(choices: tuple[str, ...], **values: str) -> None:
-    """ConfigError naming the first of ``values`` that is none of ``choices``."""
-    for name, value in values.items():
-        if value not in choices:
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}{meant(str(value), choices)}")
-
-
-def same_width(d_model: int, *layers: "Lettered") -> None:
-    """ConfigError where an attention layer is of another width than its model, or of a grid instead of a sequence."""
-    for layer in layers:
-        if "T" in layer.fields_by_letter:
-            raise ConfigError(f"attention {layer.variant} is of a grid of tokens, which only a transnext model has")
-        if layer.d_model != d_model:
-            raise ConfigError(f"d_model of the attention must be the model's {d_model}, not {layer.d_model}")
-
-
-def takes_rotary(layer: "AttentionConfig") -> None:
-    """ConfigError, with those that do, where an attention takes no rotary positions."""
-    # in an order that does not depend on what was imported first
-    one_of(
-        tuple(sorted(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary)), attention=layer.variant
-    )
-
-
-def named(config: Any, **kinds: type[StrEnum]) -> None:
-    """Make members of fields that were given as texts; ConfigError with the choices for one that is none."""
-    for field, kind in kinds.items():
-        value = getattr(config, field)
-        one_of(tuple(member.value for member in kind), **{field: value})
-        object.__setattr__(config, field, kind(value))
+def check_layers(name: str, number: int) -> None:
+    """Raise ConfigError where a model cannot have ``number`` layers."""
+    check_range(name, number, 1, MOST_LAYERS)
 
 
 class Arm(NamedTuple):
@@ -98,36 +67,27 @@ class Arm(NamedTuple):
 
 
 class Form(StrEnum):
-    """Two ways to compute one function, each with a closed form: as released, and without what that does in vain."""
+    """Two ways to compute one function, each with a closed form: as released, and without its unused work."""
 
     RELEASED = "released"
     IDEAL = "ideal"
 
 
-class ByForm:
-    """A class attribute that depends on the configuration's ``form``; the class itself answers for the first."""
-
-    def __init__(self, **values: Any) -> None:
-        self.values = values
-
-    def __get__(self, config: Any, owner: type) -> Any:
-        return next(iter(self.values.values())) if config is None else self.values[config.form]
-
-
 class Input(NamedTuple):
-    """One argument of a forward: whole numbers below ``below``, or features where that is None."""
+    """One argument of a forward: integers below ``below``, or features where that is None."""
 
     shape: tuple[int, ...]
     below: int | None = None
 
 
-class Lettered:
-    """A configuration that gives its sizes in the field's letters, as its closed form takes them.
+class SymbolicConfig:
+    """A configuration that gives its sizes as the letters of its closed form.
 
-    ``variant`` is its name, in every room; ``file`` that of its file in formulas/ and models/, another one where a
-    form has a file of its own; ``module`` the class there, None for a closed form without one; ``fields_by_letter``
-    says which field or property a letter stands for; ``routing_letters`` are those that say how many heads or experts
-    there are to choose from, and how many a token uses; ``lengths`` are the input lengths with their defaults.
+    ``variant`` is its name in every package; ``file`` the name of its file in formulas/ and models/, another one
+    where a form has a file of its own; ``module`` the class there, None for a closed form without one;
+    ``fields_by_letter`` maps each letter to a field or property; ``routing_letters`` are the numbers of heads or
+    experts to choose from and to use per token; ``lengths`` are the input lengths with their defaults.
+    ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats).
     """
 
     variant: ClassVar[str]
@@ -135,6 +95,27 @@ class Lettered:
     fields_by_letter: ClassVar[Mapping[str, str]]
     routing_letters: ClassVar[tuple[str, ...]] = ()
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
+    minimum: ClassVar[Mapping[str, int]] = {}
+
+    def __post_init__(self) -> None:
+        """Check each field by its type and name, and make members of enums of their texts."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if str in get_args(field.type):
+                # annotated as an enum or the text of a member
+                enum: type[StrEnum] = get_args(field.type)[0]
+                check_choice(field.name, value, [member.value for member in enum])
+                object.__setattr__(self, field.name, enum(value))
+            elif field.name.endswith("layers") and isinstance(value, int):
+                check_layers(field.name, value)
+            elif field.name.endswith("dropout"):
+                if not 0 <= value < 1:
+                    raise ConfigError(f"{field.name} must lie in [0, 1), not {value}")
+            elif field.type == tuple[int, ...]:
+                check_range(f"the number of {field.name}", len(value), 1)
+                check_range(field.name, min(value), 1)
+            elif type(value) in (int, float):
+                check_range(field.name, value, self.minimum.get(field.name, 0 if field.type is float else 1))
 
     @property
     def file(self) -> str:
@@ -145,27 +126,38 @@ class Lettered:
         """The keyword arguments of this variant's closed form, input lengths apart."""
         return {letter: getattr(self, name) for letter, name in self.fields_by_letter.items()}
 
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Input lengths by letter: B sequences, S source or key tokens, T target or query tokens."""
+        return {LENGTH_LETTERS[name]: lengths[name] for name in self.lengths}
+
     @property
     def has_module(self) -> bool:
         """Whether this can be built, not only computed."""
         return self.module is not None and getattr(self, "attention", self).module is not None
 
 
-class AttentionConfig(Lettered):
+class AttentionConfig(SymbolicConfig):
     """One attention layer, in a model or by itself.
 
-    ``arms``: how its module can be run, the reference first. ``rotary``: the field that holds
-    how many elements of a query or key rotary positions turn, None where it takes none. ``takes_values``: whether its
-    values may be of another sequence than its keys. ``no_step``: why it cannot decode one token after another by
-    itself, empty where it can.
+    ``arms``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form that differ
+    from those of the released one. ``rotary``: the field that holds how many elements of a query or key rotary
+    positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence than its
+    keys. ``no_step``: why it cannot decode one token after another by itself, empty where it can.
     """
 
     arms: ClassVar[tuple[Arm, ...]] = ()
+    ideal_attributes: ClassVar[Mapping[str, Any]] = {}
     rotary: ClassVar[str | None] = None
     takes_values: ClassVar[bool] = True
     no_step: ClassVar[str] = ""
 
     d_model: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if getattr(self, "form", None) is Form.IDEAL:
+            # attributes of the instance hide those of the class, which are of the released form
+            vars(self).update(self.ideal_attributes)
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
         """The arguments of the layer's forward by name: queries (B, T, d_m) and keys (B, S, d_m)."""
@@ -174,10 +166,6 @@ class AttentionConfig(Lettered):
             "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
         }
 
-    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths in the field's letters: T query and S key tokens."""
-        return {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
-
     @property
     def rotary_width(self) -> int:
         """Elements of a query or key that rotary positions turn; of a variant that takes them."""
@@ -185,7 +173,7 @@ class AttentionConfig(Lettered):
 
     @property
     def in_decoder(self) -> "AttentionConfig":
-        """What it is in the decoder of an encoder-decoder: itself, unless it must not see what is not made yet."""
+        """The attention in the decoder of an encoder-decoder: itself, unless it would see later tokens there."""
         return self
 
     @property
@@ -194,9 +182,90 @@ class AttentionConfig(Lettered):
         return False
 
 
-class ModelConfig(Lettered):
+class ModelConfig(SymbolicConfig):
     """A whole model around an attention. ``gated``: whether its feed-forward block is, with three matrices."""
 
     gated: ClassVar[bool] = False
 
     attention: AttentionConfig
+
+    def check_attention(self, *layers: AttentionConfig) -> None:
+        """Raise ConfigError where an attention has another width than the model, or reads a grid of tokens."""
+        for layer in layers:
+            if "T" in layer.fields_by_letter:
+                raise ConfigError(f"attention {layer.variant} is of a grid of tokens, which only a transnext model has")
+            if layer.d_model != self.d_model:
+                raise ConfigError(f"d_model of the attention must be the model's {self.d_model}, not {layer.d_model}")
+
+
+class Layers(tuple):
+    """The attention of each layer; its ``repr`` writes equal neighbours once, with their number."""
+
+    def __repr__(self) -> str:
+        runs = ((config, len(list(equal))) for config, equal in groupby(self))
+        return f"({', '.join(f'{times} x {config!r}' for config, times in runs)})"
+
+
+class Layered(ModelConfig):
+    """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each.
+
+    ``derived_fields`` are fields of an attention that follow from the model's and are not given.
+    """
+
+    layers: tuple[AttentionConfig, ...]
+    derived_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "layers", Layers(self.layers))
+
+    @classmethod
+    def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+        """What an attention's field may have one value for each of, and how many layers each of these has."""
+        num_layers = values.get("num_layers", 1)
+        check_layers("num_layers", num_layers)
+        return "layer", (1,) * num_layers
+
+    @classmethod
+    def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, Any]:
+        """The ``derived_fields`` of the attention of run ``i``, computed from the model's fields."""
+        return {}
+
+    @property
+    def attention(self) -> AttentionConfig:
+        """The first layer's attention; variant and width are the same in all."""
+        return self.layers[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerConfig(ModelConfig):
+    """``attention`` by itself, from queries (B, T, d_m) to keys (B, S, d_m); its module is the layer."""
+
+    variant: ClassVar[str] = "layer"
+    fields_by_letter: ClassVar[Mapping[str, str]] = {}
+
+    attention: AttentionConfig
+
+    @property
+    def module(self) -> str | None:
+        """The class of the layer."""
+        return self.attention.module
+
+    @property
+    def lengths(self) -> Mapping[str, int]:
+        """The input lengths of the layer."""
+        return self.attention.lengths
+
+    @property
+    def d_model(self) -> int:
+        """Width of queries, keys and output."""
+        return self.attention.d_model
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """The inputs of the layer."""
+        return self.attention.inputs(lengths)
+
+
+def as_model(config: AttentionConfig | ModelConfig) -> ModelConfig:
+    """Return ``config``, an attention as a model of one layer."""
+    return config if isinstance(config, ModelConfig) else LayerConfig(attention=config)

@@ -1,4 +1,4 @@
-"""A dense model's configuration as mixture-of-head attention, with as many parameters or with routers besides.
+"""Convert the configuration of a dense model to mixture-of-head attention.
 
 Importable without torch.
 """
@@ -6,9 +6,8 @@ Importable without torch.
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
 from headcount.models.configs.mha import MultiHeadAttentionConfig
-from headcount.models.configs.models import Layered
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 
 Heads = int | Sequence[int]
@@ -16,7 +15,7 @@ Heads = int | Sequence[int]
 
 
 def converted(config: ModelConfig, *, shared: Heads, routed: Heads, router: str = Router.QUERY_NORM) -> ModelConfig:
-    """``config`` with MoH in the place of MHA: its first ``shared`` heads are every token's, ``routed`` are chosen.
+    """Return ``config`` with MoH instead of MHA: the first ``shared`` heads are shared, ``routed`` others are selected.
 
     ``router``: ``query_norm`` has no parameters, as the MoH paper converts LLaMA3-8B; ``linear`` has the matrices of
     MoH. Keys and values of all heads stay, so that ``shared`` need not be whole groups of heads on one key/value head.

@@ -2,23 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import (
-    AttentionConfig,
-    ConfigError,
-    ModelConfig,
-    at_least,
-    one_of,
-    probability,
-    same_width,
-)
-from headcount.models.configs.mixture import TakesMixture
-from headcount.models.configs.models import EncoderDecoderConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError
+from headcount.models.configs.encoder_decoder import Translation
+from headcount.models.configs.moe_ffn import TakesMixture
+
+
+class Convolution(StrEnum):
+    """Kernels of a layer: the same for all tokens, or predicted from each token."""
+
+    LIGHT = "light"
+    DYNAMIC = "dynamic"
+
+
+class Spelling(StrEnum):
+    """How a convolution of whole sequences is written: products of windows, or of a band matrix for each group."""
+
+    WINDOWS = "windows"
+    BAND = "band"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionConfig(TakesMixture, ModelConfig):
+class ConvolutionConfig(Translation):
     """Encoder-decoder with a light or dynamic convolution in place of self-attention (arXiv 1901.10430).
 
     ``convolution``: ``light`` or ``dynamic``; cross-attention is ``attention``. One kernel size per layer.
@@ -39,49 +46,38 @@ class ConvolutionConfig(TakesMixture, ModelConfig):
         "band": "band",
         **TakesMixture.mixture_letters,
     }
-    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
 
     attention: AttentionConfig
-    convolution: str
+    convolution: Convolution | str
     d_model: int
     d_ff: int
     num_weight_heads: int
     encoder_kernel_sizes: tuple[int, ...]
     decoder_kernel_sizes: tuple[int, ...]
     vocab_size: int
-    spelling: str = "windows"
+    spelling: Spelling | str = Spelling.WINDOWS
     dropout: float = 0.0
     input_dropout: float = 0.0
     kernel_dropout: float = 0.0
     ffn_dropout: float = 0.0
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, d_ff=self.d_ff, vocab_size=self.vocab_size)
-        at_least(1, num_weight_heads=self.num_weight_heads)
-        for name in ("encoder_kernel_sizes", "decoder_kernel_sizes"):
-            at_least(1, **{f"the number of {name}": len(getattr(self, name))})
-            at_least(1, **{name: min(getattr(self, name))})
+        super().__post_init__()
         if self.d_model % self.num_weight_heads:
             raise ConfigError(
                 f"num_weight_heads must divide d_model, and {self.num_weight_heads} does not divide {self.d_model}"
             )
-        same_width(self.d_model, self.attention)
-        one_of(("light", "dynamic"), convolution=self.convolution)
-        one_of(("windows", "band"), spelling=self.spelling)
-        probability(dropout=self.dropout, input_dropout=self.input_dropout)
-        probability(kernel_dropout=self.kernel_dropout, ffn_dropout=self.ffn_dropout)
-        self.check_mixture()
+        self.check_attention(self.attention)
 
     @property
     def dynamic(self) -> bool:
         """Whether kernels are predicted from the tokens."""
-        return self.convolution == "dynamic"
+        return self.convolution is Convolution.DYNAMIC
 
     @property
     def band(self) -> bool:
         """Whether convolutions are products of a band matrix."""
-        return self.spelling == "band"
+        return self.spelling is Spelling.BAND
 
-    length_letters = EncoderDecoderConfig.length_letters
-    inputs = EncoderDecoderConfig.inputs
-    decoder_attention = EncoderDecoderConfig.decoder_attention
+
+CONFIG = ConvolutionConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, at_least, named, one_of, probability
+from headcount.models.configs.base import Arm, AttentionConfig, check_choice
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -41,38 +41,34 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
         Arm("reference", "mae:reference", timed=False),
         Arm("fused", "mae:fused"),
     )
+    # an expert is all heads but one
+    minimum: ClassVar[Mapping[str, int]] = {"num_heads": 2}
 
     d_model: int
     num_heads: int
     head_dim: int | None = None
     gate_width: int = 256
-    gate: str = Gate.SEQUENCE
-    causal_gate: str = Gate.MEMORY
+    gate: Gate | str = Gate.SEQUENCE
+    causal_gate: Gate | str = Gate.MEMORY
     bias: bool = True
     attention_dropout: float = 0.0
 
     def __post_init__(self):
-        # an expert is all heads but one
-        at_least(2, num_heads=self.num_heads)
-        at_least(1, d_model=self.d_model, gate_width=self.gate_width)
-        probability(attention_dropout=self.attention_dropout)
-        one_of((Gate.RUNNING, Gate.MEMORY), causal_gate=self.causal_gate)
-        named(self, gate=Gate, causal_gate=Gate)
+        check_choice("causal_gate", self.causal_gate, (Gate.RUNNING, Gate.MEMORY))
+        super().__post_init__()
         derive_head_dim(self)
 
     @property
     def in_decoder(self) -> "MixtureOfAttentiveExpertsConfig":
-        """With the gate of causal layers."""
+        """The attention with the gate of causal layers."""
         return replace(self, gate=self.causal_gate)
 
     @property
     def no_step(self) -> str:
-        """A gate on the mean of the whole sequence knows no step."""
+        """Why a gate on the mean of the whole sequence cannot decode step by step."""
         if self.gate == Gate.SEQUENCE:
             return "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
         return ""
 
 
 CONFIG = MixtureOfAttentiveExpertsConfig
-
-LAYERS = {"mae-base": {"d_model": 512, "num_heads": 8, "gate": "running", "bias": False}}

@@ -1,25 +1,23 @@
-"""What can be built: one frozen dataclass per attention variant and per model, with all validation.
+"""Make a configuration, with all validation, from one flat mapping of fields. Importable without torch.
 
-Importable without torch. A model's fields and its attention's fields are one flat namespace: presets and
-overrides name a field once and :func:`make_config` puts it wherever it belongs. The classes are in
-the file of their variant, and in models.py.
+A model's fields and its attention's fields are one flat namespace: presets and overrides name a field once, and
+:func:`make_config` passes it to the model, its attention or both.
 """
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
-from headcount.models.configs.models import Layered
-from headcount.models.configs.nearest import choices
+from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
 from headcount.models.configs.registry import ATTENTIONS, MODELS
+from headcount.models.configs.suggest import choices
 
 PER_LAYER = int | tuple[int, ...]
-"""The type of an attention's whole number in a model whose layers may differ: one for all, or one for each."""
+"""The type of an attention's integer in a model whose layers may differ: one for all, or one for each."""
 
 
 def field_types(model: str | None, attention: str) -> dict[str, Any]:
-    """Every field of a model and its attention by name, with its type; the attention itself left out."""
+    """Return every field of a model and its attention by name, with its type; the attention itself left out."""
     inner = {f.name: f.type for f in fields(ATTENTIONS[attention])}
     outer = {f.name: f.type for f in fields(MODELS[model]) if f.name not in ("attention", "layers")} if model else {}
     if model and issubclass(MODELS[model], Layered):
@@ -30,11 +28,11 @@ def field_types(model: str | None, attention: str) -> dict[str, Any]:
 
 
 def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
-    """A configuration from one flat mapping.
+    """Return the configuration of one flat mapping.
 
     ``attention`` names the variant (a key of ATTENTIONS), ``model`` the model around it (a key of MODELS) or is
     absent for a single layer; every other key is a field of either or both. Where a model's layers may differ,
-    a whole number of the attention may be a tuple with one for each layer.
+    an integer of the attention may be a tuple with one for each layer.
     Raises ConfigError for an unknown or missing field and for sizes that cannot be built.
     """
     values = dict(values)

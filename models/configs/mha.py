@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,25 +34,23 @@ class MultiHeadAttentionConfig(AttentionConfig):
     attention_dropout: float = 0.0
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_heads=self.num_heads)
-        probability(attention_dropout=self.attention_dropout)
+        super().__post_init__()
         derive_heads(self)
 
 
-def derive_heads(config) -> None:
-    """Fill in num_kv_heads and head_dim where they are None, and check them against num_heads."""
+def derive_heads(config: AttentionConfig) -> None:
+    """Set num_kv_heads and head_dim where they are None, and check them against num_heads."""
     if config.num_kv_heads is None:
         object.__setattr__(config, "num_kv_heads", config.num_heads)
     derive_head_dim(config)
-    at_least(1, num_kv_heads=config.num_kv_heads)
     if config.num_heads % config.num_kv_heads:
         raise ConfigError(
             f"num_kv_heads must divide num_heads, and {config.num_kv_heads} does not divide {config.num_heads}"
         )
 
 
-def derive_head_dim(config) -> None:
-    """Fill in head_dim where it is None: heads that are as wide as the model together."""
+def derive_head_dim(config: AttentionConfig) -> None:
+    """Set head_dim to d_model / num_heads where it is None."""
     if config.head_dim is None:
         if config.d_model % config.num_heads:
             raise ConfigError(
@@ -60,7 +58,6 @@ def derive_head_dim(config) -> None:
                 "choose another num_heads or set head_dim"
             )
         object.__setattr__(config, "head_dim", config.d_model // config.num_heads)
-    at_least(1, head_dim=config.head_dim)
 
 
 CONFIG = MultiHeadAttentionConfig

@@ -2,18 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from headcount.models.configs.base import (
-    Arm,
-    AttentionConfig,
-    ByForm,
-    ConfigError,
-    Form,
-    at_least,
-    named,
-    probability,
-)
+from headcount.models.configs.base import Arm, AttentionConfig, Form
+from headcount.models.configs.mha import derive_head_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +21,8 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     """
 
     variant: ClassVar[str] = "mla"
-    file: ClassVar[str] = ByForm(released="mla", ideal="mla_ideal")
-    module: ClassVar[str | None] = ByForm(released="MultiHeadLatentAttention", ideal="IdealMultiHeadLatentAttention")
+    file: ClassVar[str] = "mla"
+    module: ClassVar[str | None] = "MultiHeadLatentAttention"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "h": "num_heads",
@@ -41,10 +33,12 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
         "d_q": "query_rank",
         "bias": "bias",
     }
-    arms: ClassVar[tuple[Arm, ...]] = ByForm(
-        released=(Arm("reference", "mla:reference", timed=False), Arm("fused", "mla:fused")),
-        ideal=(Arm("reference", "mla_ideal:reference", timed=False), Arm("fused", "mla_ideal:fused")),
-    )
+    arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "mla:reference", timed=False), Arm("fused", "mla:fused"))
+    ideal_attributes: ClassVar[Mapping[str, Any]] = {
+        "file": "mla_ideal",
+        "module": "IdealMultiHeadLatentAttention",
+        "arms": (Arm("reference", "mla_ideal:reference", timed=False), Arm("fused", "mla_ideal:fused")),
+    }
     rotary: ClassVar[str | None] = "rotary_dim"
     takes_values: ClassVar[bool] = False
 
@@ -56,35 +50,20 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     kv_rank: int | None = None
     query_rank: int | None = None
     bias: bool = False
-    form: str = Form.RELEASED
+    form: Form | str = Form.RELEASED
     attention_dropout: float = 0.0
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_heads=self.num_heads)
-        probability(attention_dropout=self.attention_dropout)
-        named(self, form=Form)
-        if self.head_dim is None and self.d_model % self.num_heads:
-            raise ConfigError(
-                f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}; "
-                "choose another num_heads or set head_dim"
-            )
-        self._derive("head_dim", self.d_model // self.num_heads)
-        self._derive("rotary_dim", max(2, self.head_dim // 4 * 2))
-        self._derive("value_dim", self.head_dim)
-        self._derive("kv_rank", 4 * self.head_dim)
-        at_least(1, head_dim=self.head_dim, rotary_dim=self.rotary_dim, value_dim=self.value_dim, kv_rank=self.kv_rank)
-        if self.query_rank is not None:
-            at_least(1, query_rank=self.query_rank)
-
-    def _derive(self, field: str, value: int) -> None:
-        if getattr(self, field) is None:
-            object.__setattr__(self, field, value)
+        super().__post_init__()
+        derive_head_dim(self)
+        defaults = {
+            "rotary_dim": max(2, self.head_dim // 4 * 2),
+            "value_dim": self.head_dim,
+            "kv_rank": 4 * self.head_dim,
+        }
+        for field, value in defaults.items():
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, value)
 
 
 CONFIG = MultiHeadLatentAttentionConfig
-
-PRESETS = {"mla-llm-s": {"like": "llm-s"}}
-
-# the attention of DeepSeek-V2-Lite, whose queries have no latent
-_LITE = {"d_model": 2048, "num_heads": 16, "head_dim": 128}
-LAYERS = {"mla-v2-lite": _LITE, "mla-v2-lite-ideal": {**_LITE, "form": "ideal"}}

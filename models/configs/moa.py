@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, named, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
 
 
 class Gates(StrEnum):
@@ -58,18 +58,14 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     num_kv_heads: int = 1
     bias: bool = False
     output_bias: bool = False
-    gates: str = Gates.PRINTED
+    gates: Gates | str = Gates.PRINTED
     noisy: bool = False
     attention_dropout: float = 0.0
     balance_loss_weight: float = 0.01
     z_loss_weight: float = 0.001
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_experts=self.num_experts, top_k=self.top_k, head_dim=self.head_dim)
-        at_least(1, num_kv_heads=self.num_kv_heads)
-        probability(attention_dropout=self.attention_dropout)
-        named(self, gates=Gates)
-        at_least(0, balance_loss_weight=self.balance_loss_weight, z_loss_weight=self.z_loss_weight)
+        super().__post_init__()
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
         if self.head_dim % self.num_kv_heads:

@@ -3,18 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from headcount.models.configs.base import (
-    Arm,
-    AttentionConfig,
-    ByForm,
-    ConfigError,
-    Form,
-    at_least,
-    named,
-    probability,
-)
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, Form
 from headcount.models.configs.mha import derive_heads
 
 
@@ -36,13 +27,14 @@ class HeadSelection:
     """Of ``num_heads`` heads the first ``num_shared_heads`` are every token's, and ``top_k`` of the others."""
 
     num_heads: int
+    minimum: ClassVar[Mapping[str, int]] = {"num_shared_heads": 0, "top_k": 0}
+
     num_shared_heads: int
     top_k: int
     router: str
 
     def check_selection(self) -> None:
         """ConfigError where a token cannot use num_shared_heads and top_k of the others."""
-        at_least(0, num_shared_heads=self.num_shared_heads, top_k=self.top_k)
         if self.num_shared_heads > self.num_heads:
             raise ConfigError(
                 f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"
@@ -83,8 +75,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     """
 
     variant: ClassVar[str] = "moh"
-    file: ClassVar[str] = ByForm(released="moh", ideal="moh_ideal")
-    module: ClassVar[str | None] = ByForm(released="MixtureOfHeadAttention", ideal="IdealMixtureOfHeads")
+    file: ClassVar[str] = "moh"
+    module: ClassVar[str | None] = "MixtureOfHeadAttention"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
         "h": "num_heads",
@@ -96,15 +88,17 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         "router": "router",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
-    arms: ClassVar[tuple[Arm, ...]] = ByForm(
-        released=(
-            Arm("reference", "moh:reference", timed=False),
-            Arm("fused", "moh:fused"),
-            Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
-            Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
-        ),
-        ideal=(Arm("reference", "moh_ideal:reference"),),
+    arms: ClassVar[tuple[Arm, ...]] = (
+        Arm("reference", "moh:reference", timed=False),
+        Arm("fused", "moh:fused"),
+        Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
+        Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
     )
+    ideal_attributes: ClassVar[Mapping[str, Any]] = {
+        "file": "moh_ideal",
+        "module": "IdealMixtureOfHeads",
+        "arms": (Arm("reference", "moh_ideal:reference"),),
+    }
     rotary: ClassVar[str | None] = "head_dim"
 
     d_model: int
@@ -114,19 +108,16 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     num_kv_heads: int | None = None
     head_dim: int | None = None
     bias: bool = False
-    gates: str = Gates.RELEASED
-    router: str = Router.LINEAR
-    form: str = Form.RELEASED
+    gates: Gates | str = Gates.RELEASED
+    router: Router | str = Router.LINEAR
+    form: Form | str = Form.RELEASED
     attention_dropout: float = 0.0
     balance_loss_weight: float = 0.01
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_heads=self.num_heads)
-        at_least(0, balance_loss_weight=self.balance_loss_weight)
-        probability(attention_dropout=self.attention_dropout)
-        named(self, form=Form, gates=Gates, router=Router)
+        super().__post_init__()
         self.check_selection()
-        if self.router == "query_norm" and self.top_k and self.num_routed_heads < 2:
+        if self.router is Router.QUERY_NORM and self.top_k and self.num_routed_heads < 2:
             raise ConfigError("router query_norm needs num_heads - num_shared_heads of at least 2, not 1")
         derive_heads(self)
 

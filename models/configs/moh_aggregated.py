@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.configs.base import Arm, ByForm, at_least, named
-from headcount.models.configs.moh import Form, Gates, HeadSelection, Router
+from headcount.models.configs.base import Arm, Form
+from headcount.models.configs.moh import Gates, HeadSelection, Router
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,22 +23,19 @@ class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
         "form": "form",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
-    arms: ClassVar[tuple[Arm, ...]] = ByForm(
-        released=(Arm("reference", "moh_aggregated:released", masks=False),),
-        ideal=(Arm("reference", "moh_aggregated:ideal", masks=False),),
-    )
+    minimum: ClassVar[Mapping[str, int]] = {**HeadSelection.minimum, **AggregatedAttentionConfig.minimum}
+    arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "moh_aggregated:released", masks=False),)
+    ideal_attributes: ClassVar[Mapping[str, Any]] = {"arms": (Arm("reference", "moh_aggregated:ideal", masks=False),)}
     router: ClassVar[Router] = Router.LINEAR
 
     num_shared_heads: int
     top_k: int
-    gates: str = Gates.RELEASED
-    form: str = Form.RELEASED
+    gates: Gates | str = Gates.RELEASED
+    form: Form | str = Form.RELEASED
     balance_loss_weight: float = 0.01
 
     def __post_init__(self):
         super().__post_init__()
-        named(self, form=Form, gates=Gates)
-        at_least(0, balance_loss_weight=self.balance_loss_weight)
         self.check_selection()
 
 

@@ -1,23 +1,12 @@
 """Every attention variant and every model by name: a line each. Importable without torch.
 
-A variant's file of that name holds its ``CONFIG``, and ``PRESETS`` and ``LAYERS`` where it brings models and layers of
-its own (see presets.py, layers.py); the other rooms have a file of the same name.
+The file of each name holds its ``CONFIG``; a TOML file of that name beside it holds its presets and layers, where it
+has some (see presets.py). The other packages have a file of the same name.
 """
 
-from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
 
 from headcount.models.configs.base import AttentionConfig, ModelConfig
-from headcount.models.configs.convolution import ConvolutionConfig
-from headcount.models.configs.jetmoe import JetMoEConfig
-from headcount.models.configs.models import (
-    DiffusionTransformerConfig,
-    EncoderDecoderConfig,
-    LlamaConfig,
-    MaskedLanguageModelConfig,
-)
-from headcount.models.configs.transnext import TransNeXtConfig
 
 VARIANTS = (
     "mha",
@@ -30,25 +19,19 @@ VARIANTS = (
     "switchhead",
 )
 
+MODEL_NAMES = (
+    "encoder_decoder",
+    "masked_lm",
+    "convolution",
+    "llama",
+    "jetmoe",
+    "dit",
+    "transnext",
+)
+
 ATTENTIONS: dict[str, type[AttentionConfig]] = {
     name: import_module(f"headcount.models.configs.{name}").CONFIG for name in VARIANTS
 }
 MODELS: dict[str, type[ModelConfig]] = {
-    cls.variant: cls
-    for cls in (
-        EncoderDecoderConfig,
-        MaskedLanguageModelConfig,
-        ConvolutionConfig,
-        LlamaConfig,
-        JetMoEConfig,
-        DiffusionTransformerConfig,
-        TransNeXtConfig,
-    )
+    name: import_module(f"headcount.models.configs.{name}").CONFIG for name in MODEL_NAMES
 }
-
-
-def brought(what: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Variant, name and fields of each of the models (``PRESETS``) or layers (``LAYERS``) in the variants' files."""
-    for variant in VARIANTS:
-        for name, fields in getattr(import_module(f"headcount.models.configs.{variant}"), what, {}).items():
-            yield variant, name, fields

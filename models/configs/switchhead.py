@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, at_least, probability
+from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.mha import derive_head_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,25 +38,10 @@ class SwitchHeadConfig(AttentionConfig):
     attention_dropout: float = 0.0
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, num_heads=self.num_heads, num_experts=self.num_experts, top_k=self.top_k)
-        probability(attention_dropout=self.attention_dropout)
+        super().__post_init__()
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
-        if self.head_dim is None:
-            if self.d_model % self.num_heads:
-                raise ConfigError(
-                    f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}; "
-                    "choose another num_heads or set head_dim"
-                )
-            object.__setattr__(self, "head_dim", self.d_model // self.num_heads)
-        at_least(1, head_dim=self.head_dim)
+        derive_head_dim(self)
 
 
 CONFIG = SwitchHeadConfig
-
-PRESETS = {
-    "switchhead-llm-s": {"like": "llm-s", "num_heads": 4, "head_dim": 128, "num_experts": 5, "top_k": 2},
-}
-LAYERS = {
-    "switchhead-4h5E2K128D": {"d_model": 1024, "num_heads": 4, "head_dim": 128, "num_experts": 5, "top_k": 2},
-}

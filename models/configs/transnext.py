@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, at_least, listed
-from headcount.models.configs.mixture import MixtureFeedForwardConfig, TakesMixture
-from headcount.models.configs.models import Layered
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_layers, check_range
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig, TakesMixture
 
 CHANNELS = 3
 STRIDES = (4, 2)
@@ -48,10 +47,9 @@ class TransNeXtConfig(TakesMixture, Layered):
     num_classes: int = 1000
 
     def __post_init__(self):
-        at_least(1, num_classes=self.num_classes, mlp_ratio=min(self.mlp_ratio, default=0))
+        super().__post_init__()
         if len(self.mlp_ratio) != len(self.depths):
             raise ConfigError(f"mlp_ratio takes one for each of {len(self.depths)} stages, not {len(self.mlp_ratio)}")
-        self.check_mixture()
         if not hasattr(self.layers[0], "side"):
             raise ConfigError(
                 f"attention must be aggregated or moh_aggregated in a transnext model, not {self.layers[0].variant!r}"
@@ -63,8 +61,8 @@ class TransNeXtConfig(TakesMixture, Layered):
         depths = values.get("depths")
         if not depths:
             raise ConfigError("depths must have the number of layers of at least one stage")
-        at_least(1, depths=min(depths))
-        listed(depths=sum(depths))
+        check_range("depths", min(depths), 1)
+        check_layers("depths", sum(depths))
         return "stage", tuple(depths)
 
     @classmethod
@@ -113,10 +111,6 @@ class TransNeXtConfig(TakesMixture, Layered):
         """The feed-forward block of each stage; None for a convolutional gated unit."""
         return tuple(map(self.mixture_of, self.widths, self.inner_widths))
 
-    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths in the field's letters; the number of tokens is the image's."""
-        return {"B": lengths["batch_size"]}
-
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
         """Images (B, 3, R, R)."""
         return {"images": Input((lengths["batch_size"], CHANNELS, self.image_size, self.image_size))}
@@ -132,3 +126,6 @@ def _side(field: str, size: Any, stages: int, i: int) -> int:
             f"{field} must be a multiple of {stride}, the stride of {stages} stages, from {2 * stride} on, not {size}"
         )
     return size // (STRIDES[0] * STRIDES[1] ** i)
+
+
+CONFIG = TransNeXtConfig

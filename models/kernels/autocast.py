@@ -1,4 +1,4 @@
-"""What autocast would do to the operands of products that it does not know."""
+"""Cast the operands of products that autocast does not handle."""
 
 import torch
 from jaxtyping import Float
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def lowered(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """``x`` in the dtype that autocast gives the operands of a product; it knows neither grouped products nor ours."""
+    """Return ``x`` in the dtype of autocast, which handles neither grouped products nor Triton kernels."""
     if not _autocast(x.device.type):
         return x
     return x.to(torch.get_autocast_dtype(x.device.type))

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.expert_heads import attend_slots
 from headcount.models.kernels.fused import fused_attend
+from headcount.models.moa import attend_slots
 
 
 def dense_all(

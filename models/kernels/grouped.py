@@ -1,7 +1,8 @@
-"""MoA with the rows of an expert multiplied together: only selected experts are computed, without gathered weights.
+"""MoA and mixture feed-forward with the rows of an expert multiplied together, without gathered weights.
 
-On CUDA one routing plan serves both projections: static shapes, offsets that stay on the device, torch's grouped
-matrix product. Elsewhere, and where that has no fast path, one product per segment (``models/kernels/segments.py``).
+Only selected experts are computed. On CUDA one routing plan serves all projections: static shapes, offsets that stay
+on the device, torch's grouped matrix product. Elsewhere, and where that has no fast path, one product per segment
+(``models/kernels/segments.py``).
 """
 
 import logging
@@ -13,11 +14,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.expert_heads import attend_slots
+from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import lowered
-from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.segments import collect, make_segments, smallest_integer, spread
+from headcount.models.kernels.selection import say_once
+from headcount.models.moa import attend_slots
+from headcount.models.router import Routing
 
 ALIGNED_BYTES = 16
 
@@ -91,6 +94,43 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
         bags = plan.inverse.view(-1, plan.top_k)
         y = F.embedding_bag(bags, rows, mode="sum", per_sample_weights=gates.view_as(bags).to(rows.dtype))
     return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
+
+
+def grouped_ffn(
+    layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
+) -> Float[Tensor, "batch seq d_model"]:
+    """As the reference, one product for all rows of an expert."""
+    run = _ffn_by_grouped_mm if has_fast_path(x.device, lowered(x).dtype) else _ffn_by_segments
+    y = run(layer, lowered(x).flatten(0, 1), routing).view(x.shape)
+    return with_output_bias(layer.outward.bias, y, routing.indices, routing.weights)
+
+
+def _ffn_by_segments(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
+    segments = make_segments(routing.indices, layer.config.num_experts)
+    operands = [(lowered(project.weight), _bias(project)) for project in layer.inward]
+    gates, outward = lowered(routing.weights.flatten()), lowered(layer.outward.weight)
+    # operands are cast already, and results are written into buffers of their dtype
+    with torch.autocast(x.device.type, enabled=False):
+        hidden = layer.hidden(*(spread(x, weight, bias, segments) for weight, bias in operands))
+        return collect(hidden, gates, outward, x.shape[0], segments)
+
+
+def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
+    plan = make_plan(routing.indices, layer.config.num_experts)
+    rows = SpreadTokens.apply(x, plan)
+    hidden = layer.hidden(*(_rows_through(project, rows, plan) for project in layer.inward))
+    y = padded_grouped_mm(hidden, lowered(layer.outward.weight), plan.offsets)
+    gates = lowered(routing.weights.flatten()).index_select(0, plan.order)
+    return CollectTokens.apply(y * gates[:, None], plan)
+
+
+def _rows_through(project: ExpertLinear, rows: Tensor, plan: "Plan") -> Tensor:
+    out, bias = padded_grouped_mm(rows, lowered(project.weight), plan.offsets), _bias(project)
+    return out if bias is None else out + bias.index_select(0, plan.experts.int())
+
+
+def _bias(project: ExpertLinear) -> Tensor | None:
+    return None if project.bias is None else lowered(project.bias)
 
 
 def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headcount.models.attention import attend
-from headcount.models.expert_heads import attend_slots
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import lowered
+from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
 

@@ -15,10 +15,10 @@ from headcount.models.attention import hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import lowered
-from headcount.models.kernels.choose import say_once
 from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
+from headcount.models.kernels.selection import say_once
+from headcount.models.moh import fused
 from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
-from headcount.models.resolve import arm_function
 from headcount.models.rotary import Rotary, rotate
 
 
@@ -46,7 +46,7 @@ def ragged(
     if x.is_cuda and causal and x.shape[1] > 1:
         say_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
         masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
-        return arm_function("moh:fused")(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
+        return fused(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
     if x.is_cuda:
         return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
     hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)

@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models.configs.base import ConfigError
-from headcount.models.expert_heads import attend_slots
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.grouped import with_output_bias
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
+from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
 

@@ -10,7 +10,7 @@ from headcount.bench.case import ledger_of
 from headcount.bench.counters import registry
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from tests.agreement.points import by_turns, point_id
 
 K_E = [(1, 1), (1, 5), (2, 7), (3, 11), (5, 5)]

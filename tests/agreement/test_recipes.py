@@ -6,8 +6,7 @@ import pytest
 
 from headcount.formulas.published.data import typed
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.presets import PRESETS, parse_overrides, preset
-from headcount.models.configs.recipes import RECIPES
+from headcount.models.configs.presets import PRESETS, RECIPES, parse_overrides, preset
 
 ROWS = {row["run"]: row for row in typed()["moa-table6"].entries}
 DROPOUTS = ("dropout", "attention_dropout", "ffn_dropout")
@@ -17,7 +16,7 @@ CASES = [(name, recipe) for name, recipes in RECIPES.items() for recipe in recip
 @pytest.mark.parametrize("name, recipe", CASES)
 def test_a_recipe_is_a_row_of_the_paper(name, recipe):
     plain, config = preset(name), preset(name, {"recipe": recipe})
-    row = ROWS[RECIPES[name][recipe].run]
+    row = ROWS[RECIPES[name][recipe]["run"]]
     printed = {field: float(row[field]) for field in DROPOUTS}
     assert config.attention.attention_dropout == printed.pop("attention_dropout")
     assert {field: getattr(config, field) for field in printed} == printed
@@ -27,7 +26,7 @@ def test_a_recipe_is_a_row_of_the_paper(name, recipe):
 
 
 def test_every_row_of_the_paper_is_a_recipe():
-    runs = {(recipe.run, name) for name, recipes in RECIPES.items() for recipe in recipes.values()}
+    runs = {(recipe["run"], name) for name, recipes in RECIPES.items() for recipe in recipes.values()}
     assert {(run, row["preset"]) for run, row in ROWS.items()} <= runs
     assert {name for name in PRESETS if name.startswith("mlm-moa-")} <= set(RECIPES) <= set(PRESETS)
 

@@ -5,7 +5,7 @@ import pytest
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, ideal_form
 from headcount.bench.latency.arms import arms_by_variant
-from headcount.bench.variants.variant import having, variant
+from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
@@ -29,7 +29,7 @@ def test_a_model_with_an_ideal_form_says_what_that_leaves_out():
         assert said.endswith(".") and said != said.upper() if case.ideal else not said
 
 
-@pytest.mark.parametrize("name", having("grid"))
+@pytest.mark.parametrize("name", variants_with("grid"))
 def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
     one = variant(name)
     known = one.config.fields_by_letter
@@ -43,7 +43,7 @@ def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
     assert one.dense(layer).d_model == 12
 
 
-@pytest.mark.parametrize("name", having("search"))
+@pytest.mark.parametrize("name", variants_with("search"))
 def test_a_searched_preset_has_the_attention_and_takes_the_example(name):
     search = variant(name).search
     assert PRESETS[search.preset]["attention"] == name
@@ -77,7 +77,7 @@ def test_within_a_case_a_closed_form_is_one_polynomial_and_between_cases_another
         assert curvature([macs(20, 3, r) for r in range(7)]) != {0}
 
 
-@pytest.mark.parametrize("name", having("routed"))
+@pytest.mark.parametrize("name", variants_with("routed"))
 def test_what_a_token_uses_is_what_the_closed_form_repeats(name):
     routed = variant(name).routed
     config = next(layer(name_) for name_ in LAYERS if layer(name_).variant == name)

@@ -17,10 +17,10 @@ from headcount.formulas import (
     mae,
     masked_lm,
     mha,
-    mixture,
     mla,
     mla_ideal,
     moa,
+    moe_ffn,
     moh,
     moh_aggregated,
     moh_ideal,
@@ -65,7 +65,7 @@ LAYERS = {
         dict(routed={"B": 2, "K": 3}, experts={"E": 5}, fan_in={"d_m": 13}, fan_out={"F": 19}),
         PLAIN,
     ),
-    "mixture": (mixture.layer, BLOCK | dict(E=5, K=3), dict(gated=(False, True), output_bias=(False, True))),
+    "mixture": (moe_ffn.layer, BLOCK | dict(E=5, K=3), dict(gated=(False, True), output_bias=(False, True))),
 }
 """Form -> its sizes, and each argument's default beside another value."""
 

@@ -8,7 +8,7 @@ import torch
 
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.registry import ATTENTIONS
-from headcount.models.kernels.choose import missing
+from headcount.models.kernels.selection import missing
 
 SIZES = {
     "d_model": 12, "num_heads": 4, "head_dim": 6, "num_experts": 3, "top_k": 2, "num_shared_heads": 1, "side": 4,

@@ -8,14 +8,14 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from headcount.models.configs.base import ConfigError
+from headcount.models.configs.base import ConfigError, as_model
 from headcount.models.configs.convolution import ConvolutionConfig
-from headcount.models.configs.layer import as_model
+from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
 from headcount.models.configs.make import field_types, make_config
+from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.configs.models import EncoderDecoderConfig, MaskedLanguageModelConfig
 from headcount.models.configs.presets import PRESETS, parse_overrides, preset
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.transnext import TransNeXtConfig
@@ -279,16 +279,17 @@ def test_a_models_width_is_that_of_its_attention(name):
         dataclasses.replace(of_model, d_model=4 * of_model.d_model)
 
 
-def test_a_variants_file_may_bring_models_and_layers_of_its_own():
-    """A model is a change of another one: it keeps what its attention knows of that one."""
-    code = """
-import headcount.models.configs.moa as moa
-moa.PRESETS = {"moa-llm": {"like": "llm-s", "d_ff": 17, "num_experts": 5, "top_k": 3, "head_dim": 7}}
-moa.LAYERS = {"moa-tiny": {"d_model": 13, "num_experts": 5, "top_k": 3, "head_dim": 7}}
-from headcount.models.configs.layers import layer
-from headcount.models.configs.presets import PRESETS
-assert PRESETS["moa-llm"]["attention"] == "moa" and "num_heads" not in PRESETS["moa-llm"]
-assert (PRESETS["moa-llm"]["d_model"], PRESETS["moa-llm"]["d_ff"]) == (768, 17)
-assert (layer("moa-tiny").variant, layer("moa-tiny").head_dim) == ("moa", 7)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_repr_writes_equal_layers_once():
+    config = preset("moh-dit-l2-90")
+    assert repr(preset("jetmoe-8b").layers) == f"(24 x {preset('jetmoe-8b').attention!r})"
+    assert [part.split()[-1] for part in repr(config.layers).split(" x ")[:-1]] == ["(8", "8", "8"]
+    assert dataclasses.replace(config) == config and hash(dataclasses.replace(config)) == hash(config)
+
+
+def test_ideal_form_has_its_own_module_and_implementations():
+    released = make_config({"attention": "mla", "d_model": 12, "num_heads": 3})
+    ideal = dataclasses.replace(released, form="ideal")
+    assert (released.file, released.module) == ("mla", "MultiHeadLatentAttention")
+    assert (ideal.file, ideal.module) == ("mla_ideal", "IdealMultiHeadLatentAttention")
+    assert [arm.target for arm in ideal.arms] == ["mla_ideal:reference", "mla_ideal:fused"]
+    assert dataclasses.replace(ideal, form="released") == released and type(ideal).module == released.module

@@ -186,7 +186,7 @@ def test_a_decoder_keeps_a_kernels_inputs_however_much_it_decodes():
     state, held = translator.encode(src, max_len=13), []
     for token in tgt.split(1, dim=1):
         translator.step(state, token)
-        held.append([caches.conv.num_bytes // (3 * 14 * 8) for caches in state.caches])
+        held.append([caches.own.num_bytes // (3 * 14 * 8) for caches in state.caches])
     assert held == [[min(n, 4), 0, min(n, 18)] for n in range(1, 14)]
 
 

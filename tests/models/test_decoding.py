@@ -223,5 +223,5 @@ def test_caches_have_the_type_of_what_they_are_made_for(dtype):
     (first, *_), memory = build(make_config(MODELS["gqa"])).decoder.layers, torch.zeros(2, 3, 14, dtype=dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
         caches = first.make_caches(memory, 7)
-    for cache in (caches.self_attn, caches.cross_attn):
+    for cache in (caches.own, caches.cross_attn):
         assert (cache.key.dtype, cache.value.dtype) == (dtype, dtype)

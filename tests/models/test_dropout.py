@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from headcount.models.activations import relu
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from headcount.models.mixture import MixtureFeedForward
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
+from headcount.models.moe_ffn import MixtureFeedForward
 from headcount.models.transformer import FeedForward
 
 SIZES = dict(attention="mha", d_model=15, num_heads=3, d_ff=17, vocab_size=19)

@@ -15,7 +15,7 @@ from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.configs.registry import ATTENTIONS
 from headcount.models.kernels import grouped
-from headcount.models.kernels.choose import SAID, Selectable, arms_used, select_arm
+from headcount.models.kernels.selection import SAID, Selectable, arms_used, select_arm
 from headcount.models.moa import automatic_for
 
 SOME = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5)

@@ -10,7 +10,7 @@ from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.registry import ATTENTIONS
-from headcount.models.kernels.choose import missing, select_arm
+from headcount.models.kernels.selection import missing, select_arm
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)

@@ -179,7 +179,7 @@ def test_the_encoders_output_is_weighed_once_for_all_steps():
     for block in model.decoder.layers:
         block.self_attn.gate = block.cross_attn.gate = None
     assert model.step(state, tgt[:, :1]).shape == (3, 1, 17)
-    assert type(state.caches[0].self_attn) is KeyValueCache
+    assert type(state.caches[0].own) is KeyValueCache
 
 
 def test_a_gate_on_what_is_not_made_yet_is_refused():

@@ -8,7 +8,7 @@ import torch
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
-from headcount.models.kernels.choose import missing, runnable
+from headcount.models.kernels.selection import missing, runnable
 
 HEADS = {"two-groups": (7, 3, 2), "no-shared": (5, 0, 3), "nothing-routed": (3, 3, 0)}  # h, s, r
 FORMS = ("released", "ideal")

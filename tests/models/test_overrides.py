@@ -6,8 +6,8 @@ import pytest
 
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.layers import LAYERS, layer
-from headcount.models.configs.nearest import choices, meant, nearest
 from headcount.models.configs.presets import assignments, parse_overrides, preset, spelled
+from headcount.models.configs.suggest import choices, did_you_mean, nearest
 
 FIELDS = ["d_model", "num_heads", "num_kv_heads", "top_k", "Num_KV_Groups"]
 
@@ -78,7 +78,7 @@ def test_three_names_are_the_most_that_are_asked_about():
     assert nearest("of", layers) == layers[:3]
     assert len(nearest("aa-of-a-model-of-s", layers)) == 3
     question = "did you mean {}, {} or {}?".format(*layers)
-    assert meant("of", layers) == f"; {question}" and meant("xyz", layers) == ""
+    assert did_you_mean("of", layers) == f"; {question}" and did_you_mean("xyz", layers) == ""
     assert choices("of", layers) == f"{question} choose from {', '.join(layers)}"
 
 

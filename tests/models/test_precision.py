@@ -5,7 +5,7 @@ import torch
 
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from headcount.models.kernels.choose import missing
+from headcount.models.kernels.selection import missing
 
 VARIANTS = {
     "mha": dict(attention="mha", d_model=16, num_heads=4, num_kv_heads=2, head_dim=8),

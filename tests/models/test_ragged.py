@@ -215,13 +215,11 @@ def on_a_device(tgt_len, **masks):
 def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypatch):
     asked, said = [], []
     monkeypatch.setattr(ragged, "say_once", lambda *words: said.append(words))
-    monkeypatch.setattr(
-        ragged, "arm_function", lambda name: lambda *args, **how: asked.append((name, args, how)) or args[1]
-    )
+    monkeypatch.setattr(ragged, "fused", lambda *args, **how: asked.append((args, how)) or args[1])
     masks = dict(causal=True, key_padding_mask=padding(7), query_padding_mask=padding(5))
     *given, rotary = on_a_device(7, **masks)
-    ((name, args, how),) = asked
-    assert name == "moh:fused" and all(a is b for a, b in zip(args, given, strict=True))
+    ((args, how),) = asked
+    assert all(a is b for a, b in zip(args, given, strict=True))
     assert how == dict(**masks, rotary=rotary, dropout=0.0, every=False)
     assert said == [(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")]
 
@@ -239,7 +237,7 @@ def test_queries_that_see_every_key_are_packed_on_a_device(tgt_len, causal, monk
 
 
 def test_two_causal_queries_on_a_device_are_not_packed(monkeypatch):
-    monkeypatch.setattr(ragged, "arm_function", lambda name: lambda *args, **how: args[1])
+    monkeypatch.setattr(ragged, "fused", lambda *args, **how: args[1])
     monkeypatch.setattr(ragged, "_packed_on_device", None)
     on_a_device(2, causal=True, key_padding_mask=None, query_padding_mask=None)
 

@@ -11,9 +11,9 @@ from headcount.bench.trace.record import record
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from headcount.models.kernels import choose, triton_ops
-from headcount.models.kernels.choose import missing, runnable
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
+from headcount.models.kernels import selection, triton_ops
+from headcount.models.kernels.selection import missing, runnable
 from headcount.models.kernels.triton_configs import TABLE, launch_for, splits_of_keys
 
 LAYERS = {
@@ -82,7 +82,7 @@ PACKAGE = "the package triton (pip install 'headcount[gpu]')"
 
 @pytest.mark.parametrize("found, lacks", [(None, PACKAGE), (object(), "a CUDA device")], ids=["package", "device"])
 def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monkeypatch):
-    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: found)
+    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: found)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     layer = build(make_config(LAYERS["moa-K3-E7-dm11-D5"]), arm="triton")
     message = f"arm triton needs {lacks}; choose from reference, gathered, dense-all, grouped, loop"
@@ -102,7 +102,7 @@ def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monk
     ],
 )
 def test_what_it_lacks_on_each_device(package, interpret, lacks, monkeypatch):
-    monkeypatch.setattr(choose.importlib.util, "find_spec", {"triton": package}.__getitem__)
+    monkeypatch.setattr(selection.importlib.util, "find_spec", {"triton": package}.__getitem__)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     if interpret:
         monkeypatch.setenv("TRITON_INTERPRET", interpret)
@@ -115,14 +115,14 @@ def test_what_it_lacks_on_each_device(package, interpret, lacks, monkeypatch):
 
 
 def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
-    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: object())
     layers = [build(make_config(values)) for values in LAYERS.values()]
     with FakeTensorMode():
         query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
     for bits in (query, query.half()):
         assert [layer.automatic(bits) for layer in layers] == ["triton"] * 3
     assert [layer.automatic(query.float()) for layer in layers] == ["gathered", "dense-all", "fused"]
-    monkeypatch.setattr(choose.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: None)
     layers = [build(make_config(values)) for values in LAYERS.values()]
     assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
 

@@ -1,5 +1,7 @@
 """Three sequences, as section 4 of the MoA paper has them: values of other tokens than the keys, in every arm."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -18,9 +20,8 @@ def features(*shape, seed=5):
 
 def reference_of(config, arm):
     """The reference in float64, of the form whose gradient the arm has."""
-    sizes = {name: value for name, value in vars(config).items() if name != "form"}
     form = {"form": arm.gradient or config.form} if hasattr(config, "form") else {}
-    return build(type(config)(**sizes, **form), dtype=torch.float64)
+    return build(replace(config, **form), dtype=torch.float64)
 
 
 def results(layer, tensors, **masks):

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
+from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.bench.macs import audit
-from headcount.bench.spellings.catalog import SPELLINGS
 from headcount.reports import heat_map
 
 CHOSEN = ("mha-operator", "mha-flex", "vocabulary-tied")
@@ -15,7 +15,7 @@ CHOSEN = ("mha-operator", "mha-flex", "vocabulary-tied")
 def cells():
     """Three spellings on meta, by spelling and counter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in CHOSEN])
+        patch.setattr(audit, "FORMULATIONS", [s for s in FORMULATIONS if s.name in CHOSEN])
         matrix, _ = audit.sections(["ptflops-pytorch", "fvcore"], "meta")
         made = heat_map.cells(list(matrix.rows))
     assert [(cell.spelling, cell.counter) for cell in made] == [
@@ -25,7 +25,7 @@ def cells():
 
 
 def named(name):
-    return [s.name for s in SPELLINGS].index(name)
+    return [s.name for s in FORMULATIONS].index(name)
 
 
 def test_an_error_is_a_share_of_the_exact_count(cells):

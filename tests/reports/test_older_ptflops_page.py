@@ -7,7 +7,7 @@ import pytest
 
 from headcount.bench import measure
 from headcount.bench.case import Case
-from headcount.bench.spellings.catalog import SPELLINGS
+from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.reports.facts import Facts
 from headcount.reports.pages import counters
 from tests import older_ptflops as command
@@ -35,7 +35,7 @@ def test_models_stand_in_the_table_and_everything_in_the_data(tmp_path):
 
 
 def test_the_stored_run_is_of_the_modules_of_today():
-    exact = {spelling.name: spelling.exact.macs for spelling in SPELLINGS}
+    exact = {spelling.name: spelling.exact.macs for spelling in FORMULATIONS}
     assert exact.items() <= STORED["exact"].items()
     models = STORED["models"]
     assert STORED["exact"].keys() == {*exact, *models}
@@ -45,7 +45,7 @@ def test_the_stored_run_is_of_the_modules_of_today():
 
 @pytest.mark.parametrize("name", ["mha-matmul", "moa-grouped", "mha-torch", "mha-conv", "vocabulary-tied"])
 def test_a_reading_of_the_installed_version_is_what_was_stored(name):
-    (spelling,) = (one for one in SPELLINGS if one.name == name)
+    (spelling,) = (one for one in FORMULATIONS if one.name == name)
     assert command.reading(*spelling.build("cpu")) == STORED["readings"][-1]["macs"][name]
 
 

@@ -18,11 +18,11 @@ from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.macs import __main__ as macs
 from headcount.bench.records import OPTIONAL, append, layer_times, slug
-from headcount.bench.variants.variant import having
+from headcount.bench.variants.variant import variants_with
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS
 
-FAMILIES = having("search")
+FAMILIES = variants_with("search")
 ROOT = Path(__file__).parents[3]
 ALL = ["--min-distance", "0", "--limit", "0"]
 

@@ -14,12 +14,12 @@ from headcount.bench.budget.candidates import METRICS, candidates
 from headcount.bench.budget.search import HostModel, search
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.variants.variant import having
+from headcount.bench.variants.variant import variants_with
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
 
-FAMILIES = having("search")
+FAMILIES = variants_with("search")
 ROOT = Path(__file__).parents[3]
 SMALL = {"d_model": 13, "d_ff": 5, "vocab_size": 11, "num_layers": 2, "bias": False}
 

@@ -12,7 +12,7 @@ from headcount.bench.budget.bounds import Bound
 from headcount.bench.budget.candidates import Candidates
 from headcount.bench.case import Case
 from headcount.bench.env import drawing
-from headcount.bench.variants.variant import having
+from headcount.bench.variants.variant import variants_with
 from tests.bench.output.reading import columns, kept
 
 TWO = ["--macs", "9G", "--range", "K=2", "E=3,5", "D=7", "--min-distance", "0", "--set", "vocab_size=11"]
@@ -191,7 +191,7 @@ def test_grey_points_are_some_of_many_at_even_steps(drawn, monkeypatch):
 
 
 def test_every_search_says_each_letter_in_a_column_of_its_own():
-    for name, one in having("search").items():
+    for name, one in variants_with("search").items():
         section, _ = planned("--attention", name, "--macs", "1T", "--limit", "1")
         heads = list(columns(section))
         assert heads[: len(one.search.letters)] == list(one.search.letters)

@@ -10,11 +10,11 @@ from headcount.bench.budget.candidates import METRICS, candidates, costs
 from headcount.bench.budget.search import base_for
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.variants.variant import having, variant
+from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.presets import PRESETS, preset
 
 
-@pytest.mark.parametrize("name", having("search"))
+@pytest.mark.parametrize("name", variants_with("search"))
 def test_costs_over_arrays_are_those_of_each_model_by_itself(name):
     one, given = variant(name), Assumptions()
     example = one.search.example
@@ -46,7 +46,7 @@ def test_counts_of_63_bits_are_exact_and_larger_ones_refused(most, fits, monkeyp
 
 AROUND = [
     (name, like)
-    for name, one in having("search").items()
+    for name, one in variants_with("search").items()
     for like in ("transformer-base", "mlm-transformer", "llm-s", "dit-s2")
     if one.config.rotary or PRESETS[like]["model"] != "llama"
 ]

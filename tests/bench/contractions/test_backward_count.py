@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from headcount.bench.contractions.count import right_count
-from headcount.bench.spellings.catalog import SPELLINGS, spelling
+from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import FORWARD_KINDS, MAC_KINDS
@@ -22,7 +22,7 @@ IMPOSSIBLE = {
     ("moa-mask-loop", "meta"),
 }
 FUSED = ("mha-fused", "mha-fused-gqa", "mha-torch", "mha-torch-self", "moa-fused", "moa-fused-gqa")
-CASES = [(s.name, d) for s in SPELLINGS for d in ("cpu", "meta") if (s.name, d) not in IMPOSSIBLE]
+CASES = [(s.name, d) for s in FORMULATIONS for d in ("cpu", "meta") if (s.name, d) not in IMPOSSIBLE]
 
 
 def by_kind(ledger):
@@ -45,18 +45,18 @@ def both(exact, name):
 
 @pytest.mark.parametrize(("name", "device"), CASES)
 def test_forward_and_backward_are_the_closed_form(name, device):
-    model, inputs = spelling(name).build(device)
+    model, inputs = formulation(name).build(device)
     counted = right_count(record(model, tuple(inputs.values()), backward=True))
-    expected = both(spelling(name).exact, name)
+    expected = both(formulation(name).exact, name)
     assert by_kind(counted.ledger) == by_kind(expected)
     assert counted.macs == expected.macs
 
 
 @pytest.mark.parametrize("name", ["mha-matmul", "mha-einsum", "mha-fused", "moa-bmm", "moa-function"])
 def test_every_gradient_stands_at_its_module(name):
-    model, inputs = spelling(name).build("cpu")
+    model, inputs = formulation(name).build("cpu")
     counted = right_count(record(model, tuple(inputs.values()), backward=True)).ledger
-    expected = both(spelling(name).exact, name).select(lambda entry: entry.kind in MAC_KINDS)
+    expected = both(formulation(name).exact, name).select(lambda entry: entry.kind in MAC_KINDS)
     paths = expected.group(lambda entry: (entry.path.removesuffix(".proj"), entry.kind))
     assert counted.group(lambda entry: (entry.path, entry.kind)) == paths
 
@@ -185,7 +185,7 @@ TWICE = ["mha-matmul", "mha-einsum", "mha-torch-weights", "mha-conv", "moa-bmm",
 @pytest.mark.parametrize("name", TWICE)
 def test_a_gradient_penalty_costs_six_of_each_weight_and_nine_of_scores_and_values(name):
     """Both operands of a score come from the input: two gradients of it, two of each of these, and two more."""
-    layer, inputs = spelling(name).build("cpu")
+    layer, inputs = formulation(name).build("cpu")
     forward = right_count(record(layer, tuple(inputs.values()))).by_kind()
     counted = right_count(record(Penalty(layer), tuple(inputs.values()), backward=True))
     times = {kind: 9 if kind in ("scores", "values") else 6 for kind in forward}

@@ -8,7 +8,7 @@ from torch import nn
 from headcount.bench.contractions.count import COUNTED, NO_CONTRACTION, UncountedError, right_count
 from headcount.bench.contractions.no_contraction import KNOWN, base
 from headcount.bench.contractions.products import RULES
-from headcount.bench.spellings.catalog import SPELLINGS, spelling
+from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.ledger import MAC_KINDS
 from tests.bench.contractions.written import module
@@ -22,21 +22,21 @@ def count(model, *inputs, **options):
 
 
 def spelled(name, device):
-    model, inputs = spelling(name).build(device)
+    model, inputs = formulation(name).build(device)
     return count(model, *inputs.values())
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("name", [s.name for s in SPELLINGS])
+@pytest.mark.parametrize("name", [s.name for s in FORMULATIONS])
 def test_every_spelling_counts_what_its_closed_form_says(name, device):
     if (name, device) in IMPOSSIBLE:
         with pytest.raises((ValueError, NotImplementedError)):
             spelled(name, device)
         return
-    assert spelled(name, device).macs == spelling(name).exact.macs
+    assert spelled(name, device).macs == formulation(name).exact.macs
 
 
-@pytest.mark.parametrize("name", [s.name for s in SPELLINGS if (s.name, "meta") not in IMPOSSIBLE])
+@pytest.mark.parametrize("name", [s.name for s in FORMULATIONS if (s.name, "meta") not in IMPOSSIBLE])
 def test_paths_and_kinds_do_not_depend_on_the_device(name):
     on_cpu, on_meta = (spelled(name, device).ledger for device in ("cpu", "meta"))
     assert on_cpu.group(lambda e: (e.path, e.kind)) == on_meta.group(lambda e: (e.path, e.kind))
@@ -44,7 +44,7 @@ def test_paths_and_kinds_do_not_depend_on_the_device(name):
 
 @pytest.mark.parametrize("name", ["mha-matmul", "mha-operator", "mha-einsum", "mha-fused", "mha-flex", "moa-matmul"])
 def test_paths_and_kinds_are_those_of_the_closed_form(name):
-    exact = spelling(name).exact.select(lambda entry: entry.kind in MAC_KINDS)
+    exact = formulation(name).exact.select(lambda entry: entry.kind in MAC_KINDS)
     # The closed form names the router's projection, a spelling has it directly.
     expected = exact.group(lambda entry: (entry.path.removesuffix(".proj"), entry.kind))
     assert spelled(name, "cpu").ledger.group(lambda entry: (entry.path, entry.kind)) == expected

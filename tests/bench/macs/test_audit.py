@@ -9,9 +9,9 @@ import pytest
 from headcount.bench.contractions import no_contraction
 from headcount.bench.counters import ptflops_aten, registry
 from headcount.bench.counters.explain import ADDED, MISSED, Cause, Explanation
+from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.bench.macs import audit
 from headcount.bench.macs.__main__ import main
-from headcount.bench.spellings.catalog import SPELLINGS
 from headcount.bench.table import Section
 from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.reading import columns
@@ -53,8 +53,8 @@ def cells():
 def test_every_cell_is_right_or_explained_and_only_those_that_cannot_run_have_none(cells, figure):
     devices = {device for _, device, _ in cells}
     assert {"cpu", "meta"} <= devices
-    assert len(SPELLINGS) >= 15
-    assert len(cells) == len(SPELLINGS) * len(devices) * (1 + len(registry.NAMES))
+    assert len(FORMULATIONS) >= 15
+    assert len(cells) == len(FORMULATIONS) * len(devices) * (1 + len(registry.NAMES))
     differing = 0
     for (spelling, device, counter), row in cells.items():
         why = FAILING.get((spelling, device, None)) or FAILING.get((spelling, device, counter))
@@ -96,7 +96,7 @@ def test_known_causes(cells, spelling, device, counter, causes):
 
 
 def test_either_table_may_be_read_first(monkeypatch):
-    monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in ("mha-matmul", "mha-operator")])
+    monkeypatch.setattr(audit, "FORMULATIONS", [s for s in FORMULATIONS if s.name in ("mha-matmul", "mha-operator")])
     one, two = list(audit.sections(["ptflops-aten"], "meta")), list(audit.sections(["ptflops-aten"], "meta"))
     causes_first = [list(two[1].rows), list(two[0].rows)]
     assert [list(section.rows) for section in one] == causes_first[::-1]
@@ -112,8 +112,8 @@ def test_every_spelling_is_asked_on_the_device_or_on_each_that_is_there(device, 
     monkeypatch.setattr(audit.torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(audit, "_cells", lambda *cell: asked.append(cell) or audit.Cells(*cell[:2], failed="not run"))
     matrix, causes = audit.sections(["torch"], device)
-    assert [row.values["device"] for row in matrix.rows] == devices * len(SPELLINGS)
-    assert asked == [(spelling, where, ["torch"]) for spelling in SPELLINGS for where in devices]
+    assert [row.values["device"] for row in matrix.rows] == devices * len(FORMULATIONS)
+    assert asked == [(spelling, where, ["torch"]) for spelling in FORMULATIONS for where in devices]
     # what a brief answer leaves out
     assert (matrix.detail, causes.detail) == (False, True)
 
@@ -137,8 +137,8 @@ def test_what_could_not_be_recorded_has_no_number_and_fails_where_the_layer_itse
     def refused(*_):
         raise ValueError("a\nb")
 
-    (spelling,) = (s for s in SPELLINGS if s.name == "mha-matmul")
-    monkeypatch.setattr(audit, "SPELLINGS", [spelling])
+    (spelling,) = (s for s in FORMULATIONS if s.name == "mha-matmul")
+    monkeypatch.setattr(audit, "FORMULATIONS", [spelling])
     monkeypatch.setattr(audit, "_read", refused)
     monkeypatch.setattr(audit, "_runs", lambda *_: runs)
     matrix, causes = audit.sections(["fvcore", "torch"], "meta")
@@ -156,11 +156,11 @@ def test_what_could_not_be_recorded_has_no_number_and_fails_where_the_layer_itse
 
 def test_the_column_of_spellings_is_as_wide_as_the_longest():
     first = audit._matrix_table([]).columns[0]
-    assert first.width == max(len(spelling.name) for spelling in SPELLINGS)
+    assert first.width == max(len(spelling.name) for spelling in FORMULATIONS)
 
 
 def test_rules_that_are_not_for_the_installed_version_are_a_row_of_their_own(capsys, monkeypatch):
-    monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name == "mha-matmul"])
+    monkeypatch.setattr(audit, "FORMULATIONS", [s for s in FORMULATIONS if s.name == "mha-matmul"])
     monkeypatch.setattr(ptflops_aten, "VERIFIED", {"ptflops": "0.0.7"})
     main(["--audit", "--device", "meta", "--counter", "ptflops-aten"])
     causes = capsys.readouterr().out.split("audit: the calls that make each difference")[1]
@@ -170,9 +170,9 @@ def test_rules_that_are_not_for_the_installed_version_are_a_row_of_their_own(cap
 
 
 def test_readings_are_held_against_the_closed_form_and_not_against_our_own_count(monkeypatch):
-    (spelling,) = (s for s in SPELLINGS if s.name == "mha-matmul")
+    (spelling,) = (s for s in FORMULATIONS if s.name == "mha-matmul")
     more = Ledger((*spelling.exact, Entry("", "linear", {"m": 7})))
-    monkeypatch.setattr(audit, "SPELLINGS", [replace(spelling, exact=more)])
+    monkeypatch.setattr(audit, "FORMULATIONS", [replace(spelling, exact=more)])
     matrix, _ = audit.sections(["torch"], "meta")
     (row,) = matrix.rows
     assert (row.values["right"], row.values["torch"]) == (-7, -7)
@@ -187,8 +187,8 @@ def test_cells_with_the_same_causes_stand_together_under_one_name():
         return SimpleNamespace(counter=counter, difference=difference, explanation=explanation)
 
     groups = [[cell("fvcore", 6, one)], [cell("fvcore", 6, one), cell("torch", 11, other)], [cell("torch", 0, None)]]
-    cells = [audit.Cells(SPELLINGS[i], "meta", SimpleNamespace(counters=found)) for i, found in enumerate(groups)]
-    names, table = [spelling.name for spelling in SPELLINGS], audit._causes_table()
+    cells = [audit.Cells(FORMULATIONS[i], "meta", SimpleNamespace(counters=found)) for i, found in enumerate(groups)]
+    names, table = [spelling.name for spelling in FORMULATIONS], audit._causes_table()
     assert table.notes_above[0].startswith("Cells with the same causes stand together;")
     assert columns(Section(table, list(audit._causes(cells)))) == {
         "counter": ["fvcore", "", "torch", ""],

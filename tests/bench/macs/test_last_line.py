@@ -8,9 +8,9 @@ import pytest
 
 from headcount.bench.case import Case
 from headcount.bench.counters import base
+from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.bench.macs import audit, results
 from headcount.bench.macs.__main__ import main
-from headcount.bench.spellings.catalog import SPELLINGS
 from headcount.bench.table import Column, Row, Section, Table
 
 CLOSED = "--counter closed-form"
@@ -68,7 +68,7 @@ def test_counts_that_are_not_as_predicted_are_counted(capsys, monkeypatch):
 
 def test_an_audit_says_how_many_cells_are_exact_explained_and_failed(capsys, monkeypatch):
     # biases are ptflops-aten's own; FlexAttention does not run on meta
-    monkeypatch.setattr(audit, "SPELLINGS", [s for s in SPELLINGS if s.name in ("mha-matmul", "mha-flex")])
+    monkeypatch.setattr(audit, "FORMULATIONS", [s for s in FORMULATIONS if s.name in ("mha-matmul", "mha-flex")])
     said = last_line(capsys, "--audit", "--device", "meta", "--counter", "ptflops-aten", "torch")
     assert said == "4 cells: 1 exact, 1 explained, 2 failed; 0 not explained."
 

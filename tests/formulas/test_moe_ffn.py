@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.formulas import dit, encoder_decoder, llama, masked_lm, mixture
+from headcount.formulas import dit, encoder_decoder, llama, masked_lm, moe_ffn
 from tests.formulas.operations import SIZES, attention, check
 
 PLAIN = """
@@ -32,7 +32,7 @@ EXPERTS = dict(F=19, E_ff=11, K_ff=3)
 
 
 def test_a_plain_block():
-    form = mixture.layer("ff", **BLOCK)
+    form = moe_ffn.layer("ff", **BLOCK)
     check(form, PLAIN.format("ff", 1))
     assert form.macs == 2 * 7 * (15 * 11 + 2 * 3 * 15 * 19)
     assert form.params == 15 * 11 + 11 * (2 * 15 * 19 + 19 + 15)
@@ -40,7 +40,7 @@ def test_a_plain_block():
 
 
 def test_a_gated_block():
-    form = mixture.layer("ff", **BLOCK, gated=True, output_bias=True)
+    form = moe_ffn.layer("ff", **BLOCK, gated=True, output_bias=True)
     check(form, GATED.format("ff", 1) + "ff expert_bias B T d_m | d_m x1")
     assert form.macs == 2 * 7 * (15 * 11 + 3 * 3 * 15 * 19)
     assert form.params == 15 * 11 + 11 * 3 * 15 * 19 + 15

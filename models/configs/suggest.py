@@ -1,15 +1,15 @@
-"""What somebody may have meant by a name that there is not. Importable without torch."""
+"""Suggest valid names for an unknown one. Importable without torch."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 SHORT = 100
-"""A list of names that fits an error's line."""
+"""Characters of a list of names that fits into an error's line."""
 
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
-    """At most three of ``names`` that look like ``word``, whatever the case of its letters, the nearest first; else
-    three that hold it."""
+    """Return at most three of ``names`` that look like ``word`` in any case, the most similar first; where there are
+    none, three that contain it."""
     by_lower = {name.lower(): name for name in names}
     near = get_close_matches(word.lower(), by_lower, n=3)
     if not near and len(word) > 1:
@@ -17,20 +17,20 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
     return [by_lower[name] for name in near]
 
 
-def meant(word: str, names: Iterable[str]) -> str:
-    """A question that ends a line of an error; empty where no name is like ``word``."""
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return the end of an error's line that asks for the most similar of ``names``; empty where none is similar."""
     near = nearest(word, names)
     return f"; did you mean {_or(near)}?" if near else ""
 
 
 def choices(word: str, names: Iterable[str], listed_by: str = "") -> str:
-    """The end of an error's line: the nearest of ``names``, then all of them, or the command that lists them where
-    they are many."""
+    """Return the end of an error's line: the most similar of ``names``, then all of them, or the command
+    ``listed_by`` that lists them where they are many."""
     names = list(names)
-    near, whole = nearest(word, names), ", ".join(names)
+    near, all_names = nearest(word, names), ", ".join(names)
     question = f"did you mean {_or(near)}? " if near else ""
-    if not listed_by or len(whole) <= SHORT:
-        return f"{question}choose from {whole}"
+    if not listed_by or len(all_names) <= SHORT:
+        return f"{question}choose from {all_names}"
     return f"{question}{listed_by} names all {len(names)}"
 
 

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, ConfigError, Lettered, at_least
+from headcount.models.configs.base import Arm, ConfigError, ModelConfig, SymbolicConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureFeedForwardConfig(Lettered):
+class MixtureFeedForwardConfig(SymbolicConfig):
     """K of E feed-forward experts of inner width F per token, ``gated`` (SwiGLU, no biases) or plain with biases.
 
     ``output_bias``: a bias that is added once after the sum over experts, as JetMoE has it.
     """
 
-    variant: ClassVar[str] = "mixture"
+    variant: ClassVar[str] = "moe_ffn"
     module: ClassVar[str | None] = "MixtureFeedForward"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "d_m": "d_model",
@@ -25,9 +25,10 @@ class MixtureFeedForwardConfig(Lettered):
         "output_bias": "output_bias",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
+    lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "tgt_len": 10}
     arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "mixture:reference", timed=False),
-        Arm("grouped", "kernels.grouped_mixture:grouped", one_graph=False),
+        Arm("reference", "moe_ffn:reference", timed=False),
+        Arm("grouped", "kernels.grouped:grouped_ffn", one_graph=False),
     )
 
     d_model: int
@@ -40,18 +41,13 @@ class MixtureFeedForwardConfig(Lettered):
     z_loss_weight: float = 0.001
 
     def __post_init__(self):
-        at_least(1, d_model=self.d_model, d_ff=self.d_ff, num_experts=self.num_experts, top_k=self.top_k)
-        at_least(0, balance_loss_weight=self.balance_loss_weight, z_loss_weight=self.z_loss_weight)
+        super().__post_init__()
         if self.top_k > self.num_experts:
             raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
 
-    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths in the field's letters: T tokens."""
-        return {"B": lengths["batch_size"], "T": lengths["tgt_len"]}
-
 
 @dataclass(frozen=True, kw_only=True)
-class TakesMixture:
+class TakesMixture(ModelConfig):
     """A model whose feed-forward blocks may be mixtures: ``ffn_top_k`` of ``ffn_num_experts`` experts, 0 for none.
 
     ``ffn_balance_loss_weight`` and ``ffn_z_loss_weight``: coefficients of the blocks' own auxiliary losses.
@@ -59,11 +55,21 @@ class TakesMixture:
 
     mixture_letters: ClassVar[Mapping[str, str]] = {"E_ff": "ffn_num_experts", "K_ff": "ffn_top_k"}
     mixture_output_bias: ClassVar[bool] = False
+    minimum: ClassVar[Mapping[str, int]] = {"ffn_num_experts": 0, "ffn_top_k": 0}
 
     ffn_num_experts: int = 0
     ffn_top_k: int = 0
     ffn_balance_loss_weight: float = 0.01
     ffn_z_loss_weight: float = 0.001
+
+    def __post_init__(self):
+        super().__post_init__()
+        least = 1 if self.ffn_num_experts else 0
+        if not least <= self.ffn_top_k <= self.ffn_num_experts:
+            raise ConfigError(
+                f"ffn_top_k must lie in {least}..ffn_num_experts = {least}..{self.ffn_num_experts}, "
+                f"not {self.ffn_top_k}"
+            )
 
     @property
     def mixture(self) -> MixtureFeedForwardConfig | None:
@@ -84,17 +90,6 @@ class TakesMixture:
             balance_loss_weight=self.ffn_balance_loss_weight,
             z_loss_weight=self.ffn_z_loss_weight,
         )
-
-    def check_mixture(self) -> None:
-        """ConfigError where a token cannot use ``ffn_top_k`` of ``ffn_num_experts`` experts."""
-        at_least(0, ffn_num_experts=self.ffn_num_experts, ffn_top_k=self.ffn_top_k)
-        at_least(0, ffn_balance_loss_weight=self.ffn_balance_loss_weight, ffn_z_loss_weight=self.ffn_z_loss_weight)
-        least = min(1, self.ffn_num_experts)
-        if not least <= self.ffn_top_k <= self.ffn_num_experts:
-            raise ConfigError(
-                f"ffn_top_k must lie in {least}..ffn_num_experts = {least}..{self.ffn_num_experts}, "
-                f"not {self.ffn_top_k}"
-            )
 
 
 CONFIG = MixtureFeedForwardConfig

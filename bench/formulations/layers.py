@@ -1,4 +1,7 @@
-"""Whole layers around a core, an expert projection or a vocabulary projection."""
+"""Whole layers around a core, an expert projection or a vocabulary projection, and linear layers written in each way.
+
+A linear layer is (…, in) to (…, out), with a bias.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,13 +10,58 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headcount.bench.spellings.experts import Experts
+from headcount.bench.formulations.experts import Experts
 
 Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 _Unbiased = partial(nn.Linear, bias=False)
 
 
-class SpelledMHA(nn.Module):
+class Weights(nn.Module):
+    """``weight`` (out, in) and ``bias`` (out)."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(out_features, in_features) * in_features**-0.5)
+        self.bias = nn.Parameter(torch.zeros(out_features))
+
+
+class Functional(Weights):
+    """F.linear on parameters of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Operator(Weights):
+    """x @ W + b."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T + self.bias
+
+
+class Addmm(Weights):
+    """torch.addmm on two-dimensional rows, as GPT-2's Conv1D in transformers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight.T).view(*x.shape[:-1], -1)
+
+
+class Subclass(nn.Linear):
+    """A subclass of nn.Linear, as adapters and quantised layers are."""
+
+
+class Convolution(nn.Module):
+    """nn.Conv1d with a window of one."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(in_features, out_features, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.transpose(1, 2)).transpose(1, 2)
+
+
+class FormulatedMHA(nn.Module):
     """Multi-head attention from ``query`` (B, T, d) to ``key`` (B, S, d), with biases."""
 
     def __init__(
@@ -47,7 +95,7 @@ class TorchMHA(nn.Module):
         return self.attention(query, key, key, need_weights=self.need_weights)[0]
 
 
-class SpelledMoA(nn.Module):
+class FormulatedMoA(nn.Module):
     """Mixture of attention heads: K of E experts for each token of ``query``, keys and values shared."""
 
     def __init__(
@@ -62,7 +110,7 @@ class SpelledMoA(nn.Module):
         self.out_proj = experts(num_experts, head_dim, d_model)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        weights, indices = torch.softmax(self.router(query), dim=-1).topk(self.top_k)
+        weights, indices = torch.softmax(self.router(query), dim=-1).topk(self.top_k, dim=-1)
         q = self.q_proj(query[:, :, None].expand(-1, -1, self.top_k, -1), indices)
         k, v = self.k_proj(key)[:, None], self.v_proj(key)[:, None]
         out = self.core(q.transpose(1, 2), k, v).transpose(1, 2)

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from headcount.models.activations import Activation, relu, silu
 from headcount.models.attention import drop
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
 from headcount.models.configs.moa import Gates
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.choose import REFERENCE, Selectable
+from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.losses import RoutingLoss, balance_and_z_loss
 from headcount.models.moa import FEW_ROWS
 from headcount.models.router import Recorded, Routing, TopKRouter

@@ -1,21 +1,22 @@
-"""Every spelling of a layer with its exact ledger: what the audit runs through the counters."""
+"""Every formulation of a layer with its exact ledger: what the audit runs through the counters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.spellings import cores, experts, layers, projections
+from headcount.bench.formulations import cores, experts, layers
 from headcount.formulas import mha, moa
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, S, D_MODEL, HEADS, KV_HEADS, EXPERTS, TOP_K, WIDTH, VOCABULARY = 2, 7, 11, 48, 6, 3, 5, 3, 16, 29
-"""Sizes of all spellings; widths are multiples of 8, because F.grouped_mm takes no others on meta."""
+"""Sizes of all formulations; widths are multiples of 8, because F.grouped_mm takes no others on meta."""
 
 
 @dataclass(frozen=True)
-class Spelling:
+class Formulation:
     """One layer written one way: ``module()`` builds it, ``exact`` is the ledger of what it must do."""
 
     name: str
@@ -29,7 +30,7 @@ class Spelling:
     def build(self, device: str) -> tuple[nn.Module, dict[str, Tensor]]:
         """The module in eval mode and its inputs by name, with seeded values, on ``device``."""
         dtype = torch.bfloat16 if self.half_on_meta and device == "meta" else torch.float32
-        # The caller's random state stays his.
+        # leave the caller's random state as it was
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
             module = self.module().to(device=device, dtype=dtype).eval()
@@ -46,15 +47,15 @@ class Spelling:
 
 
 def _mha(core, linear=nn.Linear, kv_heads=HEADS) -> Callable[[], nn.Module]:
-    return lambda: layers.SpelledMHA(core, D_MODEL, HEADS, kv_heads, linear)
+    return partial(layers.FormulatedMHA, core, D_MODEL, HEADS, kv_heads, linear)
 
 
 def _moa(core=cores.with_matmul, kind=experts.GatheredBmm) -> Callable[[], nn.Module]:
-    return lambda: layers.SpelledMoA(core, kind, D_MODEL, EXPERTS, TOP_K, WIDTH)
+    return partial(layers.FormulatedMoA, core, kind, D_MODEL, EXPERTS, TOP_K, WIDTH)
 
 
 def _torch_mha(need_weights: bool) -> Callable[[], nn.Module]:
-    return lambda: layers.TorchMHA(D_MODEL, HEADS, need_weights)
+    return partial(layers.TorchMHA, D_MODEL, HEADS, need_weights)
 
 
 def _mha_ledger(kv_heads: int = HEADS, keys: int = S) -> Ledger:
@@ -81,11 +82,11 @@ _CORES = {
     "flex": ("flex_attention", cores.with_flex),
 }
 _LINEARS = {
-    "functional": ("F.linear", projections.Functional),
-    "operator-projections": ("x @ W + b", projections.Operator),
-    "addmm": ("torch.addmm", projections.Addmm),
-    "subclass": ("a subclass of nn.Linear", projections.Subclass),
-    "conv": ("nn.Conv1d", projections.Convolution),
+    "functional": ("F.linear", layers.Functional),
+    "operator-projections": ("x @ W + b", layers.Operator),
+    "addmm": ("torch.addmm", layers.Addmm),
+    "subclass": ("a subclass of nn.Linear", layers.Subclass),
+    "conv": ("nn.Conv1d", layers.Convolution),
 }
 _EXPERTS = {
     "mask-loop": ("a loop over experts with masks", experts.MaskLoop),
@@ -93,46 +94,42 @@ _EXPERTS = {
     "broadcast": ("gathered weights, broadcast torch.matmul", experts.GatheredBroadcast),
     "grouped": ("F.grouped_mm", experts.Grouped),
 }
+_VOCABULARIES = {
+    "module": ("nn.Linear with the embedding's weight", layers.VocabularyModule),
+    "tied": ("F.linear on the embedding's weight", layers.VocabularyTied),
+}
 
-SPELLINGS = (
-    *(Spelling(f"mha-{n}", text, _mha(core), _mha_ledger()) for n, (text, core) in _CORES.items()),
-    Spelling(
+FORMULATIONS = (
+    *(Formulation(f"mha-{n}", text, _mha(core), _mha_ledger()) for n, (text, core) in _CORES.items()),
+    Formulation(
         "mha-fused-gqa",
         "F.scaled_dot_product_attention, enable_gqa",
         _mha(cores.with_fused_groups, kv_heads=KV_HEADS),
         _mha_ledger(KV_HEADS),
     ),
-    Spelling("mha-torch", "nn.MultiheadAttention", _torch_mha(False), _mha_ledger()),
-    Spelling("mha-torch-weights", "nn.MultiheadAttention, need_weights", _torch_mha(True), _mha_ledger()),
-    Spelling("mha-torch-self", "nn.MultiheadAttention to itself", _torch_mha(False), _mha_ledger(keys=T), ("query",)),
+    Formulation("mha-torch", "nn.MultiheadAttention", _torch_mha(False), _mha_ledger()),
+    Formulation("mha-torch-weights", "nn.MultiheadAttention, need_weights", _torch_mha(True), _mha_ledger()),
+    Formulation(
+        "mha-torch-self", "nn.MultiheadAttention to itself", _torch_mha(False), _mha_ledger(keys=T), ("query",)
+    ),
     *(
-        Spelling(f"mha-{n}", f"projections by {text}", _mha(cores.with_matmul, linear), _mha_ledger())
+        Formulation(f"mha-{n}", f"projections by {text}", _mha(cores.with_matmul, linear), _mha_ledger())
         for n, (text, linear) in _LINEARS.items()
     ),
-    *(Spelling(f"moa-{n}", f"{text}, gathered torch.bmm", _moa(core), MOA) for n, (text, core) in _CORES.items()),
-    Spelling("moa-fused-gqa", "F.scaled_dot_product_attention, enable_gqa", _moa(cores.with_fused_groups), MOA),
+    *(Formulation(f"moa-{n}", f"{text}, gathered torch.bmm", _moa(core), MOA) for n, (text, core) in _CORES.items()),
+    Formulation("moa-fused-gqa", "F.scaled_dot_product_attention, enable_gqa", _moa(cores.with_fused_groups), MOA),
     *(
-        Spelling(f"moa-{n}", f"experts by {text}", _moa(kind=kind), MOA, half_on_meta=n == "grouped")
+        Formulation(f"moa-{n}", f"experts by {text}", _moa(kind=kind), MOA, half_on_meta=n == "grouped")
         for n, (text, kind) in _EXPERTS.items()
     ),
-    Spelling("moa-dense", "every expert for every row", _moa(kind=experts.Dense), DENSE),
-    Spelling(
-        "vocabulary-module",
-        "nn.Linear with the embedding's weight",
-        lambda: layers.VocabularyModule(D_MODEL, VOCABULARY),
-        VOCABULARY_LEDGER,
-        ("tokens",),
-    ),
-    Spelling(
-        "vocabulary-tied",
-        "F.linear on the embedding's weight",
-        lambda: layers.VocabularyTied(D_MODEL, VOCABULARY),
-        VOCABULARY_LEDGER,
-        ("tokens",),
+    Formulation("moa-dense", "every expert for every row", _moa(kind=experts.Dense), DENSE),
+    *(
+        Formulation(f"vocabulary-{n}", text, partial(module, D_MODEL, VOCABULARY), VOCABULARY_LEDGER, ("tokens",))
+        for n, (text, module) in _VOCABULARIES.items()
     ),
 )
 
 
-def spelling(name: str) -> Spelling:
-    """The spelling called ``name``; KeyError where there is none."""
-    return {s.name: s for s in SPELLINGS}[name]
+def formulation(name: str) -> Formulation:
+    """Return the formulation called ``name``. KeyError where there is none."""
+    return {s.name: s for s in FORMULATIONS}[name]

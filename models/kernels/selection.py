@@ -1,8 +1,9 @@
-"""Which arm of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
+"""Select which arm of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
 
 import importlib.util
 import logging
 import os
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
-from headcount.models.resolve import arm_function
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 REFERENCE, AUTO = "reference", "auto"
 
 SAID: set[tuple[int, str]] = set()
-"""What :func:`say_once` has said in this process."""
+"""Messages that :func:`say_once` has logged in this process."""
 
 _log = logging.getLogger("headcount.kernels")
 
@@ -46,7 +46,11 @@ class Selectable(nn.Module, ABC):
     def arm(self, name: str) -> None:
         check(self, name)
         # found here, where nothing is traced: a graph holds no imports
-        self._runs = {arm.name: arm_function(arm.target) for arm in self.config.arms if name in (arm.name, AUTO)}
+        self._runs = {
+            arm.name: pkgutil.resolve_name(f"headcount.models.{arm.target}")
+            for arm in self.config.arms
+            if name in (arm.name, AUTO)
+        }
         self._needs = {arm.name: _needs(arm) for arm in self.config.arms}
         self._arm = name
 
@@ -55,15 +59,17 @@ class Selectable(nn.Module, ABC):
         """The name that ``auto`` stands for, for queries like ``query`` (B, T, d_m)."""
 
     def describe(self) -> str:
-        """The variant and its sizes by letter, those of its routing first."""
+        """Return the variant and its sizes by letter, those of its routing first."""
         letters = self.config.letters()
         order = dict.fromkeys((*self.config.routing_letters, *letters))
         sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
         return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"
 
     def chosen(self, query: Tensor) -> Callable:
-        """The arm to run now, noted in ``arm_used``. ConfigError for one that does not run here, ValueError where
-        there are no queries."""
+        """Return the arm to run now, recorded in ``arm_used``.
+
+        ConfigError for one that does not run here, ValueError where there are no queries.
+        """
         if not torch.jit.is_tracing() and 0 in query.shape[:2]:
             raise ValueError(f"query holds no tokens: {query.shape[0]} sequences of {query.shape[1]}")
         name = self.arm
@@ -88,7 +94,7 @@ class Selectable(nn.Module, ABC):
 
 
 def names(layer: Selectable) -> list[str]:
-    """What the arm of ``layer`` may be called."""
+    """Return the valid names of the arm of ``layer``."""
     return [arm.name for arm in layer.config.arms] + [AUTO]
 
 
@@ -100,7 +106,7 @@ def check(layer: Selectable, name: str) -> None:
 
 
 def missing(arm: Arm, device: torch.device) -> str | None:
-    """What ``arm`` lacks to run on ``device``; None where it runs. On meta every arm has shapes.
+    """Return what ``arm`` needs and lacks on ``device``; None where it runs. On meta every arm has shapes.
 
     Triton's interpreter, TRITON_INTERPRET=1, takes tensors on the CPU.
     """
@@ -128,12 +134,12 @@ def _needs(arm: Arm) -> _Needs:
 
 
 def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:
-    """The names of the arms of ``config`` that run on ``device``, the reference first."""
+    """Return the names of the arms of ``config`` that run on ``device``, the reference first."""
     return [arm.name for arm in config.arms if not missing(arm, device)]
 
 
 def select_arm(model: nn.Module, name: str) -> None:
-    """Make every layer of ``model`` that has a choice run ``name``. ConfigError where one has no such name.
+    """Select ``name`` for every layer of ``model`` that has a choice. ConfigError where one has no such name.
 
     A layer that follows others runs ``auto`` where it has no such name and another layer has.
     """
@@ -146,7 +152,7 @@ def select_arm(model: nn.Module, name: str) -> None:
 
 
 def arms_used(model: nn.Module) -> dict[str, str | None]:
-    """Module path -> the arm that its last forward ran, for every layer that has a choice."""
+    """Return module path -> the arm that its last forward ran, for every layer that has a choice."""
     return {path: m.arm_used for path, m in model.named_modules() if isinstance(m, Selectable)}
 
 

@@ -11,10 +11,10 @@ from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mixture import MixtureFeedForwardConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels import grouped_mixture
-from headcount.models.kernels.choose import arms_used
+from headcount.models.kernels import grouped
+from headcount.models.kernels.selection import arms_used
 
 SIZES = {
     "K3-E7-dm11-F5": dict(d_model=11, d_ff=5, num_experts=7, top_k=3),
@@ -112,7 +112,7 @@ def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, 
     # the path that CUDA takes, on the CPU, where torch computes it in float32 at most
     dtype = torch.float32 if by_grouped_mm else torch.float64
     close = dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else dict(rtol=1e-10, atol=1e-12)
-    monkeypatch.setattr(grouped_mixture, "has_fast_path", lambda device, kind: by_grouped_mm)
+    monkeypatch.setattr(grouped, "has_fast_path", lambda device, kind: by_grouped_mm)
     layer = block(name, dtype)
     for expected, found in zip(run(layer, "reference"), run(layer, "grouped"), strict=True):
         torch.testing.assert_close(found, expected, **close)
@@ -244,7 +244,7 @@ def test_an_arm_of_the_attention_leaves_the_block_its_choice():
     }
     with pytest.raises(ConfigError, match="^unknown arm 'loop' of mha; choose from reference, fused, auto$"):
         build(config, arm="loop")
-    with pytest.raises(ConfigError, match="^unknown arm 'fused' of mixture; choose from reference, grouped, auto$"):
+    with pytest.raises(ConfigError, match="^unknown arm 'fused' of moe_ffn; choose from reference, grouped, auto$"):
         build(config.mixture, arm="fused")
 
 

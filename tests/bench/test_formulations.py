@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from headcount.bench.spellings import catalog
-from headcount.bench.spellings.catalog import SPELLINGS, spelling
-from headcount.bench.spellings.experts import Experts, GatheredBroadcast
-from headcount.bench.spellings.projections import Weights
+from headcount.bench.formulations import catalog
+from headcount.bench.formulations.catalog import FORMULATIONS, formulation
+from headcount.bench.formulations.experts import Experts, GatheredBroadcast
+from headcount.bench.formulations.layers import Weights
 from tests import plain
 
 
@@ -59,9 +59,9 @@ def vocabulary(a, tokens):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("name", [one.name for one in SPELLINGS])
+@pytest.mark.parametrize("name", [one.name for one in FORMULATIONS])
 def test_a_spelling_gives_what_the_equations_give(name):
-    module, inputs = spelling(name).build("cpu")
+    module, inputs = formulation(name).build("cpu")
     with torch.no_grad():
         found = module(**inputs)
     layer = {"mha": mha, "moa": moa, "vocabulary": vocabulary}[name.partition("-")[0]]

@@ -9,7 +9,7 @@ from headcount.bench.variants.moa import VARIANT as MOA
 from headcount.bench.variants.variant import Variant
 
 VARIANT = Variant(
-    name="mixture",
+    name="moe_ffn",
     label="mixture feed-forward",
     routed=replace(
         MOA.routed,

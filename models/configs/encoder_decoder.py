@@ -1,0 +1,58 @@
+"""Encoder-decoder Transformer: sizes and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.base import AttentionConfig, Input
+from headcount.models.configs.moe_ffn import TakesMixture
+
+
+class Translation(TakesMixture):
+    """A model from source tokens and target tokens to target tokens."""
+
+    vocab_size: int
+
+    @property
+    def decoder_attention(self) -> AttentionConfig:
+        """The attention of decoder layers."""
+        return self.attention.in_decoder
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """Source tokens (B, S) and target tokens (B, T)."""
+        return {
+            "src_tokens": Input((lengths["batch_size"], lengths["src_len"]), self.vocab_size),
+            "tgt_tokens": Input((lengths["batch_size"], lengths["tgt_len"]), self.vocab_size),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(Translation):
+    """Post-norm encoder-decoder Transformer with ReLU, sinusoidal positions and one shared embedding."""
+
+    variant: ClassVar[str] = "encoder_decoder"
+    module: ClassVar[str | None] = "EncoderDecoder"
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        "d_m": "d_model",
+        "F": "d_ff",
+        "V": "vocab_size",
+        "N_enc": "num_encoder_layers",
+        "N_dec": "num_decoder_layers",
+        **TakesMixture.mixture_letters,
+    }
+
+    attention: AttentionConfig
+    d_model: int
+    d_ff: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+    vocab_size: int
+    dropout: float = 0.0
+    ffn_dropout: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_attention(self.attention)
+
+
+CONFIG = EncoderDecoderConfig
