@@ -98,13 +98,12 @@ def _choose() -> Page:
         lambda facts: "What layers and models cost beside one another: MACs, cache, decoding, training.",
         [
             Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
-            Section("Cache by token", [cost.CACHE.shown], [memory.COMMAND_OF_MODELS]),
             Section("Decode and prefill under a roof", [roofline.PLOT.shown], [roofline.COMMAND]),
             Section("Memory and decoding of a layer", [memory.layers], [memory.COMMAND]),
             Section("Memory and decoding of a model", [memory.models], [memory.COMMAND_OF_MODELS]),
             Section("Sizes under a budget", [front.PLOT.shown, choosing.budget], budgets),
         ],
-        files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
+        files(cost.OVER_MHA, roofline.PLOT, front.PLOT),
     )
 
 

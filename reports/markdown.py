@@ -58,8 +58,3 @@ def anchor(title: str) -> str:
 def link(text: str, page: str, title: str = "") -> str:
     """A link to a page, or to a section of one."""
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
-
-
-def picture(name: str, alternative: str) -> str:
-    """A plot with what it shows in words."""
-    return f"![{alternative}]({name})"
