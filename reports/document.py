@@ -150,11 +150,6 @@ def link(text: str, page: str, title: str = "") -> str:
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
 
 
-def picture(name: str, alternative: str) -> str:
-    """Return a plot with its alternative text."""
-    return f"![{alternative}]({name})"
-
-
 def table_as_csv(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a header and a line for each row; unknown values are empty, fractions are decimals."""
     stream = io.StringIO()

@@ -36,8 +36,7 @@ def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
 
 def pain(facts: Facts) -> str:
     """How many readings of counters are right, and the picture of all."""
-    picture = f"![{heat.PLOT.alternative}](reports/generated/{heat.PLOT.name})"
-    return f"{audit.in_words(facts)}\n\n{picture}"
+    return f"{audit.in_words(facts)}\n\n{heat.PLOT.picture('reports/generated/')}"
 
 
 def ten_seconds(facts: Facts) -> str:

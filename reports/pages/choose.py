@@ -32,7 +32,6 @@ def page(facts: Facts) -> Page:
         lambda facts: "The cost of layers and models compared: MACs, cache, decoding, training.",
         [
             Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
-            Section("Cache by token", [cost.CACHE.shown], [papers.COMMAND_OF_MODELS]),
             Section("Roofline bounds of decoding and prefill", [roofline.PLOT.shown], [roofline.COMMAND]),
             Section("Memory and decoding of a layer", [layers], [COMMAND]),
             Section("Memory and decoding of a model", [models], [papers.COMMAND_OF_MODELS]),
@@ -42,7 +41,7 @@ def page(facts: Facts) -> Page:
                 [f"python -m bench.budget {argv}" for argv in papers.BUDGETS.values()],
             ),
         ],
-        files(cost.OVER_MHA, cost.CACHE, roofline.PLOT, front.PLOT),
+        files(cost.OVER_MHA, roofline.PLOT, front.PLOT),
     )
 
 

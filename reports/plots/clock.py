@@ -1,134 +1,138 @@
-"""The clock's ratios with their intervals: the routing tax, and where skipping heads pays."""
+"""Measured ratios of latencies with their intervals: the routing overhead, and where skipping heads pays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headcount.reports import latency
 from headcount.reports.facts import Facts
+from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
-from headcount.reports.svg import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    Picture,
-    Scale,
-    spread,
-    ticks,
-)
 
-COLOURS = (BLUE, GREEN, VERMILLION, PURPLE, ORANGE, SKY)
-HIGH = 17
+COLOURS = style.COLOURS[:6]
+Ratio = Mapping[str, float]
+"""``value``, ``low`` and ``high``: a ratio with its 95 % interval."""
 
 
-def tax(facts: Facts) -> Picture:
-    """Each arm of each measured cell, a device below another."""
-    out = Picture("Routing tax of mixture of attention heads", ABOUT_TAX, 0)
-    out.head("time of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1 is no tax")
-    return _by_device(facts, out, _taxes, _tax_panel)
+def tax(facts: Facts) -> dict[str, Any]:
+    """Return the routing overhead by kind of device, device, timing case and implementation."""
+    return _by_device(facts, _overheads)
 
 
-def skipping(facts: Facts) -> Picture:
-    """Each shape's ratio over the share of heads, a device below another."""
-    out = Picture("MoH: where skipping heads pays", ABOUT_SKIP, 0)
-    out.head("time of `ragged`, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays")
-    return _by_device(facts, out, latency.ratios, _skip_panel)
+def skipping(facts: Facts) -> dict[str, Any]:
+    """Return the ratio by kind of device, device, shape with length and pass, and share of heads in percent."""
+    return _by_device(facts, _shares)
 
 
-def _by_device(facts: Facts, out: Picture, find: Callable, draw: Callable[..., float]) -> Picture:
-    y = 78.0
-    for kind in ("cuda", "cpu"):
-        found = {device: find(rows) for device, rows in latency.of_type(facts, kind).items()}
-        if not any(found.values()):
-            out.text(16, y, f"{kind.upper()}: not measured", colour=MUTED, bold=True)
-            y += 28
-        for device, cells in found.items():
-            if cells:
-                out.text(16, y, device, bold=True)
-                y = draw(out, cells, y + 22)
-    out.height = round(y + 4)
-    return out
+def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str, Any]:
+    found = {
+        kind: {device: find(rows) for device, rows in latency.of_type(facts, kind).items()} for kind in ("cuda", "cpu")
+    }
+    return {kind: {device: own for device, own in devices.items() if own} for kind, devices in found.items()}
 
 
-def _taxes(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """By cell and arm, the tax with its interval."""
-    cells: dict[str, dict[str, dict[str, float]]] = {}
+def _overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+    cases: dict[str, dict[str, Ratio]] = {}
     for row in records:
         if row["subject"] == "layer" and row["tax"]:
-            cell = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
-            cells.setdefault(cell, {})[row["implementation_used"] or row["implementation"]] = row["tax"]
-    return cells
+            case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
+            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = _ratio(row["tax"])
+    return cases
 
 
-def _tax_panel(out: Picture, cells: dict[str, dict[str, dict[str, float]]], top: float) -> float:
-    arms = list(dict.fromkeys(arm for own in cells.values() for arm in own))
-    colours = {arm: COLOURS[number % len(COLOURS)] for number, arm in enumerate(arms)}
-    marks = ticks([1, *(one[end] for own in cells.values() for one in own.values() for end in ("low", "high"))])
-    x, y = Scale(marks[0], marks[-1], 210, 640), top
-    bottom = top + sum(HIGH * len(own) + 8 for own in cells.values())
-    for value in marks:
-        out.line(x(value), top - 4, x(value), bottom, colour=MUTED if value == 1 else GRID)
-        out.text(x(value), bottom + 16, f"{value:g}", anchor="middle", colour=MUTED, size=11)
-    for cell, own in cells.items():
-        out.text(x.start - 8, y + HIGH * len(own) / 2 + 4, cell, anchor="end", size=11)
-        for arm, one in own.items():
-            middle = y + HIGH / 2
-            out.line(x(one["low"]), middle, x(one["high"]), middle, colour=colours[arm], wide=2)
-            out.dot(x(one["value"]), middle, colour=colours[arm], title=f"{cell}, {arm}: {one['value']:.2f}")
-            out.text(x(one["high"]) + 8, middle + 4, f"{arm} {one['value']:.2f}", colour=colours[arm], size=11)
-            y += HIGH
-        y += 8
-    return bottom + 40
+def _shares(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Ratio]]]:
+    return {
+        f"{shape.partition('-')[2]}, T {seq_len:,}, {which}": [
+            (share, _ratio(own[share])) for share in sorted(own, reverse=True)
+        ]
+        for (shape, seq_len, which), own in latency.ratios(records).items()
+    }
 
 
-def _skip_panel(out: Picture, cells: dict[tuple[str, int, str], dict[int, dict[str, float]]], top: float) -> float:
-    shares = sorted({share for own in cells.values() for share in own}, reverse=True)
-    marks = ticks([1, *(one[end] for own in cells.values() for one in own.values() for end in ("low", "high"))])
-    x, y = Scale(shares[0], shares[-1], 72, 520), Scale(marks[0], marks[-1], top + 250, top)
-    for value in marks:
-        out.line(x.start, y(value), x.end, y(value), colour=INK if value == 1 else GRID)
-        out.text(x.start - 16, y(value) + 4, f"{value:g}", anchor="end", colour=MUTED, size=11)
-    for share in shares:
-        out.text(x(share), y.start + 18, f"{share} %", anchor="middle", colour=MUTED, size=11)
-    out.text(
-        (x.start + x.end) / 2,
-        y.start + 36,
-        "heads that a token uses; beside each line where it crosses 1",
-        anchor="middle",
-        colour=MUTED,
-        size=11,
-    )
+def _ratio(record: Mapping[str, Any]) -> Ratio:
+    return {key: record[key] for key in ("value", "low", "high")}
+
+
+def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], panel: Callable, **margins):
+    """Draw a panel for each device; a kind of device without measurements is named in the lines below the title."""
+    missing = [f"{kind.upper()}: not measured" for kind, devices in data.items() if not devices]
+    devices = {name: own for found in data.values() for name, own in found.items()}
+    lines = "\n".join([about, *missing])
+    if not devices:
+        figure, (axes,) = style.panels(title, lines, [0.1], bottom=0.05)
+        axes.set_axis_off()
+        return figure
+    figure, panels = style.panels(title, lines, [height(own) for own in devices.values()], **margins)
+    for axes, (device, own) in zip(panels, devices.items(), strict=True):
+        style.head(axes, device, color=style.INK, fontweight="bold")
+        panel(axes, own)
+    return figure
+
+
+def draw_tax(data: dict[str, Any]):
+    """Draw each implementation of each measured timing case."""
+    return _draw(
+        "Routing overhead of mixture of attention heads",
+        "latency of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1: no overhead",
+        data, lambda cases: sum(0.17 * len(own) + 0.1 for own in cases.values()), _overhead_panel, left=1.9, right=1.1,
+    )  # fmt: skip
+
+
+def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
+    names = list(dict.fromkeys(name for own in cases.values() for name in own))
+    middles, y = [], 0.0
+    for own in cases.values():
+        middles.append(y + (len(own) - 1) / 2)
+        for name, one in own.items():
+            colour = COLOURS[names.index(name) % len(COLOURS)]
+            _interval(axes, one["value"], y, colour, xerr=[[one["value"] - one["low"]], [one["high"] - one["value"]]])
+            style.label(axes, (one["high"], y), f"{name} {one['value']:.2f}", colour)
+            y += 1
+        y += 0.6
+    axes.set_ylim(-0.8, y - 0.6)
+    style.rows(axes, middles, cases)
+    axes.axvline(1, color=style.MUTED, linewidth=1)
+
+
+def draw_skipping(data: dict[str, Any]):
+    """Draw the ratio of each shape over the share of heads, with the share where it crosses 1."""
+    return _draw(
+        "MoH: where skipping heads pays",
+        "latency of ragged, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
+        "After each line's name: the share of heads where it crosses 1",
+        data, lambda _: 3.0, _share_panel, right=2.3,
+    )  # fmt: skip
+
+
+def _share_panel(axes, lines: dict[str, list[tuple[int, Ratio]]]) -> None:
+    shares = sorted({share for points in lines.values() for share, _ in points}, reverse=True)
+    axes.axhline(1, color=style.MUTED, linewidth=1)
     ends = []
-    for number, ((shape, seq_len, which), own) in enumerate(cells.items()):
+    for number, (name, points) in enumerate(lines.items()):
         # side by side: intervals at one share would hide one another
-        colour, aside = COLOURS[number % len(COLOURS)], 4 * (number - (len(cells) - 1) / 2)
-        points = [(x(share) + aside, own[share]) for share in shares if share in own]
-        out.path([(at, y(one["value"])) for at, one in points], colour=colour)
-        for at, one in points:
-            out.line(at, y(one["low"]), at, y(one["high"]), colour=colour, wide=2)
-            out.dot(at, y(one["value"]), colour=colour, radius=3, title=f"{one['value']:.2f}")
-        crossing = latency.crossing({share: one["value"] for share, one in own.items()})
-        said = f"{shape.partition('-')[2]}, T {seq_len:,}, {which}: {crossing or 'one share only'}"
-        ends.append((points[-1], said, colour))
-    places = spread([y(one["value"]) for (_, one), _, _ in ends], 15)
-    for ((at, one), said, colour), place in zip(ends, places, strict=True):
-        out.line(at + 4, y(one["value"]), x.end + 16, place, colour=colour, wide=0.6)
-        out.text(x.end + 20, place + 4, said, colour=colour, size=11)
-    return y.start + 60
+        colour, aside = COLOURS[number % len(COLOURS)], 0.4 * ((len(lines) - 1) / 2 - number)
+        at, values = [share + aside for share, _ in points], [one["value"] for _, one in points]
+        below, above = ([abs(one["value"] - one[end]) for _, one in points] for end in ("low", "high"))
+        axes.plot(at, values, color=colour, linewidth=1.2)
+        _interval(axes, at, values, colour, yerr=[below, above])
+        crossing = latency.crossing({share: one["value"] for share, one in points})
+        ends.append((at[-1], values[-1], f"{name}: {crossing or 'one share only'}", colour))
+    axes.set_xlim(shares[0] + 2, shares[-1] - 2)
+    axes.set_xticks(shares, [f"{share} %" for share in shares])
+    axes.set_xlabel("heads that a token uses")
+    style.label_ends(axes, ends)
+
+
+def _interval(axes, x: Any, y: Any, colour: str, **errors: Any) -> None:
+    axes.errorbar(x, y, fmt="o", markersize=4, color=colour, elinewidth=1.6, **errors)
 
 
 ABOUT_TAX = (
-    "Points with intervals, by layer, length, pass and arm, a device below another; what was not measured says so. On "
-    "a CPU the fastest arm of each cell lies near 1, the released loop well above it."
+    "Points with intervals, by layer, length, pass and implementation, a device below another; what was not measured "
+    "is named. On a CPU the fastest implementation of each layer lies near 1, the released loop well above it."
 )
 ABOUT_SKIP = (
-    "Lines of a ratio of times over the share of heads, a device below another; what was not measured says so. On a "
-    "CPU they cross 1 where about three quarters of the heads are used."
+    "Lines of a ratio of latencies over the share of heads, a device below another; what was not measured is named. On "
+    "a CPU they cross 1 where about three quarters of the heads are used."
 )
-TAX, SKIPPING = Plot("tax.svg", ABOUT_TAX, tax), Plot("break_even.svg", ABOUT_SKIP, skipping)
-PLOTS = (TAX, SKIPPING)
+TAX = Plot("tax", ABOUT_TAX, tax, draw_tax)
+SKIPPING = Plot("break_even", ABOUT_SKIP, skipping, draw_skipping)

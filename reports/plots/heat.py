@@ -1,106 +1,95 @@
-"""The heat map of counters: spelling by spelling, on cpu and on meta, the error in percent."""
+"""The heat map of counters: the error in percent of each counter, by formulation of a layer, on CPU and on meta."""
+
+from typing import Any
 
 from headcount.reports import audit
 from headcount.reports.facts import Facts
 from headcount.reports.heat_map import Cell
+from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
-from headcount.reports.svg import GRID, INK, MUTED, Picture
 
-LEFT, TOP, WIDE, HIGH, GAP = 324, 96, 40, 16, 4
 FAMILIES = {"mha": "multi-head attention", "moa": "mixture of attention heads", "vocabulary": "vocabulary projection"}
-FAILED = "#b4bcc5"
-TOO_MANY = ((0.0, "#fbe3d6"), (1.0, "#f5c4a8"), (3.0, "#f0a37a"), (10.0, "#e47f45"), (30.0, "#d55e00"))
-TOO_FEW = ((0.0, "#dcebf7"), (1.0, "#b9d7ee"), (3.0, "#8fbfe3"), (10.0, "#4a9ad1"), (30.0, "#0072b2"))
-"""From an error of so many percent on, this colour."""
+COUNTERS = {"right": "headcount", "ptflops-pytorch": "ptflops", "ptflops-aten": "ptflops aten"}
+"""How a counter is headed where that is not its name."""
+STEPS = ((30, 1.0), (10, 0.6), (3, 0.4), (1, 0.25), (0, 0.12))
+"""From an error of so many percent on, this opacity."""
 
 
-def heat(facts: Facts) -> Picture:
-    """The map. A cell of an exact reading is empty."""
+def data(facts: Facts) -> dict[str, Any]:
+    """Return the formulations by family, and by counter and device the error of each: None where it failed."""
     found = audit.found(facts)
-    rows = {cell.spelling: cell.written for cell in found}
-    counters, devices = (list(dict.fromkeys(getattr(cell, key) for cell in found)) for key in ("counter", "device"))
-    places = {
-        (counter, device): LEFT + (i * len(devices) + j) * WIDE + i * GAP
-        for i, counter in enumerate(counters)
-        for j, device in enumerate(devices)
-    }
-    right = max(places.values()) + WIDE
-    families = list(dict.fromkeys(name.partition("-")[0] for name in rows))
-    height = TOP + HIGH * (len(rows) + len(families)) + 54
-    out = Picture("What counters make of the same layer", f"{ABOUT} {audit.in_words(facts)}", height)
-    out.head("error in % of the exact count, by how the layer is written (rows), counter and device (columns)")
-    for counter in counters:
-        middle = (places[counter, devices[0]] + places[counter, devices[-1]] + WIDE) / 2
-        out.text(middle, TOP - 24, _short(counter), anchor="middle", bold=True, size=11)
-        for device in devices:
-            out.text(places[counter, device] + WIDE / 2, TOP - 8, device, anchor="middle", colour=MUTED, size=11)
-    own = {(cell.spelling, cell.counter, cell.device): cell for cell in found}
-    y, family = TOP, None
-    for spelling, written in rows.items():
-        if spelling.partition("-")[0] != family:
-            family = spelling.partition("-")[0]
-            out.line(16, y + 1, right, y + 1)
-            out.text(16, y + HIGH - 4, FAMILIES.get(family, family), bold=True, size=11)
-            y += HIGH
-        out.text(LEFT - 8, y + HIGH - 4, written, anchor="end", size=11)
-        for (counter, device), x in places.items():
-            _cell(out, own[spelling, counter, device], x, y)
-        y += HIGH
-    _legend(out, y + 18)
-    return out
-
-
-def _short(counter: str) -> str:
-    return {"right": "headcount", "ptflops-pytorch": "ptflops", "ptflops-aten": "ptflops aten"}.get(counter, counter)
-
-
-def _cell(out: Picture, cell: Cell, x: float, y: float) -> None:
-    said = f"{cell.counter} of {cell.spelling} on {cell.device}: "
-    said += f"{cell.reason[:60]}..." if cell.error is None else f"{cell.difference:+,} of {cell.exact:,}"
-    out.rect(x + 0.5, y + 0.5, WIDE - 1, HIGH - 1, colour=_colour(cell), title=said, edge=GRID)
-    if cell.error is None or cell.difference:
-        pale = cell.error is not None and abs(cell.error) >= 30
-        out.text(x + WIDE / 2, y + 12, error(cell), anchor="middle", size=10, colour="#ffffff" if pale else INK)
+    families: dict[str, dict[str, str]] = {}
+    columns: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    for cell in found:
+        families.setdefault(cell.spelling.partition("-")[0], {})[cell.spelling] = cell.written
+        own = columns.setdefault(cell.counter, {}).setdefault(cell.device, {})
+        own[cell.spelling] = [None if cell.error is None else float(cell.error), error(cell)]
+    return {"families": families, "columns": columns}
 
 
 def error(cell: Cell) -> str:
-    """The error as a cell has it, in percent; ``x`` where the call ends with an error."""
+    """Return the text of a cell: the error in percent, nothing where it is exact, ``x`` where the call failed."""
     if cell.error is None:
         return "x"
     size = abs(float(cell.error))
-    sign = "+" if cell.error > 0 else "\N{MINUS SIGN}"
-    if size < 0.05:
-        return f"{sign}{size:.3f}"
-    return f"{sign}{size:.0f}" if size >= 9.95 else f"{sign}{size:.1f}"
+    digits = 3 if size < 0.05 else 0 if size >= 9.95 else 1
+    return f"{float(cell.error):+.{digits}f}".replace("-", "\N{MINUS SIGN}") if size else ""
 
 
-def _colour(cell: Cell) -> str:
-    if cell.error is None:
-        return FAILED
-    if cell.difference == 0:
-        return "#ffffff"
-    steps = TOO_MANY if cell.error > 0 else TOO_FEW
-    return [colour for least, colour in steps if abs(cell.error) >= least][-1]
+def draw(data: dict[str, Any]):
+    """Draw the map, a family of formulations below another; a cell of an exact count is empty."""
+    from matplotlib.patches import Patch
+
+    names: list[str] = []
+    places = {}
+    for family, own in data["families"].items():
+        names.append(FAMILIES.get(family, family))
+        places |= {formulation: len(names) + i for i, formulation in enumerate(own)}
+        names += own.values()
+    columns = [(counter, device) for counter, devices in data["columns"].items() for device in devices]
+    figure, (axes,) = style.panels(
+        "What counters count of the same layer",
+        "error in % of the exact count, by formulation of the layer (rows), counter and device (columns)",
+        [0.17 * len(names)],
+        left=3.3, right=0.15, bottom=0.4, above=0.5,
+    )  # fmt: skip
+    for x, (counter, device) in enumerate(columns):
+        for formulation, (value, text) in data["columns"][counter][device].items():
+            _cell(axes, x, places[formulation], value, text)
+    axes.set(xlim=(0, len(columns)), ylim=(-0.4, len(names) - 0.4))
+    style.rows(axes, range(len(names)), names)
+    for name in axes.get_yticklabels():
+        name.set_fontweight("bold" if name.get_text() in FAMILIES.values() else "normal")
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.tick_top()
+    axes.set_xticks([x + 0.5 for x in range(len(columns))], [device for _, device in columns])
+    for counter, devices in data["columns"].items():
+        middle = columns.index((counter, next(iter(devices)))) + len(devices) / 2
+        name = COUNTERS.get(counter, counter)
+        style.label(axes, (middle, 0), name, style.INK, (0, 28), ha="center", fontweight="bold")
+    words = {style.BLUE: "too few", style.VERMILLION: "too many", style.GREY: "x: the call fails"}
+    patches = [Patch(color=colour, label=text) for colour, text in words.items()]
+    figure.legend(handles=patches, loc="lower right", ncols=3, frameon=False, fontsize=style.SMALL)
+    return figure
 
 
-def _legend(out: Picture, y: float) -> None:
-    x = LEFT
-    for steps, said in ((TOO_FEW, "too few"), (TOO_MANY, "too many")):
-        for _, colour in steps:
-            out.rect(x, y, 14, 12, colour=colour)
-            x += 14
-        out.text(x + 6, y + 10, said, size=11)
-        x += 78
-    out.rect(x, y, 14, 12, colour="#ffffff", edge=GRID)
-    out.text(x + 20, y + 10, "exact", size=11)
-    out.rect(x + 70, y, 14, 12, colour=FAILED)
-    out.text(x + 90, y + 10, "error", size=11)
-    out.text(16, y + 10, "headcount's own count is exact wherever it runs", size=11, colour=MUTED)
+def _cell(axes, x: float, y: float, value: float | None, text: str) -> None:
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgba
+
+    opacity = 1 if value is None else next(opacity for least, opacity in STEPS if abs(value) >= least)
+    colour = style.GREY if value is None else style.VERMILLION if value > 0 else style.BLUE
+    fill = to_rgba(colour, opacity) if text else "none"
+    axes.barh(y, 0.96, 0.88, x + 0.02, facecolor=fill, edgecolor=style.GRID, linewidth=0.6)
+    if text:
+        ink = rcParams["figure.facecolor"] if opacity == 1 else style.INK
+        style.label(axes, (x + 0.5, y), text, ink, (0, 0), ha="center", fontsize=7)
 
 
 ABOUT = (
-    "A table of colours: ways of writing an attention layer, by counter and device. ptflops' default backend is off in "
+    "A table of colours: formulations of an attention layer, by counter and device. ptflops' default backend is off in "
     "most rows, most of all on meta; fused attention and grouped products are missed by several counters; headcount's "
     "column is empty, which means exact."
 )
-PLOT = Plot("counters.svg", ABOUT, heat)
+PLOT = Plot("counters", ABOUT, data, draw)

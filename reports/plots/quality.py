@@ -1,54 +1,57 @@
-"""Cost against quality: BLEU En-De of Tables 1 and 3 and perplexity of Table 2, over MACs and over parameters."""
+"""BLEU En-De of Tables 1 and 3 and perplexity of Table 2, over MACs and over parameters."""
 
 from headcount.reports import papers
 from headcount.reports.facts import Facts
-from headcount.reports.plots.axes import Axis, panel
+from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
-from headcount.reports.svg import BLUE, VERMILLION, Picture, Scale, beside, ticks
 
-SCALES = {"macs": "MACs, exact (M)", "params": "parameters (M)"}
-HIGH, BETWEEN, TOP = 245, 70, 106
+SCALES = {"macs": "MACs, exact, millions", "params": "parameters, millions"}
+MEASURES = ("BLEU En-De", "PPL")
 
 
-def against_quality(facts: Facts) -> Picture:
-    """A panel for each measure and cost, one below another."""
+def data(facts: Facts) -> list[dict]:
+    """Return the points of each measure over each cost: rows at one place are one point with all their names."""
     found = papers.rated(facts)
-    panels = [(measure, cost) for measure in ("BLEU En-De", "PPL") for cost in SCALES]
-    out = Picture("Cost against the papers' quality", ABOUT, TOP + len(panels) * (HIGH + BETWEEN) - 16)
-    out.head("cheaper and better: up and left for BLEU, down and left for perplexity (PPL)")
-    for number, (said, colour) in enumerate((("mixture of attention heads", VERMILLION), ("others", BLUE))):
-        out.dot(22 + 200 * number, 66, colour=colour)
-        out.text(32 + 200 * number, 70, said, colour=colour)
-    for number, (measure, cost) in enumerate(panels):
-        rows = [one for one in found if measure in one.quality]
-        _panel(out, measure, cost, rows, TOP + number * (HIGH + BETWEEN))
-    return out
-
-
-def _panel(out: Picture, measure: str, cost: str, rows: list[papers.Rated], top: float) -> None:
-    points: dict[tuple[float, float, bool], dict[str, None]] = {}
-    for one in rows:
-        place = (getattr(one, cost) / 1e6, float(one.quality[measure]), one.routed)
-        points.setdefault(place, {})[_short(one.row)] = None
-    x_marks, y_marks = (ticks([place[axis] for place in points]) for axis in (0, 1))
-    x, y = Scale(x_marks[0], x_marks[-1], 56, 736), Scale(y_marks[0], y_marks[-1], top + HIGH, top)
-    inside = panel(
-        out,
-        Axis(x, [(value, f"{value:,g}") for value in x_marks], SCALES[cost]),
-        Axis(y, [(value, f"{value:g}") for value in y_marks], measure),
-    )
-    labels = []
-    for (across, level, routed), names in points.items():
-        colour = VERMILLION if routed else BLUE
-        out.dot(x(across), y(level), colour=colour, title=f"{', '.join(names)}: {level:g} {measure}, {across:,.1f} M")
-        labels.append((x(across), y(level), ", ".join(names), colour))
-    beside(out, labels, inside)
+    panels = []
+    for measure in MEASURES:
+        for cost in SCALES:
+            points: dict[tuple[float, float, bool], list[str]] = {}
+            for one in found:
+                if measure in one.quality:
+                    names = points.setdefault((getattr(one, cost), float(one.quality[measure]), one.routed), [])
+                    names += [_short(one.row)] * (_short(one.row) not in names)
+            panels.append({"measure": measure, "cost": cost, "points": [[*at, names] for at, names in points.items()]})
+    return panels
 
 
 def _short(row: str) -> str:
-    """A row without its reference, and without the words that its colour says."""
+    """Return a row's name without its reference, and without the words that its colour says."""
     return row.partition(" (")[0].removeprefix("MoA ").replace(":", "")
 
 
+def draw(data: list[dict]):
+    """Draw a panel for each measure and cost."""
+    figure, panels = style.panels(
+        "Cost against the papers' quality",
+        "cheaper and better: up and left for BLEU, down and left for perplexity (PPL)",
+        [2.5] * len(data),
+        gap=0.75,
+    )
+    for axes, panel in zip(panels, data, strict=True):
+        points = []
+        for cost, level, routed, names in panel["points"]:
+            points.append((cost / 1e6, level, ", ".join(names), style.MOA if routed else style.MHA))
+            axes.plot(*points[-1][:2], "o", color=points[-1][3], markersize=5)
+        axes.margins(x=0.08, y=0.12)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel(SCALES[panel["cost"]])
+        style.head(axes, panel["measure"])
+        style.label_points(axes, points)
+    for name, colour in (("mixture of attention heads", style.MOA), ("others", style.MHA)):
+        panels[0].plot([], [], "o", color=colour, markersize=5, label=name)
+    figure.legend(loc="upper right", frameon=False, fontsize=style.SMALL)
+    return figure
+
+
 ABOUT = "BLEU of Tables 1 and 3 and perplexity of Table 2 over MACs and over parameters, a point for each printed row."
-PLOT = Plot("cost_against_quality.svg", ABOUT, against_quality)
+PLOT = Plot("cost_against_quality", ABOUT, data, draw)

@@ -1,59 +1,62 @@
-"""Printed against rule: how far each row of Tables 1-3 is from what the paper prints."""
+"""MACs of each row of Tables 1-3, under the table's rule and exact, against the printed number."""
 
 from headcount.formulas.published.columns import Row
 from headcount.formulas.published.tables import PublishedTable
 from headcount.reports.facts import COUNTED, Facts
+from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
-from headcount.reports.svg import GREEN, GRID, INK, MUTED, ORANGE, VERMILLION, Picture, Scale, ticks
 
-COLOURS = {"reproduced": GREEN, "explained": ORANGE, "no rule": VERMILLION, "unexplained": INK}
-HIGH, TOP = 19, 78
+COLOURS = {"reproduced": style.GREEN, "explained": style.AMBER, "no rule": style.VERMILLION, "unexplained": style.INK}
+
+Entry = tuple[str, float, float, str]
+"""A row's name, its MACs under the rule and exact in percent off the printed number, and its verdict."""
 
 
-def against_rule(facts: Facts) -> Picture:
-    """A dot for what the rule gives, a ring for the exact count, in percent of the printed number."""
-    found = {
-        name: [_row(facts, table, row) for row in table.rows if table.column("macs").printed(row)]
-        for name, table in facts.tables.items()
+def data(facts: Facts) -> dict[str, list[Entry]]:
+    """Return the rows that print MACs, by table."""
+    return {
+        table.place.partition(",")[0]: [
+            _entry(facts, table, row) for row in table.rows if table.column("macs").printed(row)
+        ]
+        for table in facts.tables.values()
         if table.paper == COUNTED
     }
-    rows = sum(map(len, found.values()))
-    out = Picture("MACs of Tables 1-3 against what the paper prints", ABOUT, TOP + HIGH * (rows + len(found)) + 52)
-    out.head(
-        "in % of the printed number: a dot under the table's rule, coloured by its verdict; a ring the exact count"
-    )
-    off = [value for own in found.values() for _, rule, exact, _ in own for value in (rule, exact)]
-    marks = ticks(off)
-    x = Scale(marks[0], marks[-1], 236, 640)
-    bottom = TOP + HIGH * (rows + len(found))
-    for value in marks:
-        out.line(x(value), TOP - 6, x(value), bottom, colour=MUTED if value == 0 else GRID)
-        out.text(x(value), bottom + 18, f"{value:+g} %" if value else "printed", anchor="middle", colour=MUTED, size=11)
-    y = TOP
-    for name, own in found.items():
-        out.text(16, y + 13, facts.tables[name].place.partition(",")[0], bold=True)
-        y += HIGH
-        for row, rule, exact, status in own:
-            out.text(x.start - 8, y + 13, row, anchor="end", size=11)
-            out.dot(x(exact), y + 9, colour=MUTED, radius=4.5, hollow=True, title=f"{row}, exact: {exact:+.2f} %")
-            out.dot(x(rule), y + 9, colour=COLOURS[status], title=f"{row}, rule: {rule:+.2f} %")
-            out.text(652, y + 13, status, colour=COLOURS[status], size=11)
-            y += HIGH
-    return out
 
 
-def _row(facts: Facts, table: PublishedTable, row: Row) -> tuple[str, float, float, str]:
-    """The row's name, the percentages under the rule and exact, and its verdict."""
-    column, form = table.column("macs"), facts.ledger(row.preset)
+def _entry(facts: Facts, table: PublishedTable, row: Row) -> Entry:
+    column, ledger = table.column("macs"), facts.ledger(row.preset)
     fitting = column.printing.interval(column.printed(row))
-    # numbers that are printed so, the one in the middle
+    # the middle of the numbers that are printed so
     printed = (fitting.start + fitting.stop - 1) / 2
-    rule, exact = (100 * (macs / printed - 1) for macs in (form.billed(column.bills), form.macs))
+    rule, exact = (100 * (macs / printed - 1) for macs in (ledger.billed(column.bills), ledger.macs))
     return row.name, rule, exact, facts.verdicts(table.name)[row.name].status
+
+
+def draw(data: dict[str, list[Entry]]):
+    """Draw a dot for what the rule gives and a ring for the exact count, a panel for each table."""
+    figure, panels = style.panels(
+        "MACs of Tables 1-3 against what the paper prints",
+        "in % of the printed number: a dot under the table's rule, coloured by its verdict; a ring for the exact count",
+        [0.2 * (len(entries) + 0.2) for entries in data.values()],
+        left=2.15, right=1.1, gap=0.32, bottom=0.35,
+    )  # fmt: skip
+    for axes, (place, entries) in zip(panels, data.items(), strict=True):
+        style.head(axes, place, color=style.INK, fontweight="bold")
+        axes.axvline(0, color=style.MUTED, linewidth=1)
+        axes.set_xlim(-20, 20)
+        axes.set_xticks(range(-20, 21, 10), ["\N{MINUS SIGN}20 %", "\N{MINUS SIGN}10 %", "printed", "+10 %", "+20 %"])
+        axes.tick_params(labelbottom=axes is panels[-1])
+        for y, (_, rule, exact, status) in enumerate(entries):
+            axes.plot(exact, y, "o", markersize=7, markerfacecolor="none", markeredgecolor=style.MUTED)
+            axes.plot(rule, y, "o", markersize=4.5, color=COLOURS[status])
+            style.label(axes, (1, y), status, COLOURS[status], xycoords=("axes fraction", "data"))
+        axes.set_ylim(-0.6, len(entries) - 0.4)
+        style.rows(axes, range(len(entries)), [name for name, *_ in entries])
+    return figure
 
 
 ABOUT = (
     "Dots along an axis of percent, a row for each model of Tables 1 to 3. Reproduced rows lie on the printed number; "
     "of Table 2 all but the first are printed higher than any count; LightConv and DynamicConv are printed lower."
 )
-PLOT = Plot("printed.svg", ABOUT, against_rule)
+PLOT = Plot("printed", ABOUT, data, draw)

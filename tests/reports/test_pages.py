@@ -74,10 +74,11 @@ def test_every_section_ends_with_its_commands_and_they_parse(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_picture_is_there_and_says_what_it_shows(name):
-    for alternative, target in re.findall(r"!\[(.*?)\]\((.*?)\)", text_of(name)):
+    for dark, alternative, target in re.findall(r'srcset="(.*?)">\n<img alt="(.*?)" src="(.*?)"', text_of(name)):
         assert len(alternative) > 60, target
-        drawn = (GENERATED / target).read_text("utf-8")
-        assert unescape(alternative.split(".")[0]) in unescape(re.search(r"<desc[^>]*>(.*?)</desc>", drawn)[1])
+        for file in (dark, target):
+            drawn = (GENERATED / file).read_text("utf-8")
+            assert unescape(alternative) == unescape(re.search(r"<dc:description>(.*?)</dc:description>", drawn)[1])
 
 
 @pytest.mark.parametrize("name", [*NAMES, "README"])
