@@ -9,7 +9,7 @@ from headcount.reports import markdown
 from headcount.reports.facts import Facts
 
 RECORD = "kernels.csv"
-COMMAND = f"python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/{RECORD}"
+COMMAND = "make kernels"
 
 
 def page(facts: Facts) -> str:

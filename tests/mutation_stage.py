@@ -30,7 +30,6 @@ ROOMS = {
 LEFT_OUT = {
     "models": ("models/test_compile.py",),
     "bench": (
-        "bench/latency/test_compile.py",
         "bench/test_case.py::test_a_row_has_one_preset_one_ledger_and_one_of_its_ideal_form",
         "bench/test_case.py::test_a_point_of_a_grid_has_one_ledger_of_each_form",
         "bench/derive/test_derive.py::test_without_symbols_the_same_comes_from_a_grid",
@@ -43,7 +42,7 @@ LEFT_OUT = {
 one by its name, hide the packages from a process or interrupt it early, and some read a checkout."""
 
 NEEDED = {
-    "triton": ("triton_*.py", "latency/launches.py", "latency/compile.py", "isolated/cuobjdump.py"),
+    "triton": ("triton_*.py",),
     "deepspeed": ("counters/deepspeed_profiler.py",),
     "torchvision": ("torchvision_*.py",),
 }

@@ -24,10 +24,6 @@ WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickl
 
 ALLOWED = {
     "bench/isolated/ask.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
-    "bench/isolated/cuobjdump.py": {
-        "subprocess": "triton's disassembler, on a file of ours",
-        "NamedTemporaryFile": "that file, which it is told by name",
-    },
     "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
