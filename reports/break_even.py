@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from headcount.bench.latency.arms import skips
+from headcount.bench.latency.implementations import skips
 from headcount.bench.table import Column
 from headcount.reports import latency, markdown
 from headcount.reports.facts import Facts

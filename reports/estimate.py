@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headcount.bench.latency import estimate, like
+from headcount.bench import records
+from headcount.bench.latency import estimate
 from headcount.bench.latency.statistics import quantile
 from headcount.bench.table import Column
 from headcount.reports import latency, markdown
@@ -38,19 +39,19 @@ def beside_measured(facts: Facts) -> str:
         return latency.NOT_MEASURED["cuda"]
     repeats = [record for record in facts.stored("latency") if record.get("again") and not record["smoke"]]
     parts = []
-    for device, records in devices.items():
-        rows = [row for row in map(_estimated, records) if row]
+    for device, measured in devices.items():
+        rows = [row for row in map(_estimated, measured) if row]
         parts.append(f"**{device}**")
         parts.append(markdown.table(list(_ESTIMATE), rows) if rows else "No estimate: no hardware that is named.")
         second = [record for record in repeats if record["environment"]["device"] == device]
-        if found := _twice(records, second):
+        if found := _twice(measured, second):
             parts.append(markdown.table(list(_AGAIN), found))
     return "\n\n".join(parts)
 
 
 def _named(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: record[key] for key in ("seq_len", "batch_size")} | {
-        "layer": f"{record['arm']}, {record['pass']}",
+        "layer": f"{record['layer']}, {record['pass']}",
         "arm": record["implementation"],
     }
 
@@ -62,20 +63,20 @@ def _estimated(record: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     measured = latency.median_ms(record)
     times = {"estimate_ms": least, "measured_ms": measured, "over": measured / least}
-    return _named(record) | times | {"by": like.timed_by(record)}
+    return _named(record) | times | {"by": records.timed_by(record)}
 
 
 def _twice(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of what was timed twice, by what both were timed by."""
-    keys = ("name", "arm", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
+    keys = ("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
     known = {tuple(r[key] for key in keys): r for r in first if r["status"] == "timed"}
     rows = []
     for record in second:
         before = known.get(tuple(record[key] for key in keys))
         if before is None or record["status"] != "timed":
             continue
-        by = like.common(before, record)
-        once, again = (quantile(like.samples(r, by), 0.5) for r in (before, record))
+        by = records.common_timing(before, record)
+        once, again = (quantile(records.comparable_samples(r, by), 0.5) for r in (before, record))
         times = {"first_ms": once, "second_ms": again, "over": again / once}
         rows.append(_named(record) | times | {"blocks": record["blocks"]})
     return rows

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.latency import like
+from headcount.bench import records
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
@@ -25,7 +25,7 @@ def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
         if not record["smoke"] and not record.get("again"):
-            key = (record["environment"]["device"], record["cell"], record["arm"], record["implementation"])
+            key = (record["environment"]["device"], record["cell"], record["layer"], record["implementation"])
             newest[key] = record
     devices: dict[str, list[dict[str, Any]]] = {}
     for (device, *_), record in newest.items():
@@ -75,7 +75,7 @@ def tables(facts: Facts, subject: str) -> str:
     return "\n\n".join(parts)
 
 
-SHOWN = ("layer", "arm", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
+SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
 """What a page shows of a row: of a GPU its own time, else wall time."""
 
 
@@ -88,7 +88,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
     texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
     for text, value in zip(texts, values, strict=True):
         if value["routing"] not in (None, "balanced"):
-            text["arm"] += f", {value['routing']}"
+            text["implementation"] += f", {value['routing']}"
         if value["to_mha"]:
             text["to_mha"] += f" {value['to_mha_verdict']}"
     # what is text already keeps its side
@@ -99,9 +99,9 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
 def data(facts: Facts) -> str:
     """Every stored row of every device as CSV: layers and models, with all that was measured."""
     rows, keys = [], {}
-    for device, records in by_device(facts).items():
-        columns = Columns(records[0]["environment"]["device_type"])
-        for record in records:
+    for device, measured_rows in by_device(facts).items():
+        columns = Columns(measured_rows[0]["environment"]["device_type"])
+        for record in measured_rows:
             first = {"device": device, "subject": record["subject"], "name": record["name"], "status": record["status"]}
             measured = {**columns.values(record), **dict.fromkeys(RATIOS)}
             ratios = {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in PARTS}
@@ -188,8 +188,10 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         # the sentence says wall-clock; a loop that waits for the device has no other time
         best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
-        to_loop = paired_ratio(like.samples(best, like.WALL), like.samples(loop, like.WALL))
-        row = {"layer": best["arm"], "seq_len": best["seq_len"], "pass": best["pass"]}
+        to_loop = paired_ratio(
+            records.comparable_samples(best, records.WALL), records.comparable_samples(loop, records.WALL)
+        )
+        row = {"layer": best["layer"], "seq_len": best["seq_len"], "pass": best["pass"]}
         row |= {"fastest": best["implementation"], "loop": _text(to_loop), "half": _holds(to_loop, 0.5)}
         for role in DENSE:
             row |= _against(best, next((r for r in timed if r["role"] == role), None), role)
@@ -201,7 +203,9 @@ def _against(best: dict[str, Any], dense: dict[str, Any] | None, role: str) -> d
     """Time and MACs over a dense layer of the same cell; unknown where it was not timed."""
     if dense is None:
         return dict.fromkeys((role, f"{role}_macs", f"{role}_verdict"))
-    ratio = paired_ratio(like.samples(best, like.WALL), like.samples(dense, like.WALL))
+    ratio = paired_ratio(
+        records.comparable_samples(best, records.WALL), records.comparable_samples(dense, records.WALL)
+    )
     return {
         role: _text(ratio),
         f"{role}_macs": Fraction(best["macs"], dense["macs"]),
@@ -223,7 +227,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
 
 def median_ms(record: dict[str, Any]) -> float:
     """The median of a timed record, by how it was timed: GPU time where there is any, else wall time."""
-    return quantile(like.samples(record), 0.5)
+    return quantile(records.comparable_samples(record), 0.5)
 
 
 def least_taxes(rows: Sequence[dict[str, Any]]) -> list[float]:
@@ -248,7 +252,7 @@ def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
         own = [r for r in rows if r["cell"] == cell]
         arms = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
-        fastest = min(arms, key=lambda r: (like.timed_by(r) != like.GRAPH, median_ms(r)), default=None)
+        fastest = min(arms, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
         shown += [r for r in own if r is fastest or r not in arms]
     return shown
 

@@ -60,7 +60,7 @@ FAMILIES = {
         "bench.latency.__main__",
         before=("--layer", "mha-base", "--seq-len", "10"),
         after=("--estimate", "--device", "h200"),
-        uses=("headcount.bench.latency.kernels",),
+        uses=("headcount.bench.latency.launch_count",),
     ),
     "derive": Family(
         "bench.derive.__main__",

@@ -1,4 +1,4 @@
-"""Random inputs for a timed layer, and routers that send their tokens to experts in a stated distribution."""
+"""Make random inputs for a timed layer, and steer its router to a stated distribution over experts."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from headcount.bench.latency.routings import expert_shares, inclusion
 
 MARGIN = 4.0
-"""How far the logits of selected experts stand above the others."""
+"""Difference between the logits of selected experts and of the others."""
 
 
 def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
-    """(N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
+    """Return (N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
     ``one-expert`` sends every token to expert 0 and its other slots in turn.
 
     The others are sampled systematically: the probabilities of ``inclusion`` lie end to end on [0, K), and a token
@@ -27,30 +27,30 @@ def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int
     ends = torch.tensor(inclusion(expert_shares(routing, num_experts), top_k), dtype=torch.float64).cumsum(0)
     generator = torch.Generator().manual_seed(seed)
     starts = (torch.randperm(tokens, generator=generator).double() + 0.5) / tokens
-    # rounding must not end the last expert before the last point
+    # rounding must not end the last interval before the last point
     ends[-1] = top_k
     return torch.searchsorted(ends, starts[:, None] + torch.arange(top_k), right=True)
 
 
 def features(batch_size: int, seq_len: int, d_model: int, seed: int) -> Tensor:
-    """N(0, 1) inputs, (B, T, d_m), the same on every device."""
+    """Return N(0, 1) inputs, (B, T, d_m), the same on every device."""
     return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(seed))
 
 
 def variations(x: Tensor, count: int) -> Iterator[Tensor]:
-    """``count`` inputs of one draw, (B, T, d_m): the tokens of each in another place than before, with other signs."""
+    """Yield ``count`` inputs from one draw, (B, T, d_m): tokens at other positions, with other signs."""
     tokens = x.flatten(0, 1)
     for i in range(count):
         yield (tokens.roll(i * max(1, len(tokens) // count), 0) * (-1) ** i).view_as(x)
 
 
 def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
-    """``x`` with its first E features moved so that :func:`steer`ed routers select ``selected``.
+    """Return ``x`` with its first E features shifted so that :func:`steer`ed routers select ``selected``.
 
     ValueError where the model is narrower than E.
     """
     if num_experts > x.shape[-1]:
-        raise ValueError(f"{num_experts} experts cannot be told apart in {x.shape[-1]} features")
+        raise ValueError(f"{num_experts} experts need as many features, but x has {x.shape[-1]}")
     chosen = x.new_zeros(selected.shape[0], num_experts).scatter_(1, selected.to(x.device), 1.0).view(*x.shape[:-1], -1)
     moved = x.clone()
     moved[..., :num_experts] = MARGIN * (2 * chosen - 1) + 0.5 * x[..., :num_experts].clamp(-3, 3)
@@ -59,7 +59,7 @@ def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
 
 @torch.no_grad()
 def steer(layer: nn.Module) -> None:
-    """Make a layer's router read the logit of expert e from feature e; a layer without such a router stays."""
+    """Set a linear router so that the logit of expert e is feature e; other layers are unchanged."""
     projection = _routing_projection(layer)
     if projection is not None:
         weight = projection.weight
@@ -68,7 +68,7 @@ def steer(layer: nn.Module) -> None:
 
 
 def steerable(layer: nn.Module) -> int:
-    """How many experts (MoA) or routed heads (MoH) the layer's linear router chooses from; 0 without one."""
+    """Return the number of experts (MoA) or routed heads (MoH) of the linear router; 0 without one."""
     projection = _routing_projection(layer)
     return 0 if projection is None else projection.weight.shape[0]
 

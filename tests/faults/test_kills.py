@@ -10,20 +10,20 @@ import time
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency.store import Store
+from headcount.bench.latency.session import read_finished
 from tests.faults.conftest import OLD, WRITING, choose
 
 RUN = (
     "latency --layer mha-base moa-8K8E128D --arm reference --seq-len 3 5 --tokens 10 --blocks 2 --pass forward both "
     "--json r.jsonl"
 )
-CELLS, BEGUN, ROW = 8, "latency-begun", "latency"
+CELLS, ROW = 8, "latency"
 
 
 def cells_of(path):
     """The kinds and cells of a record file, in order; problems apart."""
     found, problems = records.read(path)
-    return [(record["kind"], record["cell"], record.get("arm")) for record in found], problems
+    return [(record["kind"], record["cell"], record.get("layer")) for record in found], problems
 
 
 @pytest.mark.dear
@@ -36,7 +36,7 @@ def test_a_killed_run_goes_on_where_it_was(command, place, tries):
     path, kills = place.folder / "r.jsonl", (1, 3, 5, 6, 8)
     for cell in kills:
         process = place.start(RUN)
-        while process.poll() is None and _begun(path) < cell:
+        while process.poll() is None and _finished(path) < cell - 1:
             time.sleep(0.001)
         time.sleep(0.01 * cell)
         process.kill()
@@ -51,10 +51,8 @@ def test_a_killed_run_goes_on_where_it_was(command, place, tries):
     tries(len(kills))
 
 
-def _begun(path):
-    if not path.exists():
-        return 0
-    return len({cell for kind, cell, _ in cells_of(path)[0] if kind == BEGUN})
+def _finished(path):
+    return len({cell for _, cell, _ in cells_of(path)[0]}) if path.exists() else 0
 
 
 def cell(name, time, count=3):
@@ -76,22 +74,20 @@ def test_a_file_that_ends_anywhere_is_gone_on_with(command, tmp_path, tries):
     names = ["one", "two", "three"]
     ends = []
     for name in names:
-        store = Store(path)
-        store.begin(name)
-        store.finish(name, cell(name, "first"))
+        records.append(path, *cell(name, "first"))
         ends.append(path.stat().st_size)
     data = path.read_bytes()
     cuts = [*range(0, len(data), 997), *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:-1])]
     for cut in cuts:
         path.write_bytes(data[:cut])
-        store = Store(path)
+        done, _ = read_finished(path)
         # the last byte is a newline, without which the line is whole all the same
-        assert sorted(store.done) == sorted(name for name, end in zip(names, ends, strict=True) if cut >= end - 1)
+        assert sorted(done) == sorted(name for name, end in zip(names, ends, strict=True) if cut >= end - 1)
         for name in names:
-            if name not in store.done:
-                store.finish(name, cell(name, "again"))
-        again = Store(path).done
-        assert {name: [row["arm"] for row in rows] for name, rows in again.items()} == dict.fromkeys(
+            if name not in done:
+                records.append(path, *cell(name, "again"))
+        again, _ = read_finished(path)
+        assert {name: [row["layer"] for row in rows] for name, rows in again.items()} == dict.fromkeys(
             names, ["arm 0", "arm 1", "arm 2"]
         )
         assert all(len({row["environment"]["time"] for row in rows}) == 1 for rows in again.values())
@@ -129,7 +125,7 @@ def test_two_runs_at_once_are_two_runs(command, place):
     both = [place.start(RUN) for _ in range(2)]
     said = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
-    assert len(Store(place.folder / "r.jsonl").done) == CELLS
+    assert len(read_finished(place.folder / "r.jsonl")[0]) == CELLS
     before = (place.folder / "r.jsonl").read_bytes()
     assert place.run(RUN).returncode == 0
     assert (place.folder / "r.jsonl").read_bytes() == before

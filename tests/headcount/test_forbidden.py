@@ -26,7 +26,7 @@ ALLOWED = {
     "bench/isolated/ask.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
     "bench/isolated/heap.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
-    "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
+    "bench/latency/session.py": {"execv": "the same command again, once a device is lost"},
     "bench/budget/plot.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "bench/routing/plot.py": {"savefig": "the same"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},

@@ -1,30 +1,30 @@
-"""What went wrong with an arm, as the status of its row, and whether the device is still there afterwards."""
+"""Format the error of an implementation as the status of its row, and test whether the device still works."""
 
 import torch
 
 OUT_OF_MEMORY = "out of memory"
 LONGEST = 200
-"""Characters of a status at most: the first line of some errors is a page."""
+"""Characters of a status at most."""
 
 
-class ArmFailed(Exception):
-    """An arm could not be timed; ``arm`` is the one that was running, ``status`` what its row says."""
+class ImplFailed(Exception):
+    """The implementation ``impl`` could not be timed; ``status`` is that of its row."""
 
-    def __init__(self, arm: object, status: str) -> None:
+    def __init__(self, impl: object, status: str) -> None:
         super().__init__(status)
-        self.arm, self.status = arm, status
+        self.impl, self.status = impl, status
 
 
 class DeviceLost(Exception):
-    """The device answers no more in this process; ``label`` is the arm that was running, ``status`` what it did."""
+    """The device no longer works in this process; ``label`` is the implementation that ran, ``status`` its error."""
 
     def __init__(self, label: str, status: str) -> None:
         super().__init__(f"{label}: {status}")
         self.label, self.status = label, status
 
 
-def status_of(error: BaseException) -> str:
-    """``out of memory``, or ``failed: TYPE: first line``."""
+def format_status(error: BaseException) -> str:
+    """Return ``out of memory``, or ``failed: TYPE: first line``."""
     said = str(error).strip()
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in said:
         return OUT_OF_MEMORY
@@ -33,8 +33,8 @@ def status_of(error: BaseException) -> str:
     return f"failed: {type(error).__name__}: {said.splitlines()[0] if said else 'no message'}"[:LONGEST]
 
 
-def lost(device: str) -> bool:
-    """Whether the device answers no more: after some errors every later call of the process fails too."""
+def is_lost(device: str) -> bool:
+    """Return whether the device no longer works: after some errors every later call of the process fails."""
     if device != "cuda":
         return False
     try:
