@@ -27,6 +27,9 @@ GRAPH, EVENTS, WALL = "graph", "events", "wall"
 LATENCY, BROKEN, CHECK = "latency", "latency-broken", "latency-check"
 """Kinds of records: a timed implementation, one that left the device unusable, a correctness check."""
 
+AGREES = "agrees"
+"""Status of a check whose implementation agrees with the reference."""
+
 ROLES = ("subject", "dense")
 """Roles of rows whose layer is that of their name: the layer itself, and MoH with every head computed."""
 

@@ -22,9 +22,6 @@ LAYERS = (*schedule.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
 SHAPES = ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert"))
 """Tokens of a sequence, sequences, routing."""
 DTYPES = {"cpu": ("float32",), "cuda": ("bfloat16", "float32")}
-POISON_BYTES = 2**28
-AGREES = "agrees"
-"""Status of an implementation that agrees with the reference."""
 
 TABLE = Table(
     "gates",
@@ -78,7 +75,7 @@ def plan(args: argparse.Namespace) -> Work:
 def result(printed: Sequence[Section]) -> str:
     """Return how many implementations agree with the reference."""
     found = [row.values["status"] for section in printed for row in section.rows]
-    return f"{found.count(AGREES)} of {len(found)} implementations agree with the reference."
+    return f"{found.count(records.AGREES)} of {len(found)} implementations agree with the reference."
 
 
 def check_cases(names: Sequence[str], device: str, dtypes: Sequence[str] | None = None) -> list[TimingCase]:
@@ -107,7 +104,7 @@ def section(
 
 
 def _rows(cases, path, has_time, on_lost, below) -> Iterator[Row]:
-    from headcount.bench.latency.device_errors import DeviceLost
+    from headcount.bench.latency import measure
 
     done: dict[str, list[dict[str, Any]]] = {}
     for record in records.read(path)[0] if path and path.exists() else ():
@@ -119,10 +116,11 @@ def _rows(cases, path, has_time, on_lost, below) -> Iterator[Row]:
                 below.append(f"No time was left for {len(cases) - number} of {len(cases)} cases.")
                 return
             try:
-                found, lost = list(check_case(case)), False
-            except DeviceLost as error:
+                found, lost = list(measure.check_case(case)), False
+            except measure.DeviceLost as error:
                 name, _, impl = error.label.rpartition(" ")
-                found, lost = [_record(case, name, impl, error.status)], True
+                found, lost = [{"layer": name, "implementation": impl, "status": error.status}], True
+            found = [_record(case, one) for one in found]
             done[case.key] = found
             if path:
                 records.append(path, *found)
@@ -130,69 +128,14 @@ def _rows(cases, path, has_time, on_lost, below) -> Iterator[Row]:
                 on_lost()
         for record in done[case.key]:
             label = f"{record['layer']} {record['implementation']}"
-            failures = [] if record["status"] == AGREES else [f"{case.key} {label}: {record['status']}"]
+            failures = [] if record["status"] == records.AGREES else [f"{case.key} {label}: {record['status']}"]
             yield Row({column.key: record[column.key] for column in TABLE.columns}, [], [record], failures)
 
 
-def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
-    """Yield a record for each implementation; an error is its status. DeviceLost where the device is unusable."""
-    from headcount.bench.latency import measure
-    from headcount.bench.latency.capture import side_stream
-    from headcount.bench.latency.case_tensors import CaseTensors
-
-    with side_stream(case.device):
-        shared = CaseTensors(case, case.config)
-        for spec in case.impls():
-            _poison(case.device)
-            record, run = measure.prepare(case, spec, shared, {})
-            status, more = _check_timed_call(case, run) if run else (record["status"], {})
-            more |= {"error": _short(record["error"]), "bound": _short(record["bound"])}
-            more |= {"choices": record["choices"] and record["choices"]["other"]}
-            more |= {"core": ", ".join(record["backends"] or ()) or None}
-            yield _record(case, spec.name, spec.impl, status, **more)
-
-
-def _check_timed_call(case: TimingCase, run: Any) -> tuple[str, dict[str, Any]]:
-    """Return the status of an implementation whose results agree: same bits in a second run, replay on other inputs."""
-    import torch
-
-    from headcount.bench.latency.capture import NotCaptured, capture
-    from headcount.bench.latency.correctness import replay_error
-    from headcount.bench.latency.device_errors import DeviceLost, format_status, is_lost
-    from headcount.bench.latency.runs import tensors
-
-    found: dict[str, Any] = {}
-    try:
-        once, again = (tensors(run.call(0)) for _ in range(2))
-        found["same"] = "yes" if all(map(torch.equal, once, again)) else "no"
-        if case.device == "cuda":
-            error = replay_error(run.run, capture(run.call, 1, run.sets))
-            found["replay"] = _short(error)
-            if not error <= run.bound:
-                return "wrong: a replay on other inputs is not right", found
-    except NotCaptured as reason:
-        # an implementation that makes the host wait has no graph, and agrees all the same
-        found["replay"] = f"none: {reason}"[:60]
-    except Exception as error:
-        if is_lost(case.device):
-            raise DeviceLost(run.name, format_status(error)) from error
-        return format_status(error), found
-    return AGREES, found
-
-
-def _record(case: TimingCase, name: str, impl: str, status: str, **more: Any) -> dict[str, Any]:
+def _record(case: TimingCase, found: dict[str, Any]) -> dict[str, Any]:
     shape = {"dtype": case.dtype, "pass": case.which, "seq_len": case.seq_len, "routing": case.routing}
-    found = dict.fromkeys(column.key for column in TABLE.columns) | {"layer": name, "implementation": impl}
-    return {"kind": records.CHECK, "cell": case.key, **found, **shape, **more, "status": status}
-
-
-def _short(value: float | None) -> str | None:
-    return None if value is None else f"{value:.0e}"
-
-
-def _poison(device: str) -> None:
-    """Fill memory with NaN and free it, so that what an implementation does not write is NaN."""
-    if device == "cuda":
-        import torch
-
-        torch.full((POISON_BYTES // 4,), float("nan"), device=device)
+    return (
+        {"kind": records.CHECK, "cell": case.key, **dict.fromkeys(column.key for column in TABLE.columns)}
+        | shape
+        | found
+    )

@@ -9,18 +9,29 @@ from typing import Any
 import torch
 
 from headcount.bench import records
-from headcount.bench.latency import correctness, ratios
-from headcount.bench.latency.capture import side_stream
+from headcount.bench.latency import correctness
+from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, executed_work, roofline_bound_s, work
-from headcount.bench.latency.runs import Run, make_run
-from headcount.bench.latency.statistics import TRUSTED_BLOCKS
+from headcount.bench.latency.runs import Run, make_run, tensors
+from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
 from headcount.bench.latency.timing import TimedCall, interleave
 from headcount.bench.latency.timing_cases import TimingCase
 
 TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
+POISON_BYTES = 2**28
+"""Bytes that are filled with NaN before an implementation is checked on a GPU."""
+RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa", "to_dense": "dense"}
+"""Ratio -> role of the row that is its denominator. ``tax`` is the routing overhead, over dense MQA."""
+
+ROUTED = ("subject", "dense")
+
+NO_RATIOS = dict.fromkeys(
+    ("noise", "noise_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
+)
+"""The fields of a record before anything is compared."""
 
 
 def measure_case(
@@ -40,11 +51,61 @@ def measure_case(
         shared = CaseTensors(case, case.config)
         prepared = [prepare(case, spec, shared, known or {}) for spec in case.impls()]
         control = _time_together(case, prepared, blocks, on_block)
-    ratios.compare([(record, impl) for record, impl in prepared if impl is not None], control)
+    fill_ratios([(record, impl) for record, impl in prepared if impl is not None], control)
     for record, impl in prepared:
         yield _finished(record, impl, case, peaks, blocks)
     del prepared, control, shared
     gc.collect()
+
+
+def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
+    """Yield the result of the correctness check of each implementation, without timing it.
+
+    DeviceLost where one leaves the device unusable.
+    """
+    with side_stream(case.device):
+        shared = CaseTensors(case, case.config)
+        for spec in case.impls():
+            if case.device == "cuda":
+                # freed memory holds NaN, so that what an implementation does not write is NaN
+                torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
+            record, impl = prepare(case, spec, shared, {})
+            status, more = _check_again(case, impl) if impl else (record["status"], {})
+            yield {
+                "layer": spec.name,
+                "implementation": spec.impl,
+                "error": _short(record["error"]),
+                "bound": _short(record["bound"]),
+                "choices": record["choices"] and record["choices"]["other"],
+                "core": ", ".join(record["backends"] or ()) or None,
+                **more,
+                "status": status,
+            }
+
+
+def _check_again(case: TimingCase, impl: "TimedRun") -> tuple[str, dict[str, Any]]:
+    """Return the status of an implementation whose results agree: same bits in a second run, replay on other inputs."""
+    found: dict[str, Any] = {}
+    try:
+        once, again = (tensors(impl.call(0)) for _ in range(2))
+        found["same"] = "yes" if all(map(torch.equal, once, again)) else "no"
+        if case.device == "cuda":
+            error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
+            found["replay"] = _short(error)
+            if not error <= impl.bound:
+                return "wrong: a replay on other inputs is not right", found
+    except NotCaptured as reason:
+        # an implementation that makes the host wait has no graph, and agrees all the same
+        found["replay"] = f"none: {reason}"[:60]
+    except Exception as error:
+        if is_lost(case.device):
+            raise DeviceLost(impl.name, format_status(error)) from error
+        return format_status(error), found
+    return records.AGREES, found
+
+
+def _short(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0e}"
 
 
 class TimedRun(TimedCall):
@@ -72,7 +133,7 @@ def prepare(
         "bound": None,
         "choices": None,
         "backends": None,
-        **ratios.NONE,
+        **NO_RATIOS,
         "status": "timed",
         "work": work(case, spec),
         "executed": executed_work(case, spec),
@@ -80,7 +141,7 @@ def prepare(
     if spec.label in known:
         return record | {"status": known[spec.label]}, None
     try:
-        if spec.role in ratios.ROUTED:
+        if spec.role in ROUTED:
             record["largest_share"] = shared.largest_share
         run = make_run(case, spec, shared)
         checked = correctness.CorrectnessCheck(run).check()
@@ -199,3 +260,44 @@ def failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each row that is wrong or failed; one that does not fit into memory is neither."""
     bad = [row for row in rows if row["status"].startswith(("wrong", "failed"))]
     return [f"{row['layer']} {row['implementation']}: {row['status']}" for row in bad]
+
+
+def fill_ratios(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: TimedCall | None) -> None:
+    """Fill the ratios of the records of ``timed`` implementations; ``control`` repeats one of them.
+
+    A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
+    """
+    by_role = {record["role"]: impl for record, impl in timed if record["role"] != "subject"}
+    noises = _noises(timed, control)
+    for record, impl in timed:
+        record["noise"] = _stored(noises.get(_kind(impl, impl)))
+        record["noise_wall"] = _stored(noises.get(records.WALL))
+        for key, role in RATIOS.items():
+            other = by_role.get(role)
+            if other is None or other is impl or record["role"] not in ROUTED:
+                continue
+            by = _kind(impl, other)
+            ratio = paired_ratio(_samples(impl, by), _samples(other, by))
+            record[key], record[f"{key}_by"] = asdict(ratio), by
+            record[f"{key}_verdict"] = verdict(ratio, noises.get(by))
+
+
+def _noises(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: TimedCall | None) -> dict[str, Ratio]:
+    """Return the control over its original, by wall time, and by graphs where both have one."""
+    original = next((impl for _, impl in timed if control is not None and impl.name == control.name), None)
+    if original is None:
+        return {}
+    kinds = {records.WALL, _kind(control, original)}
+    return {by: paired_ratio(_samples(control, by), _samples(original, by)) for by in kinds}
+
+
+def _kind(a: TimedCall, b: TimedCall) -> str:
+    return records.GRAPH if a.graph is not None and b.graph is not None else records.WALL
+
+
+def _samples(impl: TimedCall, by: str) -> list[float]:
+    return impl.wall_s if by == records.WALL else impl.gpu_s
+
+
+def _stored(ratio: Ratio | None) -> dict[str, float] | None:
+    return ratio and asdict(ratio)

@@ -25,10 +25,12 @@ def small_peaks():
 def small_campaign(die):
     """Install the fake device for the rest of the process; with ``die`` the loop breaks it."""
     replace_jaxtyping()
+    from headcount.bench.latency import measure
+
     for module in (implementations, timing_cases):
         module.layer = lambda name: make_config(LAYER)
     schedule.read_rows = lambda: [{"layer": "some", "seq_len": 7, "pass": "forward", "seconds": 1.0}]
-    gates.LAYERS, gates.SHAPES, gates.POISON_BYTES = ("some",), ((7, 2, "balanced"),), 64
+    gates.LAYERS, gates.SHAPES, measure.POISON_BYTES = ("some",), ((7, 2, "balanced"),), 64
     gates.DTYPES = {"cuda": ("bfloat16",)}
     tuning.CORES, tuning.KERNELS = (), {}
     device = fake_cuda.install(Patch())

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import gates, schedule, tuning
+from headcount.bench.latency import gates, measure, schedule, tuning
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import by_value, campaign_cases, expected_s
 from headcount.models.kernels import dense_all
@@ -25,7 +25,7 @@ def small(cuda, quick, monkeypatch):
     monkeypatch.setattr(schedule, "read_rows", lambda: ROWS)
     monkeypatch.setattr(gates, "LAYERS", ("some",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
-    monkeypatch.setattr(gates, "POISON_BYTES", 64)
+    monkeypatch.setattr(measure, "POISON_BYTES", 64)
     monkeypatch.setattr(tuning, "CORES", ((2, 16, 8),))
     monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K32E128D"})
     return cuda

@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import ratios
+from headcount.bench.latency import measure
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing import TimedCall
 
@@ -31,7 +31,7 @@ RECORD = {
     "peaks": {"macs_per_s": 4e13, "bytes_per_s": 4e12},
     "peak_memory_bytes": None,
     "environment": {"device": "NVIDIA H200"},
-    **ratios.NONE,
+    **measure.NO_RATIOS,
 }
 
 
@@ -40,8 +40,10 @@ def impl(name, wall_s, gpu_s=None):
 
 
 def compared(subject, mqa, control, mha=None):
-    rows = [({"role": role, **ratios.NONE}, a) for role, a in (("subject", subject), ("mqa", mqa), ("mha", mha)) if a]
-    ratios.compare(rows, control)
+    rows = [
+        ({"role": role, **measure.NO_RATIOS}, a) for role, a in (("subject", subject), ("mqa", mqa), ("mha", mha)) if a
+    ]
+    measure.fill_ratios(rows, control)
     return [record for record, _ in rows]
 
 
