@@ -251,9 +251,9 @@ def _refused(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _short(said: Any) -> str:
+def _short(text: Any) -> str:
     """Return the first 80 characters of a text of a file, without characters that are not plain ASCII."""
-    return re.sub(r"[^ -~]", "?", str(said))[:80]
+    return re.sub(r"[^ -~]", "?", str(text))[:80]
 
 
 def _wrong(record: Mapping[str, Any]) -> str:
@@ -314,7 +314,7 @@ def layer_times(
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue
         # where every head is computed, an implementation that skips some is another layer
-        skips = next((arm.form for arm in config.arms if arm.name == record["implementation"]), None)
+        skips = next((impl.form for impl in config.arms if impl.name == record["implementation"]), None)
         if skips not in (None, getattr(like, "form", None)):
             continue
         if any(getattr(config, fields[letter]) != size for letter, size in same.items()):

@@ -155,8 +155,8 @@ class CorrectnessCheck:
         run, x = self.run, self.run.inputs[0]
         gathered = 8 * self.case.at_lengths(self.config).ledger.active_params
         limit = max(4, GATHERED_BYTES[self.case.device] // gathered)
-        kept = min(self.case.seq_len, CHECKED_TOKENS, limit)
-        probe, upstream = x[-1:, :kept].detach(), self.shared.gradient[-1:, :kept]
+        length = min(self.case.seq_len, CHECKED_TOKENS, limit)
+        probe, upstream = x[-1:, :length].detach(), self.shared.gradient[-1:, :length]
 
         def results(module, x: Tensor) -> list[Tensor]:
             return _trained(module, x, upstream.to(x.dtype)) if self.trains else [_plainly(module, x)]
@@ -167,7 +167,7 @@ class CorrectnessCheck:
         for i, error in enumerate(relative_errors(found, exact)):
             self._note(error, errors[i], names[i], PARAMETER_CAP if i > 1 else 1.0)
         self._timed_rows(min(CHECKED_ROWS, limit))
-        if self.trains and kept == self.case.seq_len:
+        if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
             self._note(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
         return backends
@@ -213,15 +213,17 @@ class CorrectnessCheck:
         exact, counts = self._exactly(lambda: _step(reference, run, picked), [one[picked] for one in chosen])
         self.seen.update(counts)
         by_plain, plain_chosen, _ = watch(plain, lambda: _step(plain, run, picked))
-        beside, _ = self._exactly(lambda: _step(reference, run, picked), plain_chosen)
-        self._note(relative_error(timed[picked], exact), relative_error(by_plain, beside), "the timed call's output")
+        plain_exact, _ = self._exactly(lambda: _step(reference, run, picked), plain_chosen)
+        self._note(
+            relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
+        )
         return backends
 
     def _model(self) -> list[str]:
         run = self.run
         reference, _ = self._references()
-        kept = MODEL_TOKENS[self.case.device]
-        short = tuple(x[-1:, :kept] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
+        length = MODEL_TOKENS[self.case.device]
+        short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
         exact_type = next(reference.parameters()).dtype
         exact_in = tuple(x.to(exact_type) if x.is_floating_point() else x for x in short)
 
@@ -246,12 +248,12 @@ def replay_error(run: Run, captured: Capture) -> float:
 
     The outputs are filled with NaN before the replay, so that no output of an earlier run is taken for a result.
     """
-    kept = tensors(captured.output)
+    outputs = tensors(captured.output)
     with run.altered(captured.last), torch.no_grad():
-        for out in kept:
+        for out in outputs:
             out.data.fill_(math.nan)
         captured.replay()
-        replayed = [out.clone() for out in kept]
+        replayed = [out.clone() for out in outputs]
     with run.altered(captured.last):
         eager = tensors(run.call(captured.last))
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))

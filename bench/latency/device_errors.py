@@ -25,12 +25,12 @@ class DeviceLost(Exception):
 
 def format_status(error: BaseException) -> str:
     """Return ``out of memory``, or ``failed: TYPE: first line``."""
-    said = str(error).strip()
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in said:
+    message = str(error).strip()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in message:
         return OUT_OF_MEMORY
-    if isinstance(error, RuntimeError) and "out of memory" in said:
+    if isinstance(error, RuntimeError) and "out of memory" in message:
         return OUT_OF_MEMORY
-    return f"failed: {type(error).__name__}: {said.splitlines()[0] if said else 'no message'}"[:LONGEST]
+    return f"failed: {type(error).__name__}: {message.splitlines()[0] if message else 'no message'}"[:LONGEST]
 
 
 def is_lost(device: str) -> bool:

@@ -112,12 +112,12 @@ class Columns:
         """Return how many rows were timed, and how they compare with dense layers."""
         rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
         timed = [row for row in rows if row["wall_ms"] is not None]
-        said = f"{len(timed)} of {len(rows)} rows timed"
+        text = f"{len(timed)} of {len(rows)} rows timed"
         for key, dense in (("to_mha_verdict", "MHA"), ("to_dense_verdict", "the same layer with every head")):
             found = [row[key] for row in timed if row[key]]
             each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
-            said += f"; against {dense}: {each}" if each else ""
-        return f"{said}."
+            text += f"; against {dense}: {each}" if each else ""
+        return f"{text}."
 
     def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
         """Return peak MACs per second, and the roofline bound in milliseconds; None for old records without bytes."""
