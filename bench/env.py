@@ -1,4 +1,4 @@
-"""Where a number was measured: machine, versions, commit and command, to be stored beside it."""
+"""Describe the environment of a measurement: machine, versions, commit and command."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ FLAGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "TORCH_AL
 
 
 def machine() -> dict[str, Any]:
-    """CPU, memory, operating system and package versions; what cannot be found out is None."""
+    """Return CPU, memory, operating system and package versions; None where unknown."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -34,7 +34,7 @@ def machine() -> dict[str, Any]:
 
 
 def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str, Any]:
-    """The machine, and the torch device with its settings, the commit, the time and the command."""
+    """Return the machine, the torch device with its settings, the commit, the time and the command."""
     import torch
 
     return {
@@ -53,7 +53,7 @@ def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str,
 
 
 def device_name(device: str) -> str:
-    """The processor's name: the GPU's on cuda, else the CPU's with its number of cores.
+    """Return the processor's name: the GPU's on cuda, else the CPU's with its number of cores.
 
     EnvironmentMissing where there is no GPU.
     """
@@ -67,7 +67,7 @@ def device_name(device: str) -> str:
 
 
 def gpu() -> dict[str, Any]:
-    """The GPU in use: memory, multiprocessors, capability, runtime and driver."""
+    """Return the current GPU: memory, multiprocessors, capability, runtime and driver."""
     import torch
 
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -85,7 +85,7 @@ def gpu() -> dict[str, Any]:
 
 
 def drawing() -> ModuleType:
-    """matplotlib's pyplot, which draws to files here: no window, and no display needed.
+    """Return matplotlib's pyplot with the Agg backend, which needs no display.
 
     EnvironmentMissing where matplotlib is not installed.
     """
@@ -98,12 +98,12 @@ def drawing() -> ModuleType:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this runs from; None where it is installed, be it in somebody's repository."""
+    """Return the commit of the checkout that this runs from; None where it is installed."""
     return _git("rev-parse", "HEAD")
 
 
 def dirty() -> bool | None:
-    """Whether tracked files differ from that commit."""
+    """Return whether tracked files differ from that commit."""
     status = _git("status", "--porcelain", "--untracked-files=no")
     return None if status is None else bool(status)
 
@@ -157,8 +157,8 @@ def _driver() -> str | None:
 
 
 def peak_memory_bytes() -> int | None:
-    """The most memory that this process held at once, or one that it started and that has ended; None where neither
-    the system's own module nor psutil says it."""
+    """Return the peak resident memory of this process or of an ended child; None where neither the ``resource`` module
+    nor psutil is available."""
     try:
         import resource
     except ImportError:
@@ -176,6 +176,6 @@ def _peak_of_windows() -> int | None:
 
 
 def peak_memory() -> str:
-    """The same in words, behind a comma; nothing where it is not known."""
+    """Return ``, peak memory 1.75 GiB``; empty where unknown."""
     found = peak_memory_bytes()
     return "" if found is None else f", peak memory {found / 2**30:.2f} GiB"

@@ -1,6 +1,6 @@
-"""Named hardware: what its maker says it reaches, and where that is said. Importable without torch.
+"""Data sheets of named hardware: peak rates and memory bandwidth as the maker states them. Importable without torch.
 
-These are figures of data sheets, never measurements; what is derived of them is an estimate.
+These are figures of data sheets, never measurements; what is computed from them is an estimate.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hardware:
-    """Dense rates in multiply-accumulates per second by dtype, bytes per second of the memory, and their source.
+    """One data sheet: dense rates in multiply-accumulates per second by dtype, memory bandwidth in bytes per second.
 
-    ``device``: how torch calls it, in part.
+    ``device`` is the whole name that torch.cuda.get_device_name() gives this card. Cards of the same chip with another
+    memory or power limit (PCIe, NVL, 40 GB) have other names and other figures.
     """
 
     name: str
@@ -22,7 +23,7 @@ class Hardware:
 
 
 def _rates(half_tflops: float, single_tflops: float, double_tflops: float) -> dict[str, float]:
-    """TFLOP/s, as data sheets print them, in MACs per second: bfloat16 and float16, float32 and float64."""
+    """Return MACs per second by dtype from the TFLOP/s that a data sheet prints."""
     by_dtype = {
         "bfloat16": half_tflops,
         "float16": half_tflops,
@@ -34,14 +35,22 @@ def _rates(half_tflops: float, single_tflops: float, double_tflops: float) -> di
 
 # tensor cores without sparsity for 16 and 64 bits, plain float32, as torch multiplies unless TF32 is allowed
 HARDWARE = {
-    "h200": Hardware("NVIDIA H200 SXM", "H200", _rates(989.5, 67, 67), 4.8e12, "NVIDIA H200 data sheet, SXM, dense"),
-    "h100": Hardware("NVIDIA H100 SXM", "H100", _rates(989.5, 67, 67), 3.35e12, "NVIDIA H100 data sheet, SXM, dense"),
+    "h200": Hardware(
+        "NVIDIA H200 SXM", "NVIDIA H200", _rates(989.5, 67, 67), 4.8e12, "NVIDIA H200 data sheet, SXM, dense"
+    ),
+    "h100": Hardware(
+        "NVIDIA H100 SXM", "NVIDIA H100 80GB HBM3", _rates(989.5, 67, 67), 3.35e12, "NVIDIA H100 data sheet, SXM, dense"
+    ),
     "a100": Hardware(
-        "NVIDIA A100 80GB SXM", "A100", _rates(312, 19.5, 19.5), 2.039e12, "NVIDIA A100 data sheet, 80 GB SXM, dense"
+        "NVIDIA A100 80GB SXM",
+        "NVIDIA A100-SXM4-80GB",
+        _rates(312, 19.5, 19.5),
+        2.039e12,
+        "NVIDIA A100 data sheet, 80 GB SXM, dense",
     ),
 }
 
 
 def by_device(device: str) -> Hardware | None:
-    """The hardware that a device's name tells of; None where it tells of none."""
-    return next((found for found in HARDWARE.values() if found.device in device), None)
+    """Return the data sheet of the card that torch calls ``device``; None for every other name."""
+    return next((found for found in HARDWARE.values() if found.device == device), None)

@@ -1,13 +1,14 @@
-"""Stored measurements: append-only JSON Lines, one record a line, raw samples and environment included."""
+"""Stored measurements: append-only JSON Lines, one record a line, with raw samples and the environment."""
 
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, get_args, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
@@ -17,87 +18,157 @@ from headcount.models.configs.layers import layer
 SCHEMA_VERSION = 1
 
 NOT_COMPARED = ("bias", "form")
-"""No recorded layer has biases, and which heads are computed is a matter of how a layer is run."""
+"""Sizes in which a recorded layer may differ: none has biases, and which heads are computed depends on the
+implementation."""
 
 GRAPH, EVENTS, WALL = "graph", "events", "wall"
 """How a call is timed."""
 
+LATENCY, BROKEN, CHECK = "latency", "latency-broken", "latency-check"
+"""Kinds of records: a timed implementation, one that left the device unusable, a correctness check."""
+
+AGREES = "agrees"
+"""Status of a check whose implementation agrees with the reference."""
+
 ROLES = ("subject", "dense")
-"""Arms that are the layer of their name: itself, and MoH with every head computed."""
+"""Roles of rows whose layer is that of their name: the layer itself, and MoH with every head computed."""
+
+OLD_KEYS = {"arm": "layer"}
+"""Keys of records of earlier versions, and the keys that they are read as."""
 
 
-TEXT, WHOLE, OBJECT, RATIO, SAMPLES = "a text", "a whole number", "an object", "a ratio", "positive numbers"
-OPTIONAL = ("implementation_used", "largest_share", "gpu_ms", "wall_ms", "noise", "noise_wall", "to_mha", "tax")
-OPTIONAL += ("to_mha_verdict", "to_dense", "to_dense_verdict")
-OPTIONAL += ("seq_len", "batch_size", "tokens", "error", "floor_ms", "peaks", "timed_by")
-"""What a record may have None for."""
-ABSENT = ("noise", "noise_wall", "timed_by", "least_bytes", "executed_macs", "executed_bytes", "arms_in_cell", "blocks")
-"""What records of earlier versions may lack."""
-_CELL = {"cell": TEXT}
-FIELDS: Mapping[str, Mapping[str, str]] = {
-    "latency": {
-        **dict.fromkeys(("cell", "subject", "name", "dtype", "routing", "pass", "arm", "role"), TEXT),
-        **dict.fromkeys(("implementation", "implementation_used", "status", "timed_by"), TEXT),
-        **dict.fromkeys(("seq_len", "batch_size", "tokens", "macs"), WHOLE),
-        **dict.fromkeys(("arms_in_cell", "blocks", "least_bytes", "executed_macs", "executed_bytes"), WHOLE),
-        **dict.fromkeys(("noise", "noise_wall", "to_mha", "tax", "to_dense"), RATIO),
-        **dict.fromkeys(("to_mha_verdict", "to_dense_verdict"), TEXT),
-        **dict.fromkeys(("wall_ms", "gpu_ms"), SAMPLES),
-        "floor_ms": "a number",
-        "largest_share": "a number",
-        "error": "a number",
-        "smoke": "true or false",
-        "peaks": OBJECT,
-        "environment": OBJECT,
-    },
-    "latency-begun": _CELL,
-    "latency-left": _CELL,
-    "latency-broken": _CELL | {"label": TEXT, "status": TEXT},
-    "latency-gate": _CELL | {"arm": TEXT, "status": TEXT, "shown": OBJECT},
+class Count(int):
+    """A whole number from 0 to 2^63 - 1."""
+
+
+class Samples(list):
+    """Positive numbers, at least one."""
+
+
+class Interval(dict):
+    """A ratio with its bootstrap interval: ``value``, ``low`` and ``high``."""
+
+
+@dataclass(frozen=True)
+class LatencyRecord:
+    """What readers rely on in a record of kind ``latency``. A field with a default may be absent, as it was in earlier
+    versions. The JSON key of ``which`` is ``pass``. Records hold more than these fields."""
+
+    cell: str
+    subject: str
+    name: str
+    dtype: str
+    routing: str
+    which: str
+    layer: str
+    role: str
+    implementation: str
+    implementation_used: str | None
+    status: str
+    seq_len: Count | None
+    batch_size: Count | None
+    tokens: Count | None
+    macs: Count
+    to_mha: Interval | None
+    tax: Interval | None
+    to_dense: Interval | None
+    to_mha_verdict: str | None
+    to_dense_verdict: str | None
+    wall_ms: Samples | None
+    gpu_ms: Samples | None
+    floor_ms: float | None
+    largest_share: float | None
+    error: float | None
+    smoke: bool
+    peaks: dict | None
+    environment: dict
+    noise: Interval | None = None
+    noise_wall: Interval | None = None
+    timed_by: str | None = None
+    arms_in_cell: Count = None
+    blocks: Count = None
+    least_bytes: Count = None
+    executed_macs: Count = None
+    executed_bytes: Count = None
+
+
+@dataclass(frozen=True)
+class BrokenRecord:
+    """An implementation, by its ``label``, that left the device unusable."""
+
+    cell: str
+    label: str
+    status: str
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """A correctness check of an implementation."""
+
+    cell: str
+    layer: str
+    implementation: str
+    dtype: str
+    routing: str
+    which: str
+    status: str
+    seq_len: Count
+    error: str | None
+    bound: str | None
+    choices: Count | None
+    replay: str | None
+    same: str | None
+    core: str | None
+
+
+RECORDS = {LATENCY: LatencyRecord, BROKEN: BrokenRecord, CHECK: CheckRecord}
+"""Kind of a record -> the class that states its fields."""
+
+_KEYS = {"which": "pass"}
+_TYPES = {
+    str: ("text", lambda value: isinstance(value, str)),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    float: ("number", lambda value: _is_number(value)),
+    dict: ("object", lambda value: isinstance(value, dict)),
+    Count: ("whole number", lambda value: type(value) is int and 0 <= value < 2**63),
+    Interval: (
+        "ratio",
+        lambda value: isinstance(value, dict) and all(_is_number(value.get(key)) for key in ("value", "low", "high")),
+    ),
+    Samples: (
+        "positive numbers",
+        lambda value: isinstance(value, list) and bool(value) and all(_is_number(x) and x > 0 for x in value),
+    ),
 }
-"""Kind of a record -> what whoever reads it relies on."""
-_IS: Mapping[str, Callable[[Any], bool]] = {
-    TEXT: lambda value: isinstance(value, str),
-    WHOLE: lambda value: type(value) is int and 0 <= value < 2**63,
-    OBJECT: lambda value: isinstance(value, dict),
-    RATIO: lambda value: isinstance(value, dict) and all(_number(value.get(name)) for name in ("value", "low", "high")),
-    SAMPLES: lambda value: isinstance(value, list) and bool(value) and all(_number(x) and x > 0 for x in value),
-    "a number": lambda value: _number(value),
-    "true or false": lambda value: isinstance(value, bool),
-}
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     # a whole number of hundreds of digits is no float
     return type(value) in (int, float) and -1e300 < value < 1e300
 
 
 def shipped() -> Path:
-    """The measurements that come with this software."""
+    """Return the folder of the measurements that come with this software."""
     root = headcount.CHECKOUT or Path(headcount.__file__).parent
     return root / "reports" / "records"
 
 
 def writable() -> Path:
-    """Where new measurements are stored: with the others in a checkout, else in the user's own data folder."""
+    """Return the folder for new measurements: that of the shipped ones in a checkout, else the user's data folder."""
     if headcount.CHECKOUT:
         return shipped()
-    if sys.platform == "win32":
-        data = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        data = Path.home() / "Library" / "Application Support"
-    else:
-        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "headcount" / "records"
+    import platformdirs
+
+    return platformdirs.user_data_path("headcount", appauthor=False) / "records"
 
 
 def folders() -> tuple[Path, ...]:
-    """Every folder that measurements are read from, each once."""
+    """Return every folder that measurements are read from, each once."""
     return tuple(dict.fromkeys((shipped(), writable())))
 
 
 def append(path: Path, *found: Mapping[str, Any]) -> None:
-    """Add records as whole lines, all of them or none. UsageError where the file cannot be written."""
+    """Append records as whole lines, all of them or none. UsageError where the file cannot be written."""
     lines = (
         json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
     )
@@ -121,7 +192,7 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _alone(file: BinaryIO) -> Iterator[None]:
-    """No other process appends to ``file`` in the block, where this system can see to it."""
+    """Lock ``file`` against other processes that append to it, on systems with file locks."""
     try:
         import fcntl
     except ImportError:
@@ -145,10 +216,10 @@ def _ends_with_newline(file: BinaryIO) -> bool:
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a file in order, and one line for each line of it that is none, naming file and line.
+    """Return the records of a file in order, and a message with file and line for each line that is no record.
 
-    A line is one where it is an object of this schema version, with what FIELDS says of its kind. UsageError where the
-    file cannot be read.
+    A record is an object of this schema version with the fields that RECORDS states for its kind. Keys of earlier
+    versions are read as their present names. UsageError where the file cannot be read.
     """
     records, problems = [], []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
@@ -162,6 +233,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
             problems.append(f"{path}:{number}: not a record of schema version {SCHEMA_VERSION}")
             continue
+        record = {OLD_KEYS.get(key, key) if record.get("kind") == LATENCY else key: record[key] for key in record}
         if wrong := _wrong(record):
             problems.append(f"{path}:{number}: {wrong}")
             continue
@@ -170,7 +242,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def briefly(problems: Sequence[str]) -> str:
-    """The first of what is wrong with a file's lines, and how many more there are."""
+    """Return the first problem of a file and how many more lines have one."""
     more = f", and {len(problems) - 1} more lines that are none" if len(problems) > 1 else ""
     return f"{problems[0]}{more}"
 
@@ -179,51 +251,60 @@ def _refused(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _short(said: Any) -> str:
-    """The first words of what a file makes us say, on one line and fit for a terminal."""
-    return re.sub(r"[^ -~]", "?", str(said))[:80]
+def _short(text: Any) -> str:
+    """Return the first 80 characters of a text of a file, without characters that are not plain ASCII."""
+    return re.sub(r"[^ -~]", "?", str(text))[:80]
 
 
 def _wrong(record: Mapping[str, Any]) -> str:
-    """What makes a record unfit for those that read it; empty where nothing does."""
+    """Return what makes a record unfit for its readers; empty where nothing does."""
     kind = record.get("kind")
-    fields = FIELDS.get(kind, {}) if isinstance(kind, str) else {}
-    for name, what in fields.items():
-        if name not in record:
-            if name not in ABSENT:
-                return f"a {kind} record without {name}"
-        elif not _IS[what](record[name]) and not (record[name] is None and name in OPTIONAL):
-            return f"{name} is {_short(repr(record[name]))}, no {what.removeprefix('a ').removeprefix('an ')}"
-    environment = record["environment"] if "environment" in fields else dict.fromkeys(("device", "time"), "")
-    without = [name for name in ("device", "time") if not isinstance(environment.get(name), str)]
-    return f"environment without {without[0]}" if without else ""
+    known = RECORDS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        return ""
+    hints = get_type_hints(known)
+    for field in fields(known):
+        key = _KEYS.get(field.name, field.name)
+        if key not in record:
+            if field.default is MISSING:
+                return f"a {kind} record without {key}"
+            continue
+        kinds = get_args(hints[field.name]) or (hints[field.name],)
+        name, fits = _TYPES[kinds[0]]
+        if not fits(record[key]) and not (record[key] is None and type(None) in kinds):
+            return f"{key} is {_short(repr(record[key]))}, no {name}"
+    if kind == LATENCY:
+        for key in ("device", "time"):
+            if not isinstance(record["environment"].get(key), str):
+                return f"environment without {key}"
+    return ""
 
 
 def place(root: Path, device: str, date: str, commit: str | None) -> Path:
-    """Where a run's records belong: ``<root>/<device>/<date>-<commit>.jsonl``, with names fit for files."""
+    """Return the file of a run: ``<root>/<device>/<date>-<commit>.jsonl``."""
     return root / slug(device) / f"{date}-{(commit or 'no-commit')[:10]}.jsonl"
 
 
 def slug(text: str) -> str:
-    """``text`` as a file name: lower case, digits, hyphens."""
+    """Return ``text`` as a file name: lower case, digits, hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def layer_times(
     roots: Sequence[Path], device: str, like: AttentionConfig, seq_len: int, letters: tuple[str, ...]
 ) -> Mapping[tuple[int, ...], float]:
-    """Milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest arm's median.
+    """Return the milliseconds of a layer's forward pass by its sizes in ``letters``: the fastest median.
 
-    All are of one kind: of replayed graphs, by the arms that have one, where every layer has such an arm; else wall
-    time. A replay holds no launches, so a call that does would win or lose by them.
-    The layers are ``like`` in everything else, biases apart; where that computes every head, runs that skip some
-    are left out. Of a layer recorded with several batch sizes, types or routings the newest run's first is taken.
-    Lines that are no records are named on stderr.
+    All times are of one kind: of replayed graphs where every layer has an implementation with a graph, else wall time.
+    A replay includes no launches, so it cannot be compared with a call that does.
+    The layers equal ``like`` in all other sizes, biases apart; where ``like`` computes every head, rows that skip heads
+    are left out. Of a layer recorded with several batch sizes, dtypes or routings the newest run's first is taken.
+    Lines that are no records are reported on stderr.
     """
     fields = like.fields_by_letter
     same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
     newest: dict[tuple[int, ...], dict] = {}
-    arms: dict[tuple[int, ...], list[dict]] = {}
+    rows: dict[tuple[int, ...], list[dict]] = {}
     for record in _timed(root / slug(device) for root in roots):
         try:
             config = layer(record["name"])
@@ -232,8 +313,8 @@ def layer_times(
             continue
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue
-        # where every head is to be computed, an arm that skips some is another layer
-        skips = next((arm.form for arm in config.arms if arm.name == record["implementation"]), None)
+        # where every head is computed, an implementation that skips some is another layer
+        skips = next((impl.form for impl in config.arms if impl.name == record["implementation"]), None)
         if skips not in (None, getattr(like, "form", None)):
             continue
         if any(getattr(config, fields[letter]) != size for letter, size in same.items()):
@@ -241,15 +322,18 @@ def layer_times(
         key = tuple(getattr(config, fields[letter]) for letter in letters)
         first = newest.setdefault(key, record)
         if (first["cell"], first["environment"]["time"]) == (record["cell"], record["environment"]["time"]):
-            arms.setdefault(key, []).append(record)
-    replayed = {key: [record["gpu_ms"] for record in rows if timed_by(record) == GRAPH] for key, rows in arms.items()}
-    alike = replayed if all(replayed.values()) else {key: [r["wall_ms"] for r in rows] for key, rows in arms.items()}
+            rows.setdefault(key, []).append(record)
+    alike = {key: [record["gpu_ms"] for record in own if timed_by(record) == GRAPH] for key, own in rows.items()}
+    if not all(alike.values()):
+        alike = {key: [record["wall_ms"] for record in own] for key, own in rows.items()}
     return {key: min(map(_median, samples)) for key, samples in alike.items()}
 
 
 def timed_by(record: Mapping[str, Any]) -> str:
-    """How the main time of a timed record came about: ``graph`` replays and eager calls between ``events`` on a GPU,
-    else ``wall``; of records from before it was written down too."""
+    """Return how a record was timed: by ``graph`` replays or eager calls between ``events`` on a GPU, else ``wall``.
+
+    Records of earlier versions do not state it.
+    """
     if record.get("timed_by"):
         return record["timed_by"]
     if not record["gpu_ms"]:
@@ -257,8 +341,18 @@ def timed_by(record: Mapping[str, Any]) -> str:
     return EVENTS if record.get("no_graph_because") else GRAPH
 
 
+def common_timing(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """Return how two records may be compared: by graphs where both have one, else by wall time."""
+    return GRAPH if timed_by(a) == timed_by(b) == GRAPH else WALL
+
+
+def comparable_samples(record: Mapping[str, Any], by: str | None = None) -> list[float]:
+    """Return milliseconds per block, timed ``by`` graph, events or wall (default: as the record was timed)."""
+    return record["wall_ms"] if (by or timed_by(record)) == WALL else record["gpu_ms"]
+
+
 def _timed(folders: Iterable[Path]) -> list[dict]:
-    """Timed forward passes of layers that a document may quote, newest first."""
+    """Return timed forward passes of layers that a document may quote, newest first."""
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("*.jsonl")):
         rows, problems = read(path)
@@ -267,7 +361,7 @@ def _timed(folders: Iterable[Path]) -> list[dict]:
         found += [
             row
             for row in rows
-            if row.get("kind") == "latency"
+            if row.get("kind") == LATENCY
             and (row["subject"], row["pass"], row["status"]) == ("layer", "forward", "timed")
             and row["role"] in ROLES
             and not row["smoke"]

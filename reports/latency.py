@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from headcount.bench.latency import like
-from headcount.bench.latency.arms import skips
+from headcount.bench import records
+from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import Column
@@ -26,7 +26,7 @@ def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
         if not record["smoke"] and not record.get("again"):
-            key = (record["environment"]["device"], record["cell"], record["arm"], record["implementation"])
+            key = (record["environment"]["device"], record["cell"], record["layer"], record["implementation"])
             newest[key] = record
     devices: dict[str, list[dict[str, Any]]] = {}
     for (device, *_), record in newest.items():
@@ -82,7 +82,7 @@ def tables(facts: Facts, subject: str) -> str:
     return "\n\n".join(found)
 
 
-SHOWN = ("layer", "arm", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
+SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
 """What a page shows of a row: of a GPU its own time, else wall time."""
 
 
@@ -95,7 +95,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
     texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
     for text, value in zip(texts, values, strict=True):
         if value["routing"] not in (None, "balanced"):
-            text["arm"] += f", {value['routing']}"
+            text["implementation"] += f", {value['routing']}"
         if value["to_mha"]:
             text["to_mha"] += f" {value['to_mha_verdict']}"
     # what is text already keeps its side
@@ -106,9 +106,9 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
 def data(facts: Facts) -> str:
     """Every stored row of every device as CSV: layers and models, with all that was measured."""
     rows, keys = [], {}
-    for device, records in by_device(facts).items():
-        columns = Columns(records[0]["environment"]["device_type"])
-        for record in records:
+    for device, measured_rows in by_device(facts).items():
+        columns = Columns(measured_rows[0]["environment"]["device_type"])
+        for record in measured_rows:
             first = {"device": device, "subject": record["subject"], "name": record["name"], "status": record["status"]}
             measured = {**columns.values(record), **dict.fromkeys(RATIOS)}
             ratios = {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in PARTS}
@@ -174,7 +174,7 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         # the sentence says wall-clock; a loop that waits for the device has no other time
         best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
-        row = {"layer": best["arm"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
+        row = {"layer": best["layer"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
         found.append(row | {head: _against(best, others.get(role), role) for role, (head, *_) in VERDICTS.items()})
     return found
 
@@ -183,7 +183,8 @@ def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> s
     """The ratio of wall times with its verdict, after that of MACs for a dense layer; None where it was not timed."""
     if other is None:
         return None
-    ratio, (*_, bound) = paired_ratio(like.samples(best, like.WALL), like.samples(other, like.WALL)), VERDICTS[role]
+    ratio = paired_ratio(*(records.comparable_samples(record, records.WALL) for record in (best, other)))
+    *_, bound = VERDICTS[role]
     verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
     macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
     return f"{macs}{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] {verdict}"
@@ -200,7 +201,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
 
 def median_ms(record: dict[str, Any]) -> float:
     """The median of a timed record, by how it was timed: GPU time where there is any, else wall time."""
-    return quantile(like.samples(record), 0.5)
+    return quantile(records.comparable_samples(record), 0.5)
 
 
 def least_taxes(rows: Sequence[dict[str, Any]]) -> list[float]:
@@ -225,7 +226,7 @@ def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
         own = [r for r in rows if r["cell"] == cell]
         arms = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
-        fastest = min(arms, key=lambda r: (like.timed_by(r) != like.GRAPH, median_ms(r)), default=None)
+        fastest = min(arms, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
         shown += [r for r in own if r is fastest or r not in arms]
     return shown
 

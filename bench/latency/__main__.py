@@ -1,19 +1,20 @@
-"""python -m bench.latency: time per layer and per model, beside exact MACs and the hardware's floor.
+"""Time layers and models, with exact MACs and the roofline bound of the hardware.
 
     python -m bench.latency --quick                                   a small table in under a minute
-    python -m bench.latency --layer moa-8K8E128D --seq-len 128 512    one layer and the dense layers beside it
-    python -m bench.latency --model moa-8K8E128D --pass both          a whole model, trained
+    python -m bench.latency --layer moa-8K8E128D --seq-len 128 512    one layer and the dense layers to compare with
+    python -m bench.latency --model moa-8K8E128D --pass both          a whole model, forward and backward
     python -m bench.latency --device cuda --record                    the full table, stored under reports/records
-    python -m bench.latency --within 300 --order value --out-dir DIR  what is most wanted first, for five minutes
-    python -m bench.latency campaign --within 580 --out-dir DIR       all that the documents need of a GPU, in order
-    python -m bench.latency gates --device cuda                       is every arm right? nothing is timed
-    python -m bench.latency --estimate --device h200                  what to expect, by arithmetic: no measurement
+    python -m bench.latency --within 300 --order value --out-dir DIR  the most valuable cases first, for five minutes
+    python -m bench.latency campaign --out-dir DIR                    everything that the documents need of a GPU
+    python -m bench.latency gates --device cuda                       check every implementation without timing it
+    python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
     python -m bench.latency compare OLD.jsonl NEW.jsonl               faster, slower or no evidence, row by row
 
-Each arm is checked against the float64 reference before it is timed. Arms of a cell run interleaved; the same code
-timed twice gives the noise. Below 20 blocks a table is a smoke test. An arm that fails is a row that says why; where it
-leaves the device unusable, the run goes on in a new process if its records are stored. Exit codes: 0 fine; 1 an arm was
-wrong or failed; 2 wrong usage; 3 no such device.
+Each implementation is checked against the float64 reference before it is timed. The implementations of a case run
+interleaved; an A/A control, the same code timed twice, gives the noise floor. Below 20 blocks a table is a smoke test.
+An implementation that fails is a row with the reason; where it leaves the device unusable and records are stored, the
+run continues in a new process. Exit codes: 0 fine; 1 an implementation was wrong or failed; 2 wrong usage; 3 no such
+device.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from headcount.bench.cli import Parser, Work, add_output, serve, start
@@ -33,9 +35,9 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import arms, numbers, routings
-from headcount.bench.latency.cells import ELEMENT_BYTES
+from headcount.bench.latency import implementations, option_limits, routings
 from headcount.bench.latency.table import Columns
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section
 from headcount.models.configs import layers
@@ -46,63 +48,92 @@ SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 TOKENS = {"cpu": 1024, "cuda": 16384}
 BLOCKS = 20
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
-OTHERS = ("compare", "gates", "campaign")
-"""What has a command line of its own: ``bench/latency/<name>.py``."""
+SUBCOMMANDS = ("compare", "gates", "campaign")
+"""Commands with their own command line, in ``bench/latency/<name>.py``."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line of bench.latency."""
+    """Return the command line of bench.latency."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)}, or all: the default")
+    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)} (default: all)")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
-    known = dict.fromkeys(name for names in arms.arms_by_variant().values() for name in names)
-    out.add_argument("--arm", nargs="+", metavar="NAME", help=f"how a layer is run: {', '.join(known)}")
-    # its name in earlier versions
-    out.add_argument("--implementation", nargs="+", dest="arm", help=argparse.SUPPRESS)
+    known = dict.fromkeys(name for names in implementations.impls_by_variant().values() for name in names)
+    out.add_argument("--implementation", nargs="+", metavar="NAME", dest="impl", help=f"{', '.join(known)}")
+    # the name in earlier versions
+    out.add_argument("--arm", nargs="+", dest="impl", help=argparse.SUPPRESS)
     out.add_argument("--seq-len", nargs="+", type=int, metavar="T")
     shape = out.add_mutually_exclusive_group()
-    shape.add_argument("--tokens", type=int, metavar="N", help="per call: the batch is N / T, at least 1")
+    shape.add_argument("--tokens", type=int, metavar="N", help="tokens of a call: the batch size is N / T, at least 1")
     shape.add_argument("--batch-size", type=int, metavar="N")
-    out.add_argument("--dtype", choices=DTYPES, help="float32 on cpu, bfloat16 elsewhere")
-    out.add_argument("--pass", nargs="+", choices=PASSES, dest="passes", metavar="PASS", help=", ".join(PASSES))
-    out.add_argument("--device", choices=("cpu", "cuda", *HARDWARE), help="cpu; named hardware with --estimate")
-    out.add_argument("--routing", nargs="+", choices=routings.ROUTINGS, default=["balanced"])
+    out.add_argument("--dtype", choices=DTYPES, help="(default: float32 on cpu, bfloat16 elsewhere)")
     out.add_argument(
-        "--threads", type=int, metavar="N", help="of torch on the CPU; as many as torch takes unless given"
+        "--pass",
+        nargs="+",
+        choices=PASSES,
+        dest="passes",
+        metavar="PASS",
+        help=f"{', '.join(PASSES)} (default: forward both)",
     )
-    out.add_argument("--blocks", type=int, metavar="N", help=f"{BLOCKS} unless given; fewer is a smoke test")
+    out.add_argument(
+        "--device", choices=("cpu", "cuda", *HARDWARE), help="(default: cpu); named hardware with --estimate"
+    )
+    out.add_argument(
+        "--routing", nargs="+", choices=routings.ROUTINGS, default=["balanced"], help="(default: balanced)"
+    )
+    out.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
+    out.add_argument("--blocks", type=int, metavar="N", help=f"fewer are a smoke test (default: {BLOCKS})")
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
-    out.add_argument("--estimate", action="store_true", help="print what is to be expected, and measure nothing")
-    out.add_argument("--hardware", choices=HARDWARE, help="whose data sheet stands for measured peaks")
-    out.add_argument("--within", type=float, metavar="SECONDS", help="begin no cell that would not finish in time")
-    out.add_argument("--order", choices=("given", "value"), default="given", help="value: what documents need first")
-    out.add_argument("--commit", metavar="SHA", help="what is measured, where there is no repository to ask")
+    out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
+    out.add_argument("--hardware", choices=HARDWARE, help="data sheet that replaces measured peaks")
+    out.add_argument(
+        "--within",
+        type=float,
+        metavar="SECONDS",
+        help="begin no case that would finish later (default: none)",
+    )
+    out.add_argument("--order", choices=("given", "value"), default="given", help="(default: given)")
+    out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")
     store = out.add_mutually_exclusive_group()
-    store.add_argument("--json", metavar="PATH", help="append records there; cells that it holds are not run again")
-    store.add_argument("--out-dir", metavar="DIR", help="the same, in latency.jsonl there, and the environment")
-    store.add_argument("--record", action="store_true", help="the same, at the device's place under reports/records")
-    out.add_argument("--list", action="store_true", help="what there is to choose from")
+    store.add_argument("--json", metavar="PATH", help="append records there; cases that it holds are not run again")
+    store.add_argument("--out-dir", metavar="DIR", help="the same in DIR/latency.jsonl, with DIR/env.json")
+    store.add_argument("--record", action="store_true", help="the same in a file under reports/records")
+    out.add_argument("--list", action="store_true", help="list what can be timed")
     add_output(out)
     return out
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command under the name ``prog``; its exit code."""
+    """Run the command under the name ``prog`` and return its exit code."""
     from importlib import import_module
 
-    from headcount.bench.latency.annotations import stand_in
-
-    stand_in()
+    replace_jaxtyping()
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv[:1] and argv[0] in OTHERS:
+    if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
         return serve(name, other.parser(name), other.plan, argv[1:], tells=True)
     return serve(prog, parser(prog), lambda args: plan(args, argv), argv, tells=True)
 
 
+class _AnyShape:
+    """Stands for every annotated array."""
+
+    def __class_getitem__(cls, shape: Any) -> Any:
+        return Any
+
+
+def replace_jaxtyping() -> None:
+    """Provide empty annotations where jaxtyping is not installed: a borrowed GPU machine has torch alone."""
+    try:
+        import jaxtyping
+    except ImportError:
+        jaxtyping = ModuleType("jaxtyping")
+        jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = _AnyShape
+        sys.modules["jaxtyping"] = jaxtyping
+
+
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
-    """The cells that ``args`` asks for, measured as they are printed; ``argv`` is stored beside them."""
+    """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
         return _listing()
     if args.estimate:
@@ -116,10 +147,9 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
         import torch
 
         torch.set_num_threads(args.threads)
-    cells = _cells(args)
+    cases = _cases(args)
     from headcount.bench.env import device_name, environment
     from headcount.bench.latency.session import Session, write_json
-    from headcount.bench.latency.store import Store
 
     environ = environment(args.device, ["bench.latency", *argv])
     if args.commit:
@@ -133,13 +163,11 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
     hardware = HARDWARE.get(args.hardware)
     columns = Columns(args.device, hardware)
-    session = Session(Store(path), columns, environ, blocks=args.blocks, within=args.within, hardware=hardware)
-    session.store.ready(cell.key for cell in cells)
-    if args.within is not None:
-        session.announce(cells)
-    section = Section(columns.table(environ, args.blocks), session.rows(cells), columns.below())
-    said = f", records in {path}" if path else ""
-    return Work([section], remark=lambda: said + session.remark(), result=columns.result)
+    session = Session(path, columns, environ, blocks=args.blocks, within=args.within, hardware=hardware)
+    session.check_writable(cases)
+    section = Section(columns.table(environ, args.blocks), session.rows(cases), columns.below())
+    stored = f", records in {path}" if path else ""
+    return Work([section], remark=lambda: stored + session.remark(), result=columns.result)
 
 
 def _estimated(args: argparse.Namespace) -> Work:
@@ -150,13 +178,13 @@ def _estimated(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     fill(args)
-    section = estimate.section(_cells(args, installed=False), hardware)
+    section = estimate.section(_cases(args, installed=False), hardware)
     section = replace(section, rows=list(section.rows))
     return Work([section], result=lambda printed: f"{len(printed[0].rows)} rows estimated; nothing was measured.")
 
 
 def fill(args: argparse.Namespace) -> None:
-    """Defaults that depend on one another; UsageError for numbers that cannot be."""
+    """Set the defaults that depend on other options. UsageError for numbers outside their limits."""
     if args.quick:
         for name, value in QUICK.items():
             if not getattr(args, name) and not (name == "layer" and args.model):
@@ -165,39 +193,39 @@ def fill(args: argparse.Namespace) -> None:
     args.passes = args.passes or ["forward", "both"]
     args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = BLOCKS if args.blocks is None else args.blocks
-    numbers.check(args)
+    option_limits.check(args)
 
 
-def _cells(args: argparse.Namespace, installed: bool = True) -> list[Any]:
-    from headcount.bench.latency import order
-    from headcount.bench.latency.cells import cells_of_layers, cells_of_models
+def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
+    from headcount.bench.latency import schedule
+    from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
     shape = {
         "tokens": args.tokens,
         "batch_size": args.batch_size,
         "dtype": args.dtype,
         "device": args.device,
-        "asked": tuple(args.arm) if args.arm else None,
+        "asked": tuple(args.impl) if args.impl else None,
     }
     found = []
     if args.layer or not args.model:
         names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer
-        found += cells_of_layers(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **shape)
+        found += layer_cases(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **shape)
     if args.model:
-        names = arms.timed_models() if args.model == ["all"] else args.model
-        found += cells_of_models(names, args.seq_len, args.passes, **shape)
-    for cell in found if installed else ():
-        # Every name is checked before the first cell runs.
-        cell.arms()
-    return order.by_value(found) if args.order == "value" else found
+        names = implementations.timed_models() if args.model == ["all"] else args.model
+        found += model_cases(names, args.seq_len, args.passes, **shape)
+    for case in found if installed else ():
+        # unknown names are reported before the first case runs
+        case.impls()
+    return schedule.by_value(found) if args.order == "value" else found
 
 
 def _listing() -> str:
     return "\n".join(
         [
             "layers           " + ", ".join(layers.LAYERS),
-            "models           " + ", ".join(arms.timed_models()),
-            *(f"arms             {name}: {', '.join(how)}" for name, how in arms.arms_by_variant().items()),
+            "models           " + ", ".join(implementations.timed_models()),
+            *(f"implementations  {name}: {', '.join(how)}" for name, how in implementations.impls_by_variant().items()),
             "routings         " + ", ".join(routings.ROUTINGS),
             "passes           " + ", ".join(PASSES),
             "dtypes           " + ", ".join(DTYPES),

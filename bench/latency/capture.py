@@ -1,4 +1,4 @@
-"""CUDA graphs of a call: captured on the stream that everything ran on, replayed between two events."""
+"""Capture CUDA graphs of a call on the stream that it ran on, and time replays between two events."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,37 +7,37 @@ from typing import Any
 import torch
 
 SLEEP_CYCLES = 2_000_000
-"""About a millisecond of a spinning kernel, behind which launches queue before the first event is reached."""
+"""Cycles of a kernel that spins for about a millisecond, so that launches queue before the first event."""
 
 
 class Capture:
-    """A graph of ``calls`` calls; ``output`` is what the last of them, of input set ``last``, gave."""
+    """A graph of ``calls`` calls; ``output`` is the result of the last one, on input set ``last``."""
 
     def __init__(self, graph: Any, calls: int, last: int, output: Any) -> None:
         self.graph, self.calls, self.last, self.output = graph, calls, last, output
 
     def replay(self) -> None:
-        """Run all calls again on what their inputs hold now."""
+        """Run all calls again on the present values of their inputs."""
         self.graph.replay()
 
 
 class NotCaptured(Exception):
-    """Why a call has no graph."""
+    """A call cannot be captured; the message is the reason."""
 
 
 _stopped: list[str] = []
 
 
 def stopped() -> str | None:
-    """Why this process captures no more; None where it does. A failed capture may leave its memory pool open."""
+    """Return why this process captures no more graphs, or None. A failed capture may leave its memory pool open."""
     return _stopped[0] if _stopped else None
 
 
 @contextmanager
 def side_stream(device: str) -> Iterator[None]:
-    """Run on a stream that is not the default one, on cuda.
+    """Run the block on a side stream on cuda.
 
-    What autograd records is bound to its stream, and the default one cannot be captured.
+    Autograd graphs are bound to the stream that recorded them, and the default stream cannot be captured.
     """
     if device != "cuda":
         yield
@@ -50,9 +50,9 @@ def side_stream(device: str) -> Iterator[None]:
 
 
 def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
-    """The graph of ``calls`` calls over input sets 0, 1, …; NotCaptured with the reason where it cannot be had.
+    """Return the graph of ``calls`` calls over input sets 0, 1, …; NotCaptured where the call cannot be captured.
 
-    An arm that makes the host wait is found out first, because trying would invalidate the capture.
+    A call that synchronizes with the host is refused first, because it would invalidate the capture.
     """
     if stopped():
         raise NotCaptured(f"an earlier capture failed in this process: {stopped()}")
@@ -67,7 +67,7 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
         _stopped.append(reason)
         raise NotCaptured(reason) from error
     finally:
-        # an end of capture that raises leaves its own stream current
+        # a capture that fails at its end leaves its own stream current
         torch.cuda.set_stream(stream)
     found = Capture(graph, calls, (calls - 1) % sets, output)
     # the first launch uploads the graph
@@ -88,7 +88,7 @@ def _refuse_waits(call: Callable[[int], Any]) -> None:
 
 
 def elapsed_s(run: Callable[[], None]) -> float:
-    """Seconds of the device between two events around ``run``, which is queued before the first is reached."""
+    """Return the device seconds between two events around ``run``, which is queued before the first event."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     torch.cuda._sleep(SLEEP_CYCLES)

@@ -1,4 +1,4 @@
-"""``python -m bench.latency compare A B``: two record files joined row by row."""
+"""``python -m bench.latency compare A B``: compare two record files row by row."""
 
 import argparse
 import sys
@@ -10,7 +10,6 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
-from headcount.bench.latency import like
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
 from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table, shown
 
@@ -22,7 +21,7 @@ class Compared:
     """One row that both files hold; the ratio is B's time over A's."""
 
     cell: str
-    arm: str
+    row: str
     a_ms: float
     b_ms: float
     ratio: Ratio
@@ -30,30 +29,30 @@ class Compared:
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line of bench.latency compare."""
+    """Return the command line of bench.latency compare."""
     out = Parser(prog=prog, description="B over A, row by row: faster, slower or no evidence")
     out.add_argument("a", metavar="A", type=Path, help="records of a run, JSON lines")
-    out.add_argument("b", metavar="B", type=Path, help="those of another")
-    out.add_argument("--force", action="store_true", help="compare different devices all the same")
+    out.add_argument("b", metavar="B", type=Path, help="records of another run")
+    out.add_argument("--force", action="store_true", help="compare records of different devices")
     add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace) -> Work:
-    """The rows that both files hold."""
+    """Return the table of the rows that both files hold."""
     rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
     table = Table(
         "compare",
         f"{args.b} against {args.a}",
         [
-            Column("cell", "cell", code=True),
-            Column("arm", "layer and arm", priority=0, code=True),
+            Column("cell", "case", code=True),
+            Column("row", "layer and implementation", priority=0, code=True),
             Column("a_ms", "A", "ms", kind="fixed", digits=3),
             Column("b_ms", "B", "ms", kind="fixed", digits=3),
             Column("ratio", "B / A", kind="interval", digits=2, priority=0),
             Column("verdict", "B is", priority=0, tones=TONES),
         ],
-        notes_above=["Medians of separate runs: drift between them is not seen, arms of one run compare better."],
+        notes_above=["Medians of separate runs: drift between them is not seen, which one run excludes."],
     )
     below = [f"only in A: {only_a} rows; only in B: {only_b} rows."]
     return Work([Section(table, list(map(_row, rows)), below)], result=_result)
@@ -83,19 +82,23 @@ def _load(path: Path) -> list[dict[str, Any]]:
 def compare(
     a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], *, force: bool = False
 ) -> tuple[list[Compared], int, int]:
-    """The rows that both hold, and how many only one does. UsageError for different devices without ``force``,
-    and where no row is in both."""
+    """Return the rows that both hold, and the numbers of rows that only one holds.
+
+    UsageError for different devices without ``force``, and where no row is in both.
+    """
     devices = [sorted({r["environment"]["device"] for r in rows}) for rows in (a, b)]
     if devices[0] != devices[1] and not force:
-        raise UsageError(f"A was measured on {', '.join(devices[0])}, B on {', '.join(devices[1])}; --force compares")
+        raise UsageError(
+            f"A was measured on {', '.join(devices[0])}, B on {', '.join(devices[1])}; --force compares them"
+        )
     left, right = (_by_key(rows) for rows in (a, b))
     both = [key for key in left if key in right]
     if not both:
         raise UsageError("the two files have no row in common")
     rows = []
     for key in both:
-        by = like.common(left[key], right[key])
-        x, y = like.samples(left[key], by), like.samples(right[key], by)
+        by = records.common_timing(left[key], right[key])
+        x, y = records.comparable_samples(left[key], by), records.comparable_samples(right[key], by)
         ratio = unpaired_ratio(y, x)
         noise = _noise(by, left[key], right[key])
         rows.append(Compared(*key, quantile(x, 0.5), quantile(y, 0.5), ratio, verdict(ratio, noise)))
@@ -103,12 +106,12 @@ def compare(
 
 
 def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
-    """The newest record of each row."""
-    return {(r["cell"], f"{r['arm']} {r['implementation']}"): r for r in rows}
+    """Return the newest record of each row."""
+    return {(r["cell"], f"{r['layer']} {r['implementation']}"): r for r in rows}
 
 
 def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
-    """The wider of the two runs' noise floors, of samples of this kind where they were told apart."""
-    key = "noise_wall" if by == like.WALL else "noise"
+    """Return the wider noise floor of the two runs, of samples of this kind where recorded."""
+    key = "noise_wall" if by == records.WALL else "noise"
     ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise"))]
     return max(ratios, key=lambda ratio: ratio.half_width, default=None)

@@ -1,7 +1,7 @@
-"""What a call takes at least on named hardware, by arithmetic: an estimate, never a measurement.
+"""Estimate the least time of a call on named hardware by arithmetic from a data sheet, without measuring.
 
-The bound is the longest of three: the MACs that the arm does at the data sheet's rate, the bytes that must be moved at
-its bandwidth, and a ramp for each kernel that is launched. Nothing here is fast enough to reach it.
+The bound is the longest of three: the executed MACs at the rate of the data sheet, the bytes that must be moved at its
+bandwidth, and a fixed time for each kernel launch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.table import Column, Row, Section, Table
 
 RAMP_US = 1.5
-"""Of a kernel inside a CUDA graph: assumed of this generation of hardware, not taken from a data sheet."""
+"""Microseconds of a kernel in a CUDA graph: assumed for this generation of hardware, not from a data sheet."""
 US, TB = 1e-6, 1e12
 
 COLUMNS = (
     Column("layer", "layer", width=17),
-    Column("arm", "arm", width=11, priority=0),
+    Column("implementation", "implementation", width=14, priority=0),
     Column("seq_len", "T", kind="int", width=5, priority=0),
     Column("batch_size", "B", kind="int", width=5, priority=2),
     Column("pass", "pass", width=8),
@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 def bound_s(macs: int, moved: int, launches: int | None, hardware: Hardware, dtype: str) -> tuple[float, str]:
-    """The estimate in seconds, and which of ``MACs``, ``bytes`` and ``kernels`` it is by."""
+    """Return the estimate in seconds, and which of ``MACs``, ``bytes`` and ``kernels`` limits it."""
     parts = {
         "MACs": macs / hardware.macs_per_s[dtype],
         "bytes": moved / hardware.bytes_per_s,
@@ -40,8 +40,10 @@ def bound_s(macs: int, moved: int, launches: int | None, hardware: Hardware, dty
 
 
 def of_record(record: Mapping[str, Any]) -> float | None:
-    """Milliseconds that a measured row was to take at least on its own device; None where that is no named hardware,
-    or the row is from before its bytes were written down. Of all that the arm did, where that was known."""
+    """Return the estimate in milliseconds for a measured row on its own device, of the executed work where recorded.
+
+    None without a data sheet of the device, and for old rows without bytes.
+    """
     hardware = by_device(record.get("environment", {}).get("device", ""))
     if hardware is None or record.get("least_bytes") is None:
         return None
@@ -50,8 +52,8 @@ def of_record(record: Mapping[str, Any]) -> float | None:
     return 1000 * bound_s(macs, moved, None, hardware, record["dtype"])[0]
 
 
-def section(cells: Sequence[Any], hardware: Hardware) -> Section:
-    """The estimates for every arm of ``cells``; such as are not installed here among them."""
+def section(cases: Sequence[Any], hardware: Hardware) -> Section:
+    """Return the estimates for every implementation of ``cases``, also for those that are not installed here."""
     table = Table(
         "estimate",
         f"Estimate, not measured: {hardware.name}",
@@ -59,36 +61,36 @@ def section(cells: Sequence[Any], hardware: Hardware) -> Section:
         (
             f"By arithmetic from the closed forms and a data sheet ({hardware.source}): the longest of MACs over the "
             f"type's rate, least bytes over {hardware.bytes_per_s / TB:g} TB/s, and {RAMP_US:g} us for each "
-            "kernel, which is assumed. A bound from below. MACs are those that the arm does: all E experts' where it "
-            "runs them all.",
+            "kernel, which is assumed. A bound from below. MACs are the executed ones: of all E experts where an "
+            "implementation runs them all.",
         ),
         "layer",
     )
-    return Section(table, _rows(cells, hardware), ["No figure of this table was measured."])
+    return Section(table, _rows(cases, hardware), ["No figure of this table was measured."])
 
 
-def _rows(cells: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
-    from headcount.bench.latency.kernels import launches
+def _rows(cases: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
+    from headcount.bench.latency.launch_count import launches
     from headcount.bench.latency.roofline import executed_work
 
-    for cell in cells:
-        for spec in cell.arms(of_every_device=True):
-            done = executed_work(cell, spec)
-            moved = done.elements * cell.element_bytes
-            number = launches(cell, spec)
-            estimate, limit = bound_s(done.macs, moved, number, hardware, cell.dtype)
+    for case in cases:
+        for spec in case.impls(of_every_device=True):
+            done = executed_work(case, spec)
+            moved = done.elements * case.element_bytes
+            number = launches(case, spec)
+            estimate, limit = bound_s(done.macs, moved, number, hardware, case.dtype)
             values = {
                 "layer": spec.name,
-                "arm": spec.arm,
-                "seq_len": cell.seq_len,
-                "batch_size": cell.batch_size,
-                "pass": cell.which,
+                "implementation": spec.impl,
+                "seq_len": case.seq_len,
+                "batch_size": case.batch_size,
+                "pass": case.which,
                 "macs": done.macs,
                 "bytes": moved,
                 "launches": number,
                 "estimate_us": estimate / US,
                 "limit": limit,
             }
-            unknown = "kernels unknown: a pass that is not counted, or an arm that does not run without values here"
+            unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
             notes = [] if number is not None else [unknown]
             yield Row(values, notes, [values])

@@ -1,8 +1,8 @@
-"""``python -m bench.latency gates``: is every arm right on this device? Nothing is timed.
+"""Check every implementation of some layers against the float64 reference. Nothing is timed.
 
-Every arm of some layers against the float64 reference, forward and with all gradients, on short, odd and longer
-sequences, on a single token whose other experts are idle, and with every token at one expert. On a GPU memory that was
-never written holds NaN, a captured graph is replayed on other inputs, and a second run must give the same bits.
+Each runs forward and with all gradients, on short, odd and longer sequences, on a single token, and with every token
+routed to one expert. On a GPU, memory that was never written holds NaN, a captured graph is replayed on other inputs,
+and a second run must give the same bits.
 """
 
 import argparse
@@ -12,24 +12,23 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.latency import order
+from headcount.bench.latency import schedule
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.measure import check_device
 from headcount.bench.table import TONES, Column, Row, Section, Table
 
 PROG = "python -m bench.latency gates"
-LAYERS = (*order.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
+LAYERS = (*schedule.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
 SHAPES = ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert"))
 """Tokens of a sequence, sequences, routing."""
 DTYPES = {"cpu": ("float32",), "cuda": ("bfloat16", "float32")}
-POISON_BYTES = 2**28
-KIND = "latency-gate"
 
 TABLE = Table(
     "gates",
-    "Arms against the float64 reference; nothing is timed",
+    "Implementations against the float64 reference; nothing is timed",
     (
         Column("layer", "layer", width=17),
-        Column("arm", "arm", width=11, priority=0),
+        Column("implementation", "implementation", width=14, priority=0),
         Column("dtype", "dtype", width=8, priority=0),
         Column("pass", "pass", width=8, priority=0),
         Column("seq_len", "T", kind="int", width=5, priority=0),
@@ -46,44 +45,43 @@ TABLE = Table(
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line of bench.latency gates."""
-    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
+    """Return the command line of bench.latency gates."""
+    out = Parser(prog=prog, description=__doc__)
+    out.add_argument("--layer", nargs="+", metavar="NAME", default=list(LAYERS), help=f"(default: {', '.join(LAYERS)})")
+    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    defaults = "; ".join(f"{' '.join(dtypes)} on {device}" for device, dtypes in DTYPES.items())
     out.add_argument(
-        "--layer", nargs="+", metavar="NAME", default=list(LAYERS), help=f"{', '.join(LAYERS)}: all unless given"
+        "--dtype", nargs="+", choices=("float32", "bfloat16", "float16", "float64"), help=f"(default: {defaults})"
     )
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu unless given")
-    kinds = "; ".join(f"{' '.join(dtypes)} on {device}" for device, dtypes in DTYPES.items())
-    out.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16", "float64"), help=kinds)
-    out.add_argument("--json", metavar="PATH", help="append records there")
+    out.add_argument("--json", metavar="PATH", help="append records there; cases that it holds are not checked again")
     add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace) -> Work:
-    """A row for each arm of each cell."""
+    """Return a row for each implementation of each case."""
     check_device(args.device, ["cpu"])
-    cells = gate_cells(args.layer, args.device, args.dtype)
-    for cell in cells:
-        cell.arms()
+    cases = check_cases(args.layer, args.device, args.dtype)
+    for case in cases:
+        # unknown names are reported before the first check
+        case.impls()
     path = Path(args.json) if args.json else None
     if path:
-        # before anything is checked: a place that cannot be written
+        # a file that cannot be written is reported before the first check
         records.append(path)
-    return Work([section(cells, path)], result=result)
+    return Work([section(cases, path)], result=result)
 
 
 def result(printed: Sequence[Section]) -> str:
-    """How many arms are right."""
+    """Return how many implementations agree with the reference."""
     found = [row.values["status"] for section in printed for row in section.rows]
-    return f"{found.count('right')} of {len(found)} arms are right."
+    return f"{found.count(records.AGREES)} of {len(found)} implementations agree with the reference."
 
 
-def gate_cells(names: Sequence[str], device: str, dtypes: Sequence[str] | None = None) -> list[Any]:
-    """What is checked: shapes outside, layers inside."""
-    from headcount.bench.latency.cells import Cell
-
+def check_cases(names: Sequence[str], device: str, dtypes: Sequence[str] | None = None) -> list[TimingCase]:
+    """Return the cases to check, shapes outside, layers inside."""
     return [
-        Cell("layer", name, seq_len, batch_size, dtype, which, device, routing)
+        TimingCase("layer", name, seq_len, batch_size, dtype, which, device, routing)
         for dtype in dtypes or DTYPES[device]
         for seq_len, batch_size, routing in SHAPES
         for which in ("forward", "both")
@@ -92,125 +90,52 @@ def gate_cells(names: Sequence[str], device: str, dtypes: Sequence[str] | None =
 
 
 def section(
-    cells: Sequence[Any],
+    cases: Sequence[TimingCase],
     path: Path | None,
-    enough: Callable[[], bool] = lambda: True,
-    known: Sequence[dict] = (),
+    has_time: Callable[[], bool] = lambda: True,
     on_lost: Callable[[], None] = lambda: None,
 ) -> Section:
-    """The table of ``cells``, as long as there is time ``enough``; ``known`` records are not made again.
+    """Return the table of ``cases``, checked while ``has_time``; those that ``path`` holds are not checked again.
 
-    Where an arm leaves the device unusable that is its cell's record, and ``on_lost`` is called.
+    Where an implementation leaves the device unusable, its status is the record of the case, and ``on_lost`` is called.
     """
     below: list[str] = []
-    return Section(TABLE, _rows(cells, path, enough, known, below, on_lost), below)
+    return Section(TABLE, _rows(cases, path, has_time, on_lost, below), below)
 
 
-def _rows(cells, path, enough, known, below, on_lost) -> Iterator[Row]:
-    from headcount.bench.latency.faults import DeviceLost
+def _rows(cases, path, has_time, on_lost, below) -> Iterator[Row]:
+    from headcount.bench.latency import measure
 
-    done: dict[str, list[dict]] = {}
-    for record in known:
-        done.setdefault(record["cell"], []).append(record)
-    for number, cell in enumerate(cells):
-        if cell.key not in done and not enough():
-            below.append(f"No time was left for {len(cells) - number} of {len(cells)} cells.")
-            return
-        found, is_lost = done.get(cell.key), False
-        if found is None:
+    done: dict[str, list[dict[str, Any]]] = {}
+    for record in records.read(path)[0] if path and path.exists() else ():
+        if record.get("kind") == records.CHECK:
+            done.setdefault(record["cell"], []).append(record)
+    for number, case in enumerate(cases):
+        if case.key not in done:
+            if not has_time():
+                below.append(f"No time was left for {len(cases) - number} of {len(cases)} cases.")
+                return
             try:
-                found = list(check_cell(cell))
-            except DeviceLost as lost:
-                found, is_lost = [_lost(cell, lost)], True
-            for record in found if path else ():
-                records.append(path, record)
-        if is_lost:
-            on_lost()
-        for record in found:
-            failures = [f"{cell.key} {record['arm']}: {record['status']}"] if record["status"] != "right" else []
-            yield Row(record["shown"], [], [record], failures)
+                found, lost = list(measure.check_case(case)), False
+            except measure.DeviceLost as error:
+                name, _, impl = error.label.rpartition(" ")
+                found, lost = [{"layer": name, "implementation": impl, "status": error.status}], True
+            found = [_record(case, one) for one in found]
+            done[case.key] = found
+            if path:
+                records.append(path, *found)
+            if lost:
+                on_lost()
+        for record in done[case.key]:
+            label = f"{record['layer']} {record['implementation']}"
+            failures = [] if record["status"] == records.AGREES else [f"{case.key} {label}: {record['status']}"]
+            yield Row({column.key: record[column.key] for column in TABLE.columns}, [], [record], failures)
 
 
-def check_cell(cell: Any) -> Iterator[dict[str, Any]]:
-    """A record for each arm; what fails is a status."""
-    from headcount.bench.latency import clock
-    from headcount.bench.latency.capture import side_stream
-    from headcount.bench.latency.shared import Shared
-
-    found = []
-    with side_stream(cell.device):
-        shared = Shared(cell, cell.config)
-        for spec in cell.arms():
-            _poison(cell.device)
-            record, arm = clock.prepare(cell, spec, shared, {})
-            beside = {"replay": None, "same": None}
-            status = record["status"]
-            if arm is not None:
-                status, beside = _beside(cell, arm)
-            found.append(_record(cell, spec, record, beside, status))
-    yield from found
-
-
-def _beside(cell: Any, arm: Any) -> tuple[str, dict[str, Any]]:
-    """What else must hold of an arm whose results are right."""
-    import torch
-
-    from headcount.bench.latency.capture import NotCaptured, capture
-    from headcount.bench.latency.faults import DeviceLost, lost, status_of
-    from headcount.bench.latency.gate import replay_error
-    from headcount.bench.latency.runs import tensors
-
-    beside: dict[str, Any] = {"replay": None, "same": None}
-    try:
-        once, again = (tensors(arm.call(0)) for _ in range(2))
-        beside["same"] = "yes" if all(map(torch.equal, once, again)) else "no"
-        if cell.device == "cuda":
-            beside["replay"] = replay_error(arm.run, capture(arm.call, 1, arm.sets))
-    except NotCaptured as reason:
-        # an arm that waits is right all the same
-        return "right", beside | {"replay": f"none: {reason}"[:60]}
-    except Exception as error:
-        if lost(cell.device):
-            raise DeviceLost(arm.name, status_of(error)) from error
-        return status_of(error), beside
-    stale = beside["replay"] is not None and not beside["replay"] <= arm.bound
-    return "wrong: a replay on other inputs is not right" if stale else "right", beside
-
-
-def _record(cell: Any, spec: Any, record: dict[str, Any], beside: dict[str, Any], status: str) -> dict[str, Any]:
-    shown = {
-        "layer": spec.name,
-        "arm": spec.arm,
-        "dtype": cell.dtype,
-        "pass": cell.which,
-        "seq_len": cell.seq_len,
-        "routing": cell.routing,
-        "error": _short(record["error"]),
-        "bound": _short(record["bound"]),
-        "choices": record["choices"] and record["choices"]["other"],
-        "replay": _short(beside["replay"]),
-        "same": beside["same"],
-        "core": ", ".join(record["backends"] or ()) or None,
-        "status": status,
-    }
-    return {"kind": KIND, "cell": cell.key, "arm": f"{spec.name} {spec.arm}", "status": status, "shown": shown}
-
-
-def _lost(cell: Any, lost: Any) -> dict[str, Any]:
-    name, _, arm = lost.label.rpartition(" ")
-    shown = dict.fromkeys(column.key for column in TABLE.columns)
-    shown |= {"layer": name, "arm": arm, "dtype": cell.dtype, "pass": cell.which, "seq_len": cell.seq_len}
-    shown |= {"routing": cell.routing, "status": lost.status}
-    return {"kind": KIND, "cell": cell.key, "arm": lost.label, "status": lost.status, "shown": shown}
-
-
-def _short(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else f"{value:.0e}"
-
-
-def _poison(device: str) -> None:
-    """Fill memory and give it back: what an arm does not write is NaN from now on."""
-    if device == "cuda":
-        import torch
-
-        torch.full((POISON_BYTES // 4,), float("nan"), device=device)
+def _record(case: TimingCase, found: dict[str, Any]) -> dict[str, Any]:
+    shape = {"dtype": case.dtype, "pass": case.which, "seq_len": case.seq_len, "routing": case.routing}
+    return (
+        {"kind": records.CHECK, "cell": case.key, **dict.fromkeys(column.key for column in TABLE.columns)}
+        | shape
+        | found
+    )

@@ -1,4 +1,4 @@
-"""The peaks of this machine, measured: large products, copies and sums."""
+"""Measure the peak rates of this machine with large matrix products, copies and sums."""
 
 import time
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from headcount.bench.latency.roofline import Peaks
 
 ROUNDS = {"cpu": 5, "cuda": 20}
 SIDE = {"cpu": 2048, "cuda": 8192}
-"""Rows and columns of the matrices of a product."""
+"""Rows and columns of the multiplied matrices."""
 COPIED = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
 """Bytes that a copy reads and writes."""
 WARM_UP_S = 0.3
-"""Of products on a GPU before any is timed: its clock climbs from idle."""
+"""Seconds of products on a GPU before the first timed one, because its clock rises from idle."""
 
 
 def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
-    """Products of random square matrices, copies, and on a GPU sums: the best of some rounds, after warm-up."""
+    """Return the best rate of some rounds, after warm-up, of square products, copies, and on a GPU sums."""
     side, copied = SIDE[device], COPIED[device]
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     source = torch.randn(copied // 2 // 4, device=device)
@@ -46,7 +46,7 @@ def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
 
 
 def _times(call: Callable[[], object], device: str) -> list[float]:
-    """Seconds of each of some rounds: between events on a GPU, by the host's clock elsewhere."""
+    """Return the seconds of each round: between events on a GPU, else by the host's clock."""
     call()
     if device == "cuda":
         return [elapsed_s(call) for _ in range(ROUNDS[device])]

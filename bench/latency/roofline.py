@@ -1,12 +1,12 @@
-"""What the hardware could do at best, and the floor that a ledger's work has under it. Imports no torch."""
+"""Compute the work of a call from its ledger, and the roofline bound on its time. Imports no torch."""
 
 from dataclasses import asdict, dataclass
 from functools import cache
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params, step_elements
 from headcount.formulas.ledger import Ledger
@@ -15,9 +15,12 @@ from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 @dataclass(frozen=True)
 class Peaks:
-    """Multiply-accumulates per second of a large product, bytes per second of a copy: measured in this process, or
-    those of named hardware. ``read_bytes_per_s``: of a sum, which writes nothing; None where it was not measured. The
-    medians beside the best of the rounds: where they are far below it, the device was not at rest."""
+    """Peak rates, measured in this process or of a data sheet.
+
+    ``macs_per_s``: multiply-accumulates per second of a large product. ``bytes_per_s``: of a copy.
+    ``read_bytes_per_s``: of a sum, which writes nothing; None where not measured. Medians far below the best
+    round mean a busy device.
+    """
 
     macs_per_s: float
     bytes_per_s: float
@@ -28,17 +31,17 @@ class Peaks:
 
     @property
     def most_bytes_per_s(self) -> float:
-        """The greater of what a copy and what a sum moves."""
+        """The greater of the rates of a copy and of a sum."""
         return max(self.bytes_per_s, self.read_bytes_per_s or 0.0)
 
     def as_dict(self) -> dict:
-        """For a record."""
+        """Return the fields for a record."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a call must do: multiply-accumulates, and elements that it must move; parameters of the module."""
+    """Work of a call: multiply-accumulates, elements that must be moved, and parameters of the module."""
 
     macs: int
     elements: int
@@ -46,47 +49,46 @@ class Work:
     active_params: int
 
 
-def work(cell: Cell, spec: ArmSpec) -> Work:
-    """The work that an arm needs in a cell, by the closed form of what it computes.
+def work(case: TimingCase, spec: ImplSpec) -> Work:
+    """Return the work that is needed, by the closed form: for packed heads, that of the ideal form.
 
-    Packed heads need what the ideal form counts, whatever they do beside. A decoded token is billed by the account of a
-    step: its own keys and values are projected, the stored ones are read.
+    A decoded token projects its own key and value and reads the cached ones.
     """
-    return _work_of(cell, spec.needed)
+    return _work_of(case, spec.needed)
 
 
-def executed_work(cell: Cell, spec: ArmSpec) -> Work:
-    """The work that an arm does, in vain or not: where every expert runs for every token, that of them all."""
-    return _work_of(cell, spec.executed)
+def executed_work(case: TimingCase, spec: ImplSpec) -> Work:
+    """Return the work that is executed: of all experts where every expert runs for every token."""
+    return _work_of(case, spec.executed)
 
 
 @cache
-def _work_of(cell: Cell, config: AttentionConfig | ModelConfig) -> Work:
-    case = cell.case(config)
-    if cell.which == "decode":
-        step = accounts.step(Case(case.name, config, case.lengths), cell.seq_len)
-        return Work(step.macs, step_elements(step) + _activations(cell, step), step.params, step.active_params)
-    ledger = case.ledger
-    elements = least_elements(ledger, cell.which, _activations(cell, ledger))
-    return Work(pass_macs(ledger, cell.which), elements, ledger.params, ledger.active_params)
+def _work_of(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
+    counted = case.at_lengths(config)
+    if case.which == "decode":
+        step = accounts.step(Case(counted.name, config, counted.lengths), case.seq_len)
+        return Work(step.macs, step_elements(step) + _activations(case, step), step.params, step.active_params)
+    ledger = counted.ledger
+    elements = least_elements(ledger, case.which, _activations(case, ledger))
+    return Work(pass_macs(ledger, case.which), elements, ledger.params, ledger.active_params)
 
 
-def _activations(cell: Cell, ledger: Ledger) -> int:
-    """Input and output elements of a layer; a model's are tokens."""
-    if cell.subject != "layer":
+def _activations(case: TimingCase, ledger: Ledger) -> int:
+    """Return the input and output elements of a layer; 0 for a model, whose inputs are tokens."""
+    if case.subject != "layer":
         return 0
     width = next(entry.dims["d_m"] for entry in ledger if "d_m" in entry.dims)
-    return 2 * cell.tokens * width
+    return 2 * case.tokens * width
 
 
 def pass_macs(ledger: Ledger, which: str) -> int:
-    """Multiply-accumulates of a pass: each contraction once forward, twice backward (dX and dW)."""
+    """Return the multiply-accumulates of a pass: each contraction once forward, twice backward (dX and dW)."""
     account = {"backward": backward_macs, "both": training_macs}.get(which)
     return account(ledger) if account else ledger.macs
 
 
 def least_elements(ledger: Ledger, which: str, activations: int) -> int:
-    """Elements that any implementation moves: each weight that is used and each input and output element once.
+    """Return the elements that any implementation moves: each used weight, input and output element once.
 
     Backward, gradients of all of them as well, and the weights themselves; forward and backward together read a weight
     once, write its gradient, and move inputs, outputs and their gradients once each. ``activations``: input and output
@@ -97,6 +99,6 @@ def least_elements(ledger: Ledger, which: str, activations: int) -> int:
     return of_weights * weights + of_activations * activations
 
 
-def floor_s(macs: int, moved: int, peaks: Peaks) -> float:
-    """The least time for ``macs`` and ``moved`` bytes: whichever the hardware takes longer for."""
+def roofline_bound_s(macs: int, moved: int, peaks: Peaks) -> float:
+    """Return the longer of the times for ``macs`` and for ``moved`` bytes, in seconds."""
     return max(macs / peaks.macs_per_s, moved / peaks.most_bytes_per_s)

@@ -1,10 +1,10 @@
-"""How the timed tokens of a layer are spread over its experts. Imports no torch."""
+"""Distributions of the timed tokens over experts. Imports no torch."""
 
 ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
 
 
 def expert_shares(routing: str, num_experts: int) -> list[float]:
-    """The share of (token, slot) pairs that each expert gets, as far as K different experts allow (``inclusion``).
+    """Return the share of (token, slot) pairs of each expert, as far as K different experts allow (``inclusion``).
 
     ``paper``: falls evenly so that the largest is 5.5 times the smallest, as in Figures 3-4 (E = 32: 5.29 % and
     0.96 %). ``zipf``: proportional to 1 / rank. Otherwise equal.
@@ -19,7 +19,7 @@ def expert_shares(routing: str, num_experts: int) -> list[float]:
 
 
 def inclusion(shares: list[float], top_k: int) -> list[float]:
-    """The probability that a token selects each expert, of sum K: K times its share, and never more than 1.
+    """Return the probability that a token selects each expert, of sum K: K times its share, at most 1.
 
     K different experts leave no expert more than 1 / K of the choices: what a larger share would get beyond it goes
     to the others, in proportion.

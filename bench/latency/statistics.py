@@ -1,7 +1,7 @@
-"""What samples say: medians, paired ratios with bootstrap intervals, and a verdict that may be "no evidence".
+"""Medians, paired ratios with bootstrap intervals, and verdicts: faster, slower or no evidence.
 
-A bootstrap interval over few blocks is too narrow, and it knows nothing of a drift that all blocks share: arms
-are therefore interleaved, and the same code timed twice gives the noise that a difference must exceed.
+A bootstrap interval over few blocks is too narrow, and it does not include a drift that all blocks share. So
+implementations are interleaved, and an A/A control gives the noise floor that a difference must exceed.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import numpy as np
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 SEED = 0
-"""Of the resampling: the same samples say the same twice."""
+"""Seed of the resampling."""
 TRUSTED_BLOCKS = 20
-"""Fewer blocks than this are a smoke test: their figures enter no document."""
+"""Fewer blocks are a smoke test, whose figures enter no document."""
 LEAST_DIFFERENCE = 0.02
 """A ratio nearer to 1 than this is never called faster or slower."""
 
@@ -30,21 +30,21 @@ class Ratio:
 
     @property
     def half_width(self) -> float:
-        """The farthest that the interval reaches from 1."""
+        """The largest distance of the interval from 1."""
         return max(abs(self.low - 1), abs(self.high - 1))
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
-    """The ``q`` quantile with linear interpolation. ValueError without samples."""
+    """Return the ``q`` quantile with linear interpolation. ValueError without samples."""
     if not len(samples):
         raise ValueError("no samples")
     return float(np.quantile(samples, q))
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
-    """The geometric mean of the ratios block by block; blocks are resampled, so what they share cancels.
+    """Return the geometric mean of the ratios block by block, with a bootstrap interval over blocks.
 
-    ValueError where the two do not have the same blocks.
+    ValueError where the numbers of blocks differ.
     """
     if len(numerator) != len(denominator) or not len(numerator):
         raise ValueError(f"{len(numerator)} and {len(denominator)} blocks cannot be paired")
@@ -54,12 +54,12 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ra
 
 @lru_cache(maxsize=4)
 def _picks(blocks: int) -> np.ndarray:
-    """Which blocks each sample drawn anew is of: the same for as many blocks."""
+    """Return the block indices of each bootstrap sample."""
     return np.random.default_rng(SEED).integers(blocks, size=(RESAMPLES, blocks))
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
-    """The ratio of medians of two separate runs, each resampled on its own."""
+    """Return the ratio of medians of two separate runs, each resampled on its own."""
     a, b = np.asarray(numerator), np.asarray(denominator)
     if not len(a) or not len(b):
         raise ValueError("no samples")
@@ -74,8 +74,8 @@ def _ratio(value, resampled) -> Ratio:
 
 
 def verdict(ratio: Ratio, noise: Ratio | None = None) -> str:
-    """``faster`` or ``slower`` where the interval excludes 1 and the ratio exceeds the noise of the same code
-    timed twice and LEAST_DIFFERENCE; else ``no evidence``."""
+    """Return ``faster`` or ``slower`` where the interval excludes 1 and the ratio exceeds the noise floor and
+    LEAST_DIFFERENCE; else ``no evidence``."""
     threshold = max(LEAST_DIFFERENCE, noise.half_width if noise else 0.0)
     if ratio.low <= 1 <= ratio.high or abs(ratio.value - 1) <= threshold:
         return "no evidence"

@@ -1,10 +1,11 @@
-"""Latency records as a table; the same for a run and for a report."""
+"""Present latency records as a table, for a run and for a report."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from headcount.bench import records
 from headcount.bench.hardware import Hardware
-from headcount.bench.latency import estimate, like
+from headcount.bench.latency import estimate
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.table import TONES, Column, Section, Table
 
@@ -12,14 +13,14 @@ NAME = "latency"
 
 
 class Columns:
-    """The columns of a latency table; GPU time is one only where there is a GPU."""
+    """The columns of a latency table; GPU time only on a GPU."""
 
     def __init__(self, device: str, hardware: Hardware | None = None) -> None:
-        """``hardware``: whose data sheet stands for measured peaks in shares and floors."""
+        """``hardware``: the data sheet that replaces measured peaks."""
         self.device, self.hardware = device, hardware
 
     def table(self, environment: dict[str, Any], blocks: int) -> Table:
-        """An empty table with its title, which names the device."""
+        """Return an empty table whose title names the device."""
         where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
         smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {blocks} blocks: a smoke test, not a measurement"
         return Table(
@@ -27,20 +28,20 @@ class Columns:
             f"{where} on {environment['device']}, {environment['threads']} threads{smoke}",
             self.columns(),
             notes_above=[
-                "Median over blocks in which arms alternate. vs MHA and tax are ratios of times, block by block, with "
-                "95 % bootstrap intervals: vs MHA of the same model width; tax over dense MQA of the same K and D; "
-                "vs dense over the same MoH layer with every head computed.",
-                "A ratio is of replayed CUDA graphs where both arms have one, else of wall time."
+                "Median over blocks in which implementations alternate. Ratios of times, block by block, with 95 % "
+                "bootstrap intervals: vs MHA of the same model width; routing overhead over dense MQA of the same K "
+                "and D; vs dense over the same MoH layer with every head computed.",
+                "A ratio is of replayed CUDA graphs where both implementations have one, else of wall time."
                 if self.device == "cuda"
                 else "A ratio is of wall times.",
-                "Floor: the larger of MACs over the peak rate and of unavoidable bytes over the peak bandwidth, "
+                "Roofline bound: the larger of MACs over the peak rate and unavoidable bytes over the peak bandwidth, "
                 f"{f'both of a data sheet ({self.hardware.source})' if self.hardware else 'both measured here'}.",
             ],
             note_column="layer",
         )
 
     def columns(self) -> list[Column]:
-        """The columns, in order."""
+        """Return the columns in order."""
         gpu = [
             Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9, priority=0),
             Column("timed_by", "by", width=6, priority=5),
@@ -50,7 +51,7 @@ class Columns:
             gpu = estimate = []
         return [
             Column("layer", "layer", width=17),
-            Column("arm", "arm", width=11, priority=0),
+            Column("implementation", "implementation", width=14, priority=0),
             Column("seq_len", "T", kind="int", width=5, priority=0),
             Column("batch_size", "B", kind="int", width=5, priority=4),
             Column("pass", "pass", width=8),
@@ -61,13 +62,13 @@ class Columns:
             Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
             Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
             Column("to_mha_verdict", "verdict", width=11, tones=TONES),
-            Column("tax", "tax", kind="interval", digits=2, width=18, priority=2),
+            Column("tax", "routing\noverhead", kind="interval", digits=2, width=18, priority=2),
             Column("to_dense", "vs dense", kind="interval", digits=2, width=18, priority=3),
             Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
             Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
             Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
             Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4),
-            Column("floors", "time /\nfloor", kind="fixed", digits=2, width=7, priority=3),
+            Column("floors", "time /\nbound", kind="fixed", digits=2, width=7, priority=3),
             *estimate,
             Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
             Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5),
@@ -75,20 +76,20 @@ class Columns:
         ]
 
     def values(self, record: dict[str, Any]) -> dict[str, Any]:
-        """One record as the raw values of a row; None for what was not measured."""
+        """Return the values of a row; None for what was not measured."""
         wall, gpu = record["wall_ms"], record["gpu_ms"]
         best = quantile(gpu or wall, 0.5) if wall else None
         rate = record["macs"] / best * 1000 if best else None
         peak, floor = self._roof(record)
         return {
-            "layer": record["arm"],
-            "arm": record["implementation_used"] or record["implementation"],
+            "layer": record["layer"],
+            "implementation": record["implementation_used"] or record["implementation"],
             "seq_len": record["seq_len"],
             "batch_size": record["batch_size"],
             "pass": record["pass"],
             "routing": record["routing"] if record.get("largest_share") is not None else None,
             "gpu_ms": quantile(gpu, 0.5) if gpu else None,
-            "timed_by": like.timed_by(record) if wall else None,
+            "timed_by": records.timed_by(record) if wall else None,
             "wall_ms": quantile(wall, 0.5) if wall else None,
             "p10_ms": quantile(wall, 0.1) if wall else None,
             "p90_ms": quantile(wall, 0.9) if wall else None,
@@ -108,18 +109,18 @@ class Columns:
         }
 
     def result(self, printed: Sequence[Section]) -> str:
-        """How many rows were timed, and how they compare with dense layers."""
+        """Return how many rows were timed, and how they compare with dense layers."""
         rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
         timed = [row for row in rows if row["wall_ms"] is not None]
-        said = f"{len(timed)} of {len(rows)} rows timed"
+        text = f"{len(timed)} of {len(rows)} rows timed"
         for key, dense in (("to_mha_verdict", "MHA"), ("to_dense_verdict", "the same layer with every head")):
             found = [row[key] for row in timed if row[key]]
             each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
-            said += f"; against {dense}: {each}" if each else ""
-        return f"{said}."
+            text += f"; against {dense}: {each}" if each else ""
+        return f"{text}."
 
     def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
-        """Peak MACs per second, and the floor in milliseconds; None where its bytes were not written down."""
+        """Return peak MACs per second, and the roofline bound in milliseconds; None for old records without bytes."""
         if self.hardware is None:
             return record["peaks"]["macs_per_s"], record["floor_ms"]
         rate = self.hardware.macs_per_s[record["dtype"]]
@@ -129,7 +130,7 @@ class Columns:
         return rate, 1000 * bound
 
     def notes(self, record: dict[str, Any]) -> list[str]:
-        """What a reader of the row must know."""
+        """Return the notes of a row."""
         notes = [] if record["status"] == "timed" else [f"not timed: {record['status']}"]
         if record["no_graph_because"]:
             notes.append(f"no CUDA graph, so GPU time includes launches and waits: {record['no_graph_because']}")
@@ -139,7 +140,7 @@ class Columns:
         return notes
 
     def below(self) -> list[str]:
-        """Notes below the table."""
+        """Return the notes below the table."""
         if self.device == "cuda":
             return []
         return ["Measured on a CPU. CUDA is not measured here: python -m bench.latency --device cuda needs a GPU."]

@@ -1,6 +1,6 @@
-"""Clocks, power and temperature of the GPU, read between the blocks of a cell: never set, and never at the same time.
+"""Read clocks, power and temperature of the GPU between the blocks of a case. Nothing is set.
 
-A field that cannot be read is left out and named; what can be read is kept.
+A field that cannot be read is left out and reported.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,22 +8,22 @@ from statistics import median
 from typing import Any
 
 SLOW = 0.9
-"""A block below this share of the run's median clock is marked."""
+"""A block whose clock is below this share of the run's median is marked."""
 CLOCK, REASONS = "sm_clock_mhz", "throttle_reasons"
 
 
 class Telemetry:
-    """Reads the GPU when it is told to; nothing on a CPU or without nvidia-ml-py. One for all cells of a run."""
+    """Samples the GPU; nothing on a CPU or without nvidia-ml-py. One for all cases of a run."""
 
     def __init__(self, device: str, fields: Mapping[str, Callable[[], int]] | None = None) -> None:
-        """``fields``: what is read, by name; those of the current GPU unless given."""
+        """``fields``: functions that read a value, by name (default: those of the current GPU)."""
         self.fields = dict(_nvml() if fields is None and device == "cuda" else fields or {})
         self.failed: dict[str, str] = {}
         self.clocks: list[int] = []
         self.samples: list[dict[str, int]] = []
 
     def begin(self) -> None:
-        """A new cell."""
+        """Begin a new case."""
         self.samples = []
 
     def sample(self, block: int) -> None:
@@ -33,7 +33,7 @@ class Telemetry:
             try:
                 found[name] = read()
             except Exception as error:
-                # one that is not supported says so each time
+                # an unsupported field would fail each time
                 del self.fields[name]
                 self.failed[name] = str(error) or type(error).__name__
         if found:
@@ -42,8 +42,8 @@ class Telemetry:
             self.clocks.append(found[CLOCK])
 
     def summary(self) -> dict[str, Any] | None:
-        """Least and greatest of each quantity, reasons for throttling or-ed, blocks at a slow clock; None without a
-        sample."""
+        """Return the minimum and maximum of each field, the union of throttle reasons, and the blocks at a slow clock;
+        None without a sample."""
         if not self.samples:
             return None
         names = dict.fromkeys(name for sample in self.samples for name in sample if name != "block")

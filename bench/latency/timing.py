@@ -1,4 +1,4 @@
-"""Timing arms against one another: interleaved in ABBA blocks in one process, wall time and GPU time apart."""
+"""Time implementations interleaved in ABBA blocks in one process, by wall time and by GPU time."""
 
 import math
 import time
@@ -7,22 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
-from headcount.bench.latency.faults import ArmFailed, status_of
+from headcount.bench.latency.device_errors import ImplFailed, format_status
 
 WARM_UP_S = {"cpu": 0.2, "cuda": 0.05}
-CELL_WARM_UP_S = {"cpu": 0.0, "cuda": 0.3}
-"""Before an arm is timed, and once more before the first: clocks climb while nothing runs long enough."""
+CASE_WARM_UP_S = {"cpu": 0.0, "cuda": 0.3}
+"""Seconds of warm-up of each implementation, and in addition of the first of a case, because clocks rise from idle."""
 BLOCK_S = {"cpu": 0.02, "cuda": 0.002}
-"""The least time that an arm runs in a block, so that the clock's own grain does not show."""
+"""Seconds that an implementation runs in a block at least, well above the clock's resolution."""
 MOST_CALLS = 1000
 
 
 @dataclass
-class Arm:
-    """Something to time: ``call(i)`` runs it once on input set ``i`` of ``sets``, the arm takes them in turn.
+class TimedCall:
+    """A call to time, and its samples: ``call(i)`` runs it once on input set ``i`` of ``sets``, taken in turn.
 
-    ``gpu_s`` is of ``replays`` of ``graph``, or of eager calls between events where ``graph_reason`` says why there is
-    none.
+    ``gpu_s`` is of ``replays`` of ``graph``, or of eager calls between events where there is no graph, for
+    ``graph_reason``.
     """
 
     name: str
@@ -37,102 +37,102 @@ class Arm:
     turn: int = 0
 
     def run_block(self) -> None:
-        """``calls`` calls, on from the set that comes next."""
+        """Run ``calls`` calls on the next input sets."""
         for _ in range(self.calls):
             self.call(self.turn % self.sets)
             self.turn += 1
 
 
 def interleave(
-    arms: Sequence[Arm],
+    impls: Sequence[TimedCall],
     *,
     blocks: int,
     device: str,
     on_block: Callable[[int], None] = lambda block: None,
-    on_captured: Callable[[Arm], None] = lambda arm: None,
+    on_captured: Callable[[TimedCall], None] = lambda impl: None,
     clock: Callable[[], float] | None = None,
 ) -> None:
-    """Fill each arm's samples: one per block, in seconds per call.
+    """Fill the samples of each implementation: one per block, in seconds per call.
 
-    Odd blocks run the arms in reverse (A B, B A, …), so that a steady drift falls on all alike. On cuda each block also
-    times replays of a graph by events, or eager calls where an arm cannot be captured; one block before the first is
-    thrown away. ``on_captured`` is told of each new graph before anything is timed. Raises ArmFailed naming the arm.
+    Odd blocks run in reverse order (A B, B A, …), so that a steady drift affects all alike. On cuda each block also
+    times replays of a graph by events, or eager calls where there is no graph; one block before the first is discarded.
+    ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation.
     """
     clock = clock or time.perf_counter
-    for number, arm in enumerate(arms):
-        with _blamed(arm):
-            _prepare(arm, device, clock, WARM_UP_S[device] + (CELL_WARM_UP_S[device] if number == 0 else 0.0))
-            if arm.graph is not None:
-                on_captured(arm)
-    # a new graph empties the cache of memory, which the next eager calls pay for
+    for number, impl in enumerate(impls):
+        with _blamed(impl):
+            _prepare(impl, device, clock, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
+            if impl.graph is not None:
+                on_captured(impl)
+    # a new graph empties the memory cache, and the next eager calls allocate again
     for block in range(-1 if device == "cuda" else 0, blocks):
-        for arm in arms if block % 2 == 0 else reversed(arms):
-            with _blamed(arm):
-                wall_s = _wall(arm, device, clock)
-                gpu_s = _gpu(arm) if device == "cuda" else None
+        for impl in impls if block % 2 == 0 else reversed(impls):
+            with _blamed(impl):
+                wall_s = _wall(impl, device, clock)
+                gpu_s = _gpu(impl) if device == "cuda" else None
             if block >= 0:
-                arm.wall_s.append(wall_s)
+                impl.wall_s.append(wall_s)
                 if gpu_s is not None:
-                    arm.gpu_s.append(gpu_s)
+                    impl.gpu_s.append(gpu_s)
         if block >= 0:
             on_block(block)
 
 
 @contextmanager
-def _blamed(arm: Arm) -> Iterator[None]:
+def _blamed(impl: TimedCall) -> Iterator[None]:
     try:
         yield
-    except ArmFailed:
+    except ImplFailed:
         raise
     except Exception as error:
-        raise ArmFailed(arm, status_of(error)) from error
+        raise ImplFailed(impl, format_status(error)) from error
 
 
-def _prepare(arm: Arm, device: str, clock, warm_up_s: float) -> None:
-    """Warm up, and find how many calls fill a block."""
+def _prepare(impl: TimedCall, device: str, clock, warm_up_s: float) -> None:
+    """Warm up, and set the number of calls of a block."""
     took, started = [], clock()
     while len(took) < 2 or clock() - started < warm_up_s:
         before = clock()
-        arm.call(len(took) % arm.sets)
+        impl.call(len(took) % impl.sets)
         _synchronize(device)
         took.append(clock() - before)
-    # the first calls load modules and plan
+    # the first calls load modules and select kernels
     per_call = sorted(took[-3:])[len(took[-3:]) // 2]
-    arm.calls = max(1, min(MOST_CALLS, round(BLOCK_S[device] / per_call))) if per_call > 0 else 1
-    if arm.calls > arm.sets:
-        # every set as often as the others
-        arm.calls = arm.sets * round(arm.calls / arm.sets)
+    impl.calls = max(1, min(MOST_CALLS, round(BLOCK_S[device] / per_call))) if per_call > 0 else 1
+    if impl.calls > impl.sets:
+        # every input set equally often
+        impl.calls = impl.sets * round(impl.calls / impl.sets)
     if device == "cuda":
-        _capture(arm)
+        _capture(impl)
 
 
-def _capture(arm: Arm) -> None:
+def _capture(impl: TimedCall) -> None:
     try:
-        arm.graph = capture(arm.call, arm.calls, arm.sets)
+        impl.graph = capture(impl.call, impl.calls, impl.sets)
     except NotCaptured as reason:
-        arm.graph_reason = str(reason)
+        impl.graph_reason = str(reason)
         return
-    once = elapsed_s(arm.graph.replay)
-    arm.replays = max(1, math.ceil(BLOCK_S["cuda"] / once)) if once > 0 else 1
+    once = elapsed_s(impl.graph.replay)
+    impl.replays = max(1, math.ceil(BLOCK_S["cuda"] / once)) if once > 0 else 1
 
 
-def _wall(arm: Arm, device: str, clock) -> float:
+def _wall(impl: TimedCall, device: str, clock) -> float:
     _synchronize(device)
     started = clock()
-    arm.run_block()
+    impl.run_block()
     _synchronize(device)
-    return (clock() - started) / arm.calls
+    return (clock() - started) / impl.calls
 
 
-def _gpu(arm: Arm) -> float:
-    if arm.graph is None:
-        return elapsed_s(arm.run_block) / arm.calls
+def _gpu(impl: TimedCall) -> float:
+    if impl.graph is None:
+        return elapsed_s(impl.run_block) / impl.calls
 
     def replays() -> None:
-        for _ in range(arm.replays):
-            arm.graph.replay()
+        for _ in range(impl.replays):
+            impl.graph.replay()
 
-    return elapsed_s(replays) / (arm.graph.calls * arm.replays)
+    return elapsed_s(replays) / (impl.graph.calls * impl.replays)
 
 
 def _synchronize(device: str) -> None:

@@ -1,6 +1,6 @@
-"""Which way is faster on this GPU, where the sources do not say: kernels of torch's fused core, block sizes of ours.
+"""Time kernels of torch's fused attention core, and launch configurations of the Triton kernels, on this GPU.
 
-Nothing is changed by what is found: it is written down for the tables of block sizes and for the choice of a core.
+The results change nothing by themselves: they are recorded for the tables of launch configurations.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,20 +11,20 @@ import torch
 import torch.nn.functional as F
 
 from headcount.bench.latency.capture import NotCaptured, capture, elapsed_s, side_stream
-from headcount.bench.latency.choices import backend_of
-from headcount.bench.latency.faults import status_of
+from headcount.bench.latency.device_errors import format_status
+from headcount.bench.latency.routing_replay import backend_of
 from headcount.bench.table import Column, Table
 
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 CORES = tuple((heads, width, seq_len) for heads, width in ((8, 128), (16, 256)) for seq_len in (128, 512, 2048, 8192))
-"""Query heads, their width, and tokens: as one key/value head serves them all."""
+"""Query heads, their width, and tokens; one key/value head."""
 KERNELS = {"expert": "moa-16K32E256D", "mqa": "moa-8K8E128D", "ragged": "moh-32x64-50"}
-"""A kernel of ours, and a layer whose time it decides."""
+"""A Triton kernel, and the layer with which it is timed."""
 CALLS, REPLAYS = 5, 4
 
 TABLE = Table(
     "choices",
-    "Ways that were tried",
+    "Configurations of kernels, timed",
     (
         Column("what", "what", width=34),
         Column("way", "way", width=44),
@@ -36,7 +36,7 @@ TABLE = Table(
 
 
 def choices(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    """A row for each way; the time of one that fails is None, and its status says why."""
+    """Yield a row for each configuration; one that fails has no time, and its status is the error."""
     with side_stream("cuda"):
         found = [*_cores(tokens, dtype), *_blocks(tokens, dtype)]
     yield from found
@@ -59,20 +59,20 @@ def _cores(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    from headcount.bench.latency.arms import lacks
+    from headcount.bench.latency.implementations import lacks
     from headcount.models.build import build
     from headcount.models.configs.layers import layer
     from headcount.models.kernels.triton_configs import TABLE as LAUNCHES
 
     for kernel, name in KERNELS.items():
         config = layer(name)
-        arm = next(arm for arm in config.arms if arm.package)
-        needs = lacks(arm, "cuda")
+        impl = next(impl for impl in config.arms if impl.package)
+        needs = lacks(impl, "cuda")
         what = f"kernel {kernel} in {name}, T = 128"
         if needs:
-            yield {"what": what, "way": arm.name, "us": None, "chosen": None, "status": f"needs {needs}"}
+            yield {"what": what, "way": impl.name, "us": None, "chosen": None, "status": f"needs {needs}"}
             continue
-        module = build(config, device="cuda", dtype=dtype, arm=arm.name)
+        module = build(config, device="cuda", dtype=dtype, arm=impl.name)
         x = torch.randn(max(1, tokens // 128), 128, config.d_model, device="cuda", dtype=dtype)
 
         def call(_: int, module=module, x=x) -> torch.Tensor:
@@ -89,7 +89,7 @@ def _blocks(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _only(table: Any, kernel: str, row: Any) -> Iterator[None]:
-    """One launch for every size of a kernel."""
+    """Use one launch configuration for every size of a kernel."""
     before = table[kernel]
     table[kernel] = (row,)
     try:
@@ -109,4 +109,4 @@ def _row(what: str, way: str, call: Callable[[int], Any], chosen: bool) -> dict[
     except NotCaptured as reason:
         return row | {"status": f"no graph: {reason}"}
     except Exception as error:
-        return row | {"status": status_of(error)}
+        return row | {"status": format_status(error)}

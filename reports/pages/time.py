@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.latency import estimate, like
+from headcount.bench.latency import estimate
 from headcount.bench.latency.statistics import quantile
 from headcount.reports import document, latency
 from headcount.reports.document import Page, Section, text
@@ -16,7 +16,7 @@ from headcount.reports.plots.plot import files
 
 ORDER = 60
 KERNELS = "kernels.csv"
-COMPILE = f"python -m bench.latency.compile --arch 80 90 100 --format csv --out reports/records/{KERNELS}"
+COMPILE = "make kernels"
 
 
 def page(facts: Facts) -> Page:
@@ -74,8 +74,8 @@ def beside_measured(facts: Facts) -> str:
 
 def _named(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "layer or model": f"{record['arm']}, {record['pass']}",
-        "arm": record["implementation"],
+        "layer or model": f"{record['layer']}, {record['pass']}",
+        "implementation": record["implementation"],
         "T": record["seq_len"],
         "B": record["batch_size"],
     }
@@ -90,22 +90,22 @@ def _estimated(record: Mapping[str, Any]) -> dict[str, Any] | None:
     return _named(record) | {
         "estimate, no measure: at least ms": least,
         "measured ms": measured,
-        "timed by": like.timed_by(record),
+        "timed by": records.timed_by(record),
         "measured over estimate": measured / least,
     }
 
 
 def _twice(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the cases that were timed twice, by the timing that both have."""
-    keys = ("name", "arm", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
+    keys = ("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
     known = {tuple(r[key] for key in keys): r for r in first if r["status"] == "timed"}
     rows = []
     for record in second:
         before = known.get(tuple(record[key] for key in keys))
         if before is None or record["status"] != "timed":
             continue
-        by = like.common(before, record)
-        once, again = (quantile(like.samples(r, by), 0.5) for r in (before, record))
+        by = records.common_timing(before, record)
+        once, again = (quantile(records.comparable_samples(r, by), 0.5) for r in (before, record))
         times = {"ms": once, "ms again": again, "blocks": record["blocks"], "second over first": again / once}
         rows.append(_named(record) | times)
     return rows

@@ -2,7 +2,7 @@
 
 import json
 import signal
-import sys
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
@@ -67,22 +67,50 @@ def shipped():
     return next(found for found in map(json.loads, lines) if found["kind"] == "latency")
 
 
-WRONG = (None, True, -1, 2**70, 0.5, "x", [], {}, [None], [-1.0], float("inf"), float("nan"))
+RIGHT = {"str": "x", "bool": True, "float": 0.5, "dict": {}, "Count": 7, "Samples": [0.5]}
+RIGHT |= {"Interval": {"value": 1.0, "low": 0.5, "high": 2}}
+"""A value of each type of a field."""
+EQUAL = {"float": ("Count", "float"), "dict": ("dict", "Interval")}
+"""Type of a field -> the types whose values it takes, beside its own."""
 
 
-@pytest.mark.parametrize("field", records.FIELDS["latency"])
-def test_a_record_with_a_field_missing_or_of_another_type_is_named_and_the_others_are_kept(field, tmp_path):
+@pytest.mark.parametrize("field", fields(records.LatencyRecord), ids=lambda field: field.name)
+def test_missing_or_mistyped_field_is_reported_and_other_lines_kept(field, tmp_path):
     path, whole = tmp_path / "r.jsonl", shipped()
-    without = {name: value for name, value in whole.items() if name != field}
-    wrong = [value for value in WRONG if not records._IS[records.FIELDS["latency"][field]](value)]
-    wrong = [value for value in wrong if not (value is None and field in records.OPTIONAL)]
-    assert len(wrong) >= 8
-    lines = [whole, *({**whole, field: value} for value in wrong), *[without] * (field not in records.ABSENT), whole]
+    whole["layer"] = whole.pop("arm")
+    key, optional = {"which": "pass"}.get(field.name, field.name), "None" in str(field.type)
+    kind = getattr(field.type, "__name__", str(field.type)).partition(" ")[0].rpartition(".")[2]
+    right = RIGHT[kind] if key != "environment" else whole[key]
+    fits = (kind, *EQUAL.get(kind, ()))
+    wrong = [value for name, value in RIGHT.items() if name not in fits] + [-1, 2**70, [], [None], [-1.0]]
+    wrong = [value for value in wrong if kind != "float" or isinstance(value, list | str | bool)]
+    wrong += [] if optional else [None]
+    without = {name: value for name, value in whole.items() if name != key}
+    needed = field.default is MISSING
+    lines = [{**whole, key: right}, *({**whole, key: value} for value in wrong), *[without] * needed, whole]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found, problems = records.read(path)
-    assert found == [whole, whole]
+    assert found == [lines[0], whole]
     assert [problem.split(": ")[0] for problem in problems] == [f"{path}:{n}" for n in range(2, len(lines))]
-    assert all(field in problem or "is no number of JSON" in problem for problem in problems)
+    assert all(key in problem for problem in problems)
+
+
+def test_not_a_number_is_reported(tmp_path):
+    (tmp_path / "r.jsonl").write_text('{"schema_version": 1, "x": NaN}')
+    assert "is no number of JSON" in records.read(tmp_path / "r.jsonl")[1][0]
+
+
+def test_old_keys_are_read_as_new_ones(tmp_path):
+    old = shipped()
+    (tmp_path / "r.jsonl").write_text(json.dumps(old))
+    (found,), problems = records.read(tmp_path / "r.jsonl")
+    assert found["layer"] == old["arm"] and "arm" not in found and problems == []
+
+
+@pytest.mark.parametrize("path", sorted(records.shipped().rglob("*.jsonl")), ids=lambda path: path.name)
+def test_every_shipped_record_is_read(path):
+    found, problems = records.read(path)
+    assert problems == [] and len(found) == len(path.read_text().splitlines())
 
 
 @pytest.mark.parametrize(
@@ -136,24 +164,11 @@ def test_a_run_has_its_place_by_device_date_and_commit(tmp_path):
     assert records.place(tmp_path, "x", "d", None).name == "d-no-commit.jsonl"
 
 
-@pytest.mark.parametrize(
-    "platform, variable, otherwise",
-    [
-        ("linux", "XDG_DATA_HOME", ".local/share"),
-        ("win32", "LOCALAPPDATA", "AppData/Local"),
-        ("darwin", None, "Library/Application Support"),
-    ],
-)
-def test_an_installed_copy_stores_in_the_users_own_data_folder(platform, variable, otherwise, monkeypatch, tmp_path):
+def test_installed_copy_stores_in_user_data_folder(monkeypatch, tmp_path):
+    assert records.writable() == records.shipped()
     monkeypatch.setattr(records.headcount, "CHECKOUT", None)
-    monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for name in ("XDG_DATA_HOME", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    if variable:
-        assert records.writable() == tmp_path / variable / "headcount" / "records"
-        monkeypatch.setenv(variable, "")
-    assert records.writable() == tmp_path / otherwise / "headcount" / "records"
+    monkeypatch.setattr("platformdirs.user_data_path", lambda name, appauthor: tmp_path / name)
+    assert records.writable() == tmp_path / "headcount" / "records"
 
 
 def test_a_record_is_one_line_of_json(tmp_path):

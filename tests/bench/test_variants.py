@@ -4,7 +4,7 @@ import pytest
 
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, ideal_form
-from headcount.bench.latency.arms import arms_by_variant
+from headcount.bench.latency.implementations import impls_by_variant
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.make import make_config
@@ -92,4 +92,4 @@ def test_every_timed_arm_has_the_layer_beside_it_that_its_paper_compares_with():
         config = layer(name)
         roles = [other.role for other in variant(config.variant).beside(config)]
         assert len(roles) == len(set(roles)) and ("mha" in roles) == (config.variant != "mha")
-    assert set(arms_by_variant()) == {name for name, config in ATTENTIONS.items() if config.module}
+    assert set(impls_by_variant()) == {name for name, config in ATTENTIONS.items() if config.module}

@@ -24,13 +24,9 @@ WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickl
 
 ALLOWED = {
     "bench/isolated/run.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
-    "bench/isolated/cuobjdump.py": {
-        "subprocess": "triton's disassembler, on a file of ours",
-        "NamedTemporaryFile": "that file, which it is told by name",
-    },
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
-    "bench/latency/store.py": {"execv": "the same command again, once a device is lost"},
+    "bench/latency/session.py": {"execv": "the same command again, once a device is lost"},
     "bench/budget/__main__.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "bench/routing/__main__.py": {"savefig": "the same"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},

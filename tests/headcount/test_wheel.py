@@ -174,7 +174,7 @@ def test_closed_forms_run_on_bare_python(installed, tmp_path):
 def test_stored_measurements_come_with_it(installed, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
     program = "from headcount.bench import records; print(*(len(list(f.rglob('*.jsonl'))) for f in records.folders()))"
-    command = [sys.executable, "-S", "-B", "-c", program]
+    command = [sys.executable, "-B", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.stdout == f"{len(list((ROOT / 'reports').rglob('*.jsonl')))} 0\n"
 

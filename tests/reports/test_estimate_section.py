@@ -8,7 +8,7 @@ from headcount.reports.facts import Facts
 from headcount.reports.pages import time
 from tests.reports.test_latency_report import record
 
-DEVICE = "NVIDIA H200 141GB"
+DEVICE = "NVIDIA H200"
 # 2 ms at half of the data sheet's 989.5 TFLOP/s
 MACS = 989_500_000_000
 

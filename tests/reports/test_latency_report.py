@@ -37,7 +37,7 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         "subject": "layer",
         "name": "moa-8K8E128D",
         "cell": f"layer moa-8K8E128D T7 {facts.get('pass', 'forward')}",
-        "arm": arm,
+        "layer": arm,
         "role": role,
         "implementation": implementation,
         "implementation_used": implementation,

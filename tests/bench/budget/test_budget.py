@@ -1,6 +1,7 @@
 """python -m bench.budget: what it returns fits, is on the front, and counts to what it says."""
 
 import json
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from headcount.bench.budget.search import HostModel, pareto_front
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.records import OPTIONAL, append, layer_times, slug
+from headcount.bench.records import LatencyRecord, append, layer_times, slug
 from headcount.bench.variants.variant import variants_with
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS
@@ -179,9 +180,9 @@ def test_the_bounds_of_the_search_and_what_of_the_front_is_shown_are_said(capsys
 def record(name, arm, ms, **changed):
     environment = {"device": "cpu", "time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
     shape = {"subject": "layer", "pass": "forward", "role": "subject", "status": "timed", "smoke": False, "seq_len": 10}
-    shape |= {"dtype": "float32", "routing": "balanced", "arm": name, "batch_size": 1, "tokens": 10, "macs": 7}
-    shape = dict.fromkeys(OPTIONAL) | shape
-    row = {"kind": "latency", "cell": f"{name} cell", "name": name, "implementation": arm, **shape}
+    shape |= {"dtype": "float32", "routing": "balanced", "layer": name, "batch_size": 1, "tokens": 10, "macs": 7}
+    shape = {field.name: None for field in fields(LatencyRecord) if field.default is MISSING} | shape
+    row = {**shape, "kind": "latency", "cell": f"{name} cell", "name": name, "implementation": arm}
     return {**row, "gpu_ms": None, "wall_ms": [ms, 100 * ms, ms], "environment": environment, **changed}
 
 
@@ -209,8 +210,8 @@ def test_a_time_is_of_the_same_router_and_of_a_run_that_computes_the_same_heads(
     append(path, record("moh-32x64-75", "fused", 1.5, role="mha"))
     model = ["--preset", "moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
     layer = ["--range", "h=32", "s=16", "r=8", "g=32", "d_h=64", "--records", str(tmp_path)]
-    for fields, ms in (([], 2.5), (["form=released"], 3.5), (["router=query_norm"], None)):
-        (row,) = rows_of(capsys, *model, *layer, *(["--set", *fields] if fields else []))
+    for settings_, ms in (([], 2.5), (["form=released"], 3.5), (["router=query_norm"], None)):
+        (row,) = rows_of(capsys, *model, *layer, *(["--set", *settings_] if settings_ else []))
         assert row["ms"] == ms
 
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from headcount.bench.latency import annotations, arms, cells, gates, order, peaks, timing, tuning
-from headcount.bench.latency.order import Stage
+from headcount.bench.latency import gates, implementations, peaks, schedule, timing, timing_cases, tuning
+from headcount.bench.latency.__main__ import replace_jaxtyping
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 
@@ -23,16 +23,18 @@ def small_peaks():
 
 
 def small_campaign(die):
-    """Put the device in place for the rest of the process; with ``die`` the loop breaks it."""
-    annotations.stand_in()
-    for module in (arms, cells):
+    """Install the fake device for the rest of the process; with ``die`` the loop breaks it."""
+    replace_jaxtyping()
+    from headcount.bench.latency import measure
+
+    for module in (implementations, timing_cases):
         module.layer = lambda name: make_config(LAYER)
-    order.STAGES = (Stage(("some",), (7,)),)
-    gates.LAYERS, gates.SHAPES, gates.POISON_BYTES = ("some",), ((7, 2, "balanced"),), 64
+    schedule.read_rows = lambda: [{"layer": "some", "seq_len": 7, "pass": "forward", "seconds": 1.0}]
+    gates.LAYERS, gates.SHAPES, measure.POISON_BYTES = ("some",), ((7, 2, "balanced"),), 64
     gates.DTYPES = {"cuda": ("bfloat16",)}
     tuning.CORES, tuning.KERNELS = (), {}
     device = fake_cuda.install(Patch())
-    timing.WARM_UP_S = timing.CELL_WARM_UP_S = {"cuda": 0.0}
+    timing.WARM_UP_S = timing.CASE_WARM_UP_S = {"cuda": 0.0}
 
     def broken(name):
         # in its gate, and again while it is timed

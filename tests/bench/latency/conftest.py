@@ -2,9 +2,9 @@
 
 import pytest
 
-from headcount.bench.latency import arms, cells
+from headcount.bench.latency import implementations, timing_cases
 from headcount.bench.latency.roofline import Peaks
-from headcount.bench.latency.store import STARTED
+from headcount.bench.latency.session import STARTED
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 
@@ -29,7 +29,7 @@ def _begun_now(monkeypatch):
 @pytest.fixture
 def layers(monkeypatch):
     """LAYERS are what layers are called."""
-    for module in (arms, cells):
+    for module in (implementations, timing_cases):
         monkeypatch.setattr(module, "layer", lambda name: make_config(LAYERS[name]))
     monkeypatch.setattr("headcount.models.configs.layers.LAYERS", LAYERS)
 

@@ -239,7 +239,7 @@ def varlen(device):
 
 def install(monkeypatch):
     """The device in place of the one that is not there, until the test ends."""
-    from headcount.bench.latency import arms, capture, peaks, roofline, timing
+    from headcount.bench.latency import capture, implementations, peaks, roofline, timing
     from headcount.models.kernels import ragged
 
     device = Device()
@@ -272,11 +272,11 @@ def install(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
     monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=device.clock))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
-    monkeypatch.setattr(timing, "CELL_WARM_UP_S", {"cuda": 1e-3})
+    monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(capture, "_stopped", [])
     monkeypatch.setattr(ragged, "_varlen", lambda: varlen(device))
     # kernels of ours need a real one
-    monkeypatch.setattr(arms, "lacks", lambda arm, where: "a real device" if arm.package else None)
+    monkeypatch.setattr(implementations, "lacks", lambda impl, where: "a real device" if impl.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)
     monkeypatch.setattr(peaks, "measure_peaks", lambda where, dtype: made_up)
     return device

@@ -53,6 +53,6 @@ def test_a_cell_and_a_campaign_on_a_machine_with_torch_and_numpy_alone(die, tmp_
     assert "nothing is missing" in done.stderr and len({r["cell"] for r in rows}) == 1
     failed = {(r["implementation"], r["status"].partition(":")[0]) for r in rows if r["status"] != "timed"}
     assert failed == ({("loop", "failed")} if die else set())
-    assert done.stderr.count("going on in a new process") == die
-    lost = [r for r in found if r["kind"] == "latency-gate" and r["status"] != "right"]
-    assert len(lost) == (2 if die else 0)
+    assert done.stderr.count("continuing in a new process") == die
+    is_lost = [r for r in found if r["kind"] == "latency-check" and r["status"] != "agrees"]
+    assert len(is_lost) == (2 if die else 0)

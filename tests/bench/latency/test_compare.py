@@ -1,5 +1,7 @@
 """Two runs joined row by row."""
 
+from dataclasses import MISSING, fields
+
 import pytest
 
 from headcount.bench import records
@@ -8,15 +10,18 @@ from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.compare import compare, parser, plan
 from tests.bench.output.reading import columns, kept
 
+OPTIONAL = [field.name for field in fields(records.LatencyRecord) if field.default is MISSING]
 
-def record(arm="moa", wall=(2.0, 2.0, 2.0), device="cpu A", cell="layer moa T7", **facts):
+
+def record(impl="moa", wall=(2.0, 2.0, 2.0), device="cpu A", case="layer moa T7", **facts):
     whole = {"subject": "layer", "name": "moa", "dtype": "float32", "routing": "balanced", "pass": "forward"}
-    whole |= {"role": "subject", "status": "timed", "macs": 7, "smoke": False, **dict.fromkeys(records.OPTIONAL)}
+    whole |= {"role": "subject", "status": "timed", "macs": 7, "smoke": False}
+    whole = dict.fromkeys(OPTIONAL) | whole
     return {
         **whole,
         "kind": "latency",
-        "cell": cell,
-        "arm": arm,
+        "cell": case,
+        "layer": impl,
         "implementation": "grouped",
         "wall_ms": list(wall),
         "gpu_ms": None,
@@ -30,7 +35,7 @@ def test_each_row_is_faster_slower_or_without_evidence():
     a = [record("x"), record("y"), record("z")]
     b = [record("x", (1.0, 1.0, 1.0)), record("y", (3.0, 3.0, 3.0)), record("z", (1.0, 2.0, 9.0))]
     rows, only_a, only_b = compare(a, b)
-    assert [(r.arm, r.verdict) for r in rows] == [
+    assert [(r.row, r.verdict) for r in rows] == [
         ("x grouped", "faster"),
         ("y grouped", "slower"),
         ("z grouped", "no evidence"),
@@ -77,10 +82,10 @@ def test_a_run_without_noise_is_judged_by_the_other_and_two_by_what_is_least():
 
 def test_different_devices_are_refused_unless_forced():
     a, b = [record(device="cpu A")], [record(device="gpu B")]
-    with pytest.raises(UsageError, match="^A was measured on cpu A, B on gpu B; --force compares$"):
+    with pytest.raises(UsageError, match="^A was measured on cpu A, B on gpu B; --force compares them$"):
         compare(a, b)
     assert len(compare(a, b, force=True)[0]) == 1
-    with pytest.raises(UsageError, match="^A was measured on cpu A, B on cpu A, gpu B; --force compares$"):
+    with pytest.raises(UsageError, match="^A was measured on cpu A, B on cpu A, gpu B; --force compares them$"):
         compare(a, a + b)
 
 
@@ -117,8 +122,8 @@ def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_pa
     (section,) = work.sections
     assert section.table.name == "compare"
     assert columns(section) == {
-        "cell": ["layer moa T7"] * 3,
-        "layer and arm": ["x grouped", "y grouped", "z grouped"],
+        "case": ["layer moa T7"] * 3,
+        "layer and implementation": ["x grouped", "y grouped", "z grouped"],
         "A ms": ["2.000", "2.000", "5.000"],
         "B ms": ["1.000", "3.000", "1.250"],
         "B / A": ["0.50 [0.50, 0.50]", "1.50 [1.50, 1.50]", "0.25 [0.25, 0.25]"],
@@ -126,11 +131,11 @@ def test_a_row_has_both_times_in_ms_and_the_last_line_counts_the_verdicts(tmp_pa
     }
     assert section.below == ["only in A: 1 rows; only in B: 0 rows."]
     assert section.table.title == f"{tmp_path / 'b'} against {tmp_path / 'a'}"
-    drift = "Medians of separate runs: drift between them is not seen, arms of one run compare better."
+    drift = "Medians of separate runs: drift between them is not seen, which one run excludes."
     assert section.table.notes_above == [drift]
     assert work.result([section]) == "B against A, 3 rows: 2 faster, 1 slower."
-    assert kept(section, 10) == ["cell", "layer and arm", "B / A", "B is"]
-    assert [column.key for column in section.table.columns if column.code] == ["cell", "arm"]
+    assert kept(section, 10) == ["case", "layer and implementation", "B / A", "B is"]
+    assert [column.key for column in section.table.columns if column.code] == ["cell", "row"]
     assert section.rows[0].records[0]["ratio"] == {"value": 0.5, "low": 0.5, "high": 0.5}
 
 
@@ -139,7 +144,7 @@ def test_rows_that_were_not_timed_and_records_of_another_kind_are_no_rows(tmp_pa
     records.append(tmp_path / "a", *others, record("x"))
     records.append(tmp_path / "b", record("x"), *others)
     (section,) = plan(parser().parse_args([str(tmp_path / "a"), str(tmp_path / "b")])).sections
-    assert [row.values["arm"] for row in section.rows] == ["x grouped"]
+    assert [row.values["row"] for row in section.rows] == ["x grouped"]
     assert section.below == ["only in A: 0 rows; only in B: 0 rows."]
 
 

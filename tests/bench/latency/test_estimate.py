@@ -9,10 +9,10 @@ import pytest
 from headcount.bench.hardware import HARDWARE, _rates, by_device
 from headcount.bench.latency import estimate
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import ELEMENT_BYTES, Cell
-from headcount.bench.latency.kernels import launches
+from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.launch_count import launches
 from headcount.bench.latency.table import Columns
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.render import realised
 from headcount.models.configs.layers import layer
 from tests.bench.output.reading import columns, kept
@@ -33,9 +33,27 @@ def test_the_bound_is_the_longest_of_three(macs, moved, kernels, expected):
 
 
 def test_every_figure_has_a_source():
-    for name, hardware in HARDWARE.items():
-        assert "data sheet" in hardware.source and by_device(f"NVIDIA {hardware.device} SXM5") is hardware, name
-    assert by_device("AMD EPYC, 2 cores") is None
+    assert all("data sheet" in hardware.source for hardware in HARDWARE.values())
+
+
+@pytest.mark.parametrize(
+    "device, name",
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 NVL", None),
+        ("NVIDIA A100-SXM4-40GB", None),
+        ("NVIDIA A100-PCIE-80GB", None),
+        ("NVIDIA GH200 480GB", None),
+        ("AMD EPYC, 2 cores", None),
+        ("", None),
+    ],
+)
+def test_data_sheet_matches_whole_device_name(device, name):
+    assert by_device(device) is HARDWARE.get(name)
 
 
 def test_every_type_has_the_rate_of_its_width_two_operations_a_mac():
@@ -50,7 +68,7 @@ def printed(capsys, *argv):
 
 def test_every_arm_has_an_estimate_those_that_are_missing_here_too(capsys):
     rows = printed(capsys, "--layer", "moa-8K8E128D", "--seq-len", "128", "--pass", "forward")
-    assert [r["arm"] for r in rows] == ["dense-all", "grouped", "loop", "triton", "fused", "fused", "fused"]
+    assert [r["implementation"] for r in rows] == ["dense-all", "grouped", "loop", "triton", "fused", "fused", "fused"]
     mqa = rows[4]
     macs, tokens = int(mqa["macs"]), 16384
     assert macs == tokens * (2 * 512 * 8 * 128 + 2 * 512 * 128 + 2 * 128 * 8 * 128)
@@ -59,7 +77,7 @@ def test_every_arm_has_an_estimate_those_that_are_missing_here_too(capsys):
 
 def test_all_experts_at_once_are_billed_what_they_do(capsys):
     rows = printed(capsys, "--layer", "moa-8K32E128D", "--seq-len", "128", "--pass", "forward")
-    found = {r["arm"]: int(r["macs"]) for r in rows if r["layer"] == "moa-8K32E128D"}
+    found = {r["implementation"]: int(r["macs"]) for r in rows if r["layer"] == "moa-8K32E128D"}
     tokens, of_head = 16384, 2 * 512 * 128 + 2 * 128 * 128
     rest = 512 * 32 + 2 * 512 * 128
     assert found["dense-all"] == tokens * (rest + 32 * of_head)
@@ -76,21 +94,17 @@ def test_a_measured_row_was_to_take_what_its_arm_did():
 
 
 def test_a_row_says_what_is_to_be_expected_and_by_what():
-    cells = [Cell("layer", "mha-base", 128, 3, "bfloat16", which, "cuda", "balanced") for which in ("forward", "both")]
-    section = realised(estimate.section(cells, HARDWARE["h200"]))
-    (note,) = section.table.notes_above
-    assert note == (
-        f"By arithmetic from the closed forms and a data sheet ({HARDWARE['h200'].source}): the longest of MACs over "
-        "the type's rate, least bytes over 4.8 TB/s, and 1.5 us for each kernel, which is assumed. A bound from below. "
-        "MACs are those that the arm does: all E experts' where it runs them all."
-    )
+    cases = [
+        TimingCase("layer", "mha-base", 128, 3, "bfloat16", which, "cuda", "balanced") for which in ("forward", "both")
+    ]
+    section = realised(estimate.section(cases, HARDWARE["h200"]))
     assert section.table.name == "estimate"
     found = columns(section)
     assert {
-        head: cells[:1] for head, cells in found.items() if head not in ("least bytes", "estimate at least us")
+        head: cases[:1] for head, cases in found.items() if head not in ("least bytes", "estimate at least us")
     } == {
         "layer": ["mha-base"],
-        "arm": ["fused"],
+        "implementation": ["fused"],
         "T": ["128"],
         "B": ["3"],
         "pass": ["forward"],
@@ -102,14 +116,14 @@ def test_a_row_says_what_is_to_be_expected_and_by_what():
     # five kernels of 1.5 us; those of a training step are not counted
     assert found["estimate at least us"][0] == "7.5" and found["kernels"] == ["5", "–"]
     counted, unknown = (row.notes for row in section.rows)
-    why = "kernels unknown: a pass that is not counted, or an arm that does not run without values here"
+    why = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
     assert counted == [] and unknown == [why]
-    assert kept(section, 10) == ["layer", "arm", "T", "estimate at least us", "by"]
+    assert kept(section, 10) == ["layer", "implementation", "T", "estimate at least us", "by"]
 
 
 def test_devices_differ(capsys):
-    cell = ["--layer", "mha-base", "--seq-len", "10", "--tokens", "10", "--pass", "forward", "--dtype", "float32"]
-    by = {name: printed(capsys, *cell, "--device", name)[0] for name in HARDWARE}
+    case = ["--layer", "mha-base", "--seq-len", "10", "--tokens", "10", "--pass", "forward", "--dtype", "float32"]
+    by = {name: printed(capsys, *case, "--device", name)[0] for name in HARDWARE}
     assert {r["macs"] for r in by.values()} == {by["h200"]["macs"]}
     assert {r["limit"] for r in by.values()} == {"kernels"}
 
@@ -123,27 +137,27 @@ def test_it_says_that_it_is_an_estimate(capsys):
 
 
 def test_kernels_are_operations_that_are_no_views():
-    cell = Cell("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
+    case = TimingCase("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
     # three products, the core, and the output's product
-    spec = ArmSpec("mha-base", layer("mha-base"), "fused", "subject")
-    assert launches(cell, spec) == 5
+    spec = ImplSpec("mha-base", layer("mha-base"), "fused", "subject")
+    assert launches(case, spec) == 5
     # a step writes its key and its value behind the stored ones
-    assert launches(replace(cell, which="decode"), spec) == 5 + 2
-    assert launches(replace(cell, which="both"), spec) is None
+    assert launches(replace(case, which="decode"), spec) == 5 + 2
+    assert launches(replace(case, which="both"), spec) is None
 
 
 def test_every_other_arm_has_a_number_and_so_has_a_model():
     layer_at = dict(seq_len=10, batch_size=2, dtype="bfloat16", device="cuda", routing="balanced")
-    cells = [Cell("layer", "moa-8K8E128D", which=which, **layer_at) for which in ("forward", "decode")]
-    cells.append(Cell("model", "dit-s2", 256, 2, "bfloat16", "forward", "cuda", "natural"))
-    for cell in cells:
+    cases = [TimingCase("layer", "moa-8K8E128D", which=which, **layer_at) for which in ("forward", "decode")]
+    cases.append(TimingCase("model", "dit-s2", 256, 2, "bfloat16", "forward", "cuda", "natural"))
+    for case in cases:
         # a kernel of ours has one where its package is installed
-        found = {spec.arm: launches(cell, spec) for spec in cell.arms(of_every_device=True) if spec.arm != "triton"}
-        assert {arm for arm, number in found.items() if number is None} <= {"loop"}, cell.key
+        found = {spec.impl: launches(case, spec) for spec in case.impls(of_every_device=True) if spec.impl != "triton"}
+        assert {impl for impl, number in found.items() if number is None} <= {"loop"}, case.key
 
 
 def test_an_arm_that_reads_sizes_back_has_no_number_of_kernels():
-    cell = Cell("layer", "moa-8K8E128D", 10, 2, "bfloat16", "forward", "cuda", "balanced")
+    case = TimingCase("layer", "moa-8K8E128D", 10, 2, "bfloat16", "forward", "cuda", "balanced")
     config = layer("moa-8K8E128D")
-    assert launches(cell, ArmSpec("moa", config, "loop", "subject")) is None
-    assert launches(cell, ArmSpec("moa", config, "dense-all", "subject")) < 16
+    assert launches(case, ImplSpec("moa", config, "loop", "subject")) is None
+    assert launches(case, ImplSpec("moa", config, "dense-all", "subject")) < 16

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headcount.bench.latency import bounds, clock, gate
-from headcount.bench.latency.cells import Cell
+from headcount.bench.latency import correctness, measure
+from headcount.bench.latency.timing_cases import TimingCase
 from tests.bench.latency.conftest import PEAKS
 
 TOKENS, HEADS, SELECTED, WIDTH, HEAD = 2 * 7, 6, 2, 64, 16
-CELL = Cell("layer", "some", 7, 2, "bfloat16", "forward", "cuda", "balanced", ("dense-all",))
+CELL = TimingCase("layer", "some", 7, 2, "bfloat16", "forward", "cuda", "balanced", ("dense-all",))
 GPU_S = {"some dense-all": 0.006, "mqa-2x16 fused": 0.004, "mha-1x64 fused": 0.003, "mha-2x16 fused": 0.002}
 ROUTER, SHARED, EXPERT = WIDTH * HEADS, 2 * WIDTH * HEAD, 2 * WIDTH * HEAD
 """Weights: the router's, of keys and values, of one expert's queries and output."""
@@ -25,7 +25,7 @@ def macs(heads):
 WHAT = {
     "kind": "latency", "cell": "layer some T7 B2 bfloat16 forward cuda balanced dense-all", "subject": "layer",
     "name": "some", "seq_len": 7, "batch_size": 2, "dtype": "bfloat16", "device": "cuda", "routing": "balanced",
-    "pass": "forward", "again": False, "tokens": TOKENS, "arm": "some", "role": "subject", "blocks": 2, "smoke": True,
+    "pass": "forward", "again": False, "tokens": TOKENS, "layer": "some", "role": "subject", "blocks": 2, "smoke": True,
     "implementation": "dense-all", "macs": macs(SELECTED), "executed_macs": macs(HEADS),
     "params": ROUTER + SHARED + HEADS * EXPERT, "active_params": ROUTER + SHARED + SELECTED * EXPERT,
     # every expert is somebody's; inputs and outputs once; two bytes each
@@ -55,15 +55,15 @@ def subject(cuda, monkeypatch):
     """The record of the first arm; what others take is known, and how far off it was."""
     cuda.memory = 1009
 
-    def interleave(arms, **how):
-        for arm in arms:
-            arm.wall_s, arm.gpu_s, arm.graph = [0.007] * 2, [GPU_S[arm.name]] * 2, object()
-            arm.calls, arm.replays, arm.replay_error = 5, 3, 0.125
+    def interleave(impls, **how):
+        for impl in impls:
+            impl.wall_s, impl.gpu_s, impl.graph = [0.007] * 2, [GPU_S[impl.name]] * 2, object()
+            impl.calls, impl.replays, impl.replay_error = 5, 3, 0.125
 
-    checked = bounds.Checked(0.25, 0.5, "the output", 11, 7, 0, ("flash",))
-    monkeypatch.setattr(gate.Gate, "check", lambda self: checked)
-    monkeypatch.setattr(clock, "interleave", interleave)
-    return lambda known=None: next(clock.measure_cell(CELL, PEAKS, blocks=2, known=known))
+    checked = correctness.CheckResult(0.25, 0.5, "the output", 11, 7, 0, ("flash",))
+    monkeypatch.setattr(correctness.CorrectnessCheck, "check", lambda self: checked)
+    monkeypatch.setattr(measure, "interleave", interleave)
+    return lambda known=None: next(measure.measure_case(CELL, PEAKS, blocks=2, known=known))
 
 
 def test_a_record_of_a_timed_arm_is_this(subject):

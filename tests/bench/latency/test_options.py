@@ -4,7 +4,7 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
-from headcount.bench.latency.arms import timed_models
+from headcount.bench.latency.implementations import timed_models
 from headcount.models.configs.layers import LAYERS
 
 
@@ -15,12 +15,12 @@ def asked(*argv):
     return args
 
 
-def cells(*argv):
-    return latency._cells(asked(*argv))
+def cases(*argv):
+    return latency._cases(asked(*argv))
 
 
 def names(found):
-    return list(dict.fromkeys((cell.subject, cell.name) for cell in found))
+    return list(dict.fromkeys((case.subject, case.name) for case in found))
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ def test_what_is_not_said(argv, said):
 
 def test_every_layer_or_every_model_or_those_that_are_named():
     layers, models = [("layer", name) for name in LAYERS], [("model", name) for name in timed_models()]
-    assert names(cells()) == names(cells("--layer", "all")) == layers
-    assert names(cells("--model", "all")) == models
-    assert names(cells("--model", "llm-s", "dit-s2")) == [("model", "llm-s"), ("model", "dit-s2")]
-    assert names(cells("--layer", "mha-base", "--model", "llm-s")) == [("layer", "mha-base"), ("model", "llm-s")]
+    assert names(cases()) == names(cases("--layer", "all")) == layers
+    assert names(cases("--model", "all")) == models
+    assert names(cases("--model", "llm-s", "dit-s2")) == [("model", "llm-s"), ("model", "dit-s2")]
+    assert names(cases("--layer", "mha-base", "--model", "llm-s")) == [("layer", "mha-base"), ("model", "llm-s")]
 
 
 def test_lengths_passes_and_sizes_are_those_of_the_options():
-    (cell,) = cells("--layer", "mha-base", "--seq-len", "7", "--pass", "both", "--batch-size", "3", "--arm", "fused")
-    assert cell.key == "layer mha-base T7 B3 float32 both cpu balanced fused"
-    found = cells("--layer", "mha-base", "--tokens", "1024")
+    (case,) = cases("--layer", "mha-base", "--seq-len", "7", "--pass", "both", "--batch-size", "3", "--arm", "fused")
+    assert case.key == "layer mha-base T7 B3 float32 both cpu balanced fused"
+    found = cases("--layer", "mha-base", "--tokens", "1024")
     assert [(c.which, c.seq_len, c.batch_size) for c in found] == [
         (which, length, 1024 // length) for which in ("forward", "both") for length in (10, 128, 512)
     ]
@@ -60,15 +60,15 @@ def test_lengths_passes_and_sizes_are_those_of_the_options():
 
 def test_options_of_a_model_are_those_of_a_layer_and_it_routes_by_itself():
     shape = ["--seq-len", "7", "11", "--batch-size", "3", "--dtype", "float16", "--arm", "fused"]
-    found = cells("--model", "llm-s", *shape, "--pass", "both")
-    assert [cell.key for cell in found] == [f"model llm-s T{T} B3 float16 both cpu natural fused" for T in (7, 11)]
-    (cell,) = cells("--model", "dit-s2", "--pass", "forward", "--tokens", "1024", "--routing", "zipf")
-    assert cell.key == "model dit-s2 T256 B4 float32 forward cpu natural"
+    found = cases("--model", "llm-s", *shape, "--pass", "both")
+    assert [case.key for case in found] == [f"model llm-s T{T} B3 float16 both cpu natural fused" for T in (7, 11)]
+    (case,) = cases("--model", "dit-s2", "--pass", "forward", "--tokens", "1024", "--routing", "zipf")
+    assert case.key == "model dit-s2 T256 B4 float32 forward cpu natural"
 
 
 def test_of_fewer_tokens_than_a_sequence_has_there_is_one_sequence():
     argv = ["--layer", "mha-base", "--model", "llm-s", "--tokens", "5", "--seq-len", "7", "--pass", "forward"]
-    assert [(cell.subject, cell.batch_size) for cell in cells(*argv)] == [("layer", 1), ("model", 1)]
+    assert [(case.subject, case.batch_size) for case in cases(*argv)] == [("layer", 1), ("model", 1)]
 
 
 def test_the_command_line_is_that_of_the_process_unless_told(monkeypatch, capsys):
@@ -78,20 +78,20 @@ def test_the_command_line_is_that_of_the_process_unless_told(monkeypatch, capsys
 
 def test_routings_are_those_of_the_options_for_layers_that_choose():
     argv = ["--layer", "mha-base", "moa-8K32E128D", "--seq-len", "7", "--pass", "forward", "--routing", "zipf", "paper"]
-    assert [(cell.name, cell.routing, cell.asked) for cell in cells(*argv)] == [
+    assert [(case.name, case.routing, case.asked) for case in cases(*argv)] == [
         ("mha-base", "zipf", None), ("moa-8K32E128D", "zipf", None), ("moa-8K32E128D", "paper", None),
     ]  # fmt: skip
 
 
 def test_an_arm_that_is_nowhere_is_refused_before_anything_runs_unless_it_is_estimated():
     args = asked("--layer", "moa-8K32E128D", "--arm", "triton", "--seq-len", "7", "--pass", "forward")
-    with pytest.raises(UsageError, match="arm triton needs a CUDA device"):
-        latency._cells(args)
-    assert [cell.asked for cell in latency._cells(args, installed=False)] == [("triton",)]
+    with pytest.raises(UsageError, match="implementation triton needs a CUDA device"):
+        latency._cases(args)
+    assert [case.asked for case in latency._cases(args, installed=False)] == [("triton",)]
 
 
 def test_the_order_is_as_given_unless_that_of_their_value_is_asked_for():
     argv = ["--layer", "moa-8K32E128D", "moa-8K8E128D", "--seq-len", "128", "--pass", "forward", "--batch-size", "128"]
-    first, second = (cell.name for cell in cells(*argv))
+    first, second = (case.name for case in cases(*argv))
     assert (first, second) == ("moa-8K32E128D", "moa-8K8E128D")
-    assert [cell.name for cell in cells(*argv, "--order", "value")] == [second, first]
+    assert [case.name for case in cases(*argv, "--order", "value")] == [second, first]

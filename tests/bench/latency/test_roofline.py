@@ -2,9 +2,9 @@
 
 import pytest
 
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.roofline import Peaks, executed_work, floor_s, least_elements, pass_macs, work
+from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.roofline import Peaks, executed_work, least_elements, pass_macs, roofline_bound_s, work
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import mha, moa
 from headcount.models.configs.make import make_config
 from tests.bench.latency.conftest import PEAKS
@@ -18,13 +18,13 @@ def test_a_pass_has_each_contraction_once_forward_and_twice_backward():
 
 
 def test_the_floor_is_the_larger_of_work_and_traffic():
-    assert floor_s(2 * 10**9, 10**9, PEAKS) == 2.0
-    assert floor_s(10**9, 3 * 10**9, PEAKS) == 3.0
+    assert roofline_bound_s(2 * 10**9, 10**9, PEAKS) == 2.0
+    assert roofline_bound_s(10**9, 3 * 10**9, PEAKS) == 3.0
 
 
 def test_the_floor_takes_the_fastest_that_memory_was_seen_to_be():
-    assert floor_s(0, 12 * 10**9, Peaks(1e9, 3e9, "made up", read_bytes_per_s=4e9)) == 3.0
-    assert floor_s(0, 12 * 10**9, Peaks(1e9, 6e9, "made up", read_bytes_per_s=4e9)) == 2.0
+    assert roofline_bound_s(0, 12 * 10**9, Peaks(1e9, 3e9, "made up", read_bytes_per_s=4e9)) == 3.0
+    assert roofline_bound_s(0, 12 * 10**9, Peaks(1e9, 6e9, "made up", read_bytes_per_s=4e9)) == 2.0
 
 
 def test_least_elements_hold_each_reachable_weight_once():
@@ -40,8 +40,8 @@ def test_least_elements_hold_each_reachable_weight_once():
 
 def test_a_decoded_token_is_billed_by_the_account_of_a_step():
     """MQA of 8 x 128 and MHA of 8 x 64, one token of 8 sequences behind 2047."""
-    cell = Cell("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
-    found = {spec.role: work(cell, spec) for spec in cell.arms()}
+    case = TimingCase("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
+    found = {spec.role: work(case, spec) for spec in case.impls()}
     B, S, d = 8, 2048, 512
     assert found["mqa"].macs == B * (2 * d * 8 * 128 + 2 * d * 128 + 2 * S * 8 * 128) == 42_991_616
     assert found["mha"].macs == B * (4 * d * d + 2 * S * d) == 25_165_824
@@ -52,15 +52,15 @@ def test_a_decoded_token_is_billed_by_the_account_of_a_step():
 
 
 def test_a_decode_row_lies_above_a_floor_with_its_cache():
-    cell = Cell("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
-    forward = Cell("layer", "moa-8K8E128D", 1, 8, which="forward", **SHAPE)
-    step, token = (next(work(c, s) for s in c.arms() if s.role == "mqa") for c in (cell, forward))
+    case = TimingCase("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
+    forward = TimingCase("layer", "moa-8K8E128D", 1, 8, which="forward", **SHAPE)
+    step, token = (next(work(c, s) for s in c.impls() if s.role == "mqa") for c in (case, forward))
     assert step.elements - token.elements == 2 * 8 * (2048 + 1) * 128
 
 
 def test_packed_heads_are_billed_by_what_they_need():
-    cell = Cell("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
-    dense, packed = (next(work(cell, s) for s in cell.arms() if s.arm == arm) for arm in ("fused", "ragged"))
+    case = TimingCase("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
+    dense, packed = (next(work(case, s) for s in case.impls() if s.impl == impl) for impl in ("fused", "ragged"))
     # 16 of 32 heads: half of the queries, outputs and core
     assert dense.macs - packed.macs == 2 * 16 * 16 * (2 * 2048 * 64 + 2 * 16 * 64)
     assert packed.elements == dense.elements
@@ -71,19 +71,19 @@ def test_packed_heads_are_billed_by_what_they_need():
 def test_every_expert_at_once_needs_what_its_layer_does_and_does_all_of_it(which, top_k):
     d, E, D, T, B = 11, 7, 5, 13, 2
     config = make_config(dict(attention="moa", d_model=d, num_experts=E, top_k=top_k, head_dim=D, bias=False))
-    cell = Cell("layer", "moa", T, B, which=which, **SHAPE)
+    case = TimingCase("layer", "moa", T, B, which=which, **SHAPE)
     rows, passes = (B, 1) if which == "decode" else (B * T, 3 if which == "both" else 1)
 
     def macs(heads):
         return passes * rows * (d * E + 2 * d * D + heads * (2 * d * D + 2 * T * D))
 
-    for arm, heads in (("dense-all", E), ("grouped", top_k), ("loop", top_k)):
-        spec = ArmSpec("moa", config, arm, "subject")
-        assert work(cell, spec).macs == macs(top_k)
-        assert executed_work(cell, spec).macs == macs(heads)
+    for impl, heads in (("dense-all", E), ("grouped", top_k), ("loop", top_k)):
+        spec = ImplSpec("moa", config, impl, "subject")
+        assert work(case, spec).macs == macs(top_k)
+        assert executed_work(case, spec).macs == macs(heads)
 
 
 def test_packed_heads_do_what_they_need():
-    cell = Cell("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
-    for spec in cell.arms():
-        assert executed_work(cell, spec) == work(cell, spec)
+    case = TimingCase("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
+    for spec in case.impls():
+        assert executed_work(case, spec) == work(case, spec)

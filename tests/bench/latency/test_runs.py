@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.case_tensors import CaseTensors
+from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.runs import _other, make_run
-from headcount.bench.latency.shared import Shared
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.make import make_config
 
 SHAPE = dict(seq_len=7, batch_size=3, dtype="float32", device="cpu", routing="natural")
@@ -21,8 +21,8 @@ MODEL = make_config(dict(model="masked_lm") | WORDS)
 
 
 def run_of(subject, which, config):
-    cell = Cell(subject, "tiny", which=which, **SHAPE)
-    return make_run(cell, ArmSpec("tiny", config, "reference", "subject"), Shared(cell, config))
+    case = TimingCase(subject, "tiny", which=which, **SHAPE)
+    return make_run(case, ImplSpec("tiny", config, "reference", "subject"), CaseTensors(case, config))
 
 
 def same(found, expected):

@@ -2,14 +2,15 @@
 
 import pytest
 
-from headcount.bench.latency import like, ratios
+from headcount.bench import records
+from headcount.bench.latency import measure
 from headcount.bench.latency.table import Columns
-from headcount.bench.latency.timing import Arm
+from headcount.bench.latency.timing import TimedCall
 
 WALL_S = [0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.006]
 """Nine blocks of 2 ms a call and one of 6 ms."""
 RECORD = {
-    "arm": "moa",
+    "layer": "moa",
     "role": "subject",
     "implementation": "triton",
     "implementation_used": "triton",
@@ -30,23 +31,25 @@ RECORD = {
     "peaks": {"macs_per_s": 4e13, "bytes_per_s": 4e12},
     "peak_memory_bytes": None,
     "environment": {"device": "NVIDIA H200"},
-    **ratios.NONE,
+    **measure.NO_RATIOS,
 }
 
 
-def arm(name, wall_s, gpu_s=None):
-    return Arm(name, None, wall_s=wall_s, gpu_s=gpu_s or [], graph=object() if gpu_s else None)
+def impl(name, wall_s, gpu_s=None):
+    return TimedCall(name, None, wall_s=wall_s, gpu_s=gpu_s or [], graph=object() if gpu_s else None)
 
 
-def compared(subject, mqa, twin, mha=None):
-    rows = [({"role": role, **ratios.NONE}, a) for role, a in (("subject", subject), ("mqa", mqa), ("mha", mha)) if a]
-    ratios.compare(rows, twin)
+def compared(subject, mqa, control, mha=None):
+    rows = [
+        ({"role": role, **measure.NO_RATIOS}, a) for role, a in (("subject", subject), ("mqa", mqa), ("mha", mha)) if a
+    ]
+    measure.fill_ratios(rows, control)
     return [record for record, _ in rows]
 
 
 def test_the_tax_is_the_arm_over_dense_mqa():
     """3 ms over 2 ms: 1.5, not 0.67."""
-    subject, mqa = compared(arm("moa", [0.003] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.002] * 4))
+    subject, mqa = compared(impl("moa", [0.003] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.002] * 4))
     assert subject["tax"] == pytest.approx({"value": 1.5, "low": 1.5, "high": 1.5})
     assert subject["tax_verdict"] == "slower" and mqa["tax"] is None
 
@@ -54,36 +57,36 @@ def test_the_tax_is_the_arm_over_dense_mqa():
 def test_ratios_are_paired_block_by_block():
     """The machine slows down to a third: every block says 2."""
     drift = [0.001, 0.002, 0.003]
-    subject, _, _ = compared(arm("moa", [2 * s for s in drift]), arm("mqa", [1, 1, 1]), None, arm("mha", drift))
+    subject, _, _ = compared(impl("moa", [2 * s for s in drift]), impl("mqa", [1, 1, 1]), None, impl("mha", drift))
     assert subject["to_mha"] == pytest.approx({"value": 2.0, "low": 2.0, "high": 2.0})
 
 
 def test_noise_is_the_twin_over_its_original():
     """The same code took 1 % more when it was timed again; compared with itself there would be no noise at all."""
-    subject, _ = compared(arm("moa", [0.003] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.00202] * 4))
+    subject, _ = compared(impl("moa", [0.003] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.00202] * 4))
     assert subject["noise"] == pytest.approx({"value": 1.01, "low": 1.01, "high": 1.01})
 
 
 def test_a_difference_within_the_noise_is_no_evidence():
     """5 % over dense MQA, where the same code twice differs by 10 %."""
-    subject, _ = compared(arm("moa", [0.0021] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.0022] * 4))
+    subject, _ = compared(impl("moa", [0.0021] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.0022] * 4))
     assert subject["tax"]["value"] == pytest.approx(1.05) and subject["tax_verdict"] == "no evidence"
-    subject, _ = compared(arm("moa", [0.0021] * 4), arm("mqa", [0.002] * 4), arm("mqa", [0.002] * 4))
+    subject, _ = compared(impl("moa", [0.0021] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.002] * 4))
     assert subject["tax_verdict"] == "slower"
 
 
 def test_graphs_are_divided_by_graphs_and_judged_by_their_noise():
-    mqa, twin = arm("mqa", [0.008] * 3, [0.001] * 3), arm("mqa", [0.012] * 3, [0.001] * 3)
-    subject, _ = compared(arm("moa", [0.004] * 3, [0.0012] * 3), mqa, twin)
+    mqa, control = impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.012] * 3, [0.001] * 3)
+    subject, _ = compared(impl("moa", [0.004] * 3, [0.0012] * 3), mqa, control)
     assert subject["tax"]["value"] == pytest.approx(1.2) and subject["tax_by"] == "graph"
     assert subject["noise"]["value"] == pytest.approx(1.0) and subject["noise_wall"]["value"] == pytest.approx(1.5)
     assert subject["tax_verdict"] == "slower"
 
 
 def test_an_arm_without_a_graph_is_compared_by_wall_time():
-    loop = arm("loop", [0.012] * 3)
+    loop = impl("loop", [0.012] * 3)
     loop.gpu_s = [0.010] * 3
-    subject, _ = compared(loop, arm("mqa", [0.008] * 3, [0.001] * 3), arm("mqa", [0.008] * 3, [0.001] * 3))
+    subject, _ = compared(loop, impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.008] * 3, [0.001] * 3))
     assert subject["tax"]["value"] == pytest.approx(1.5) and subject["tax_by"] == "wall"
 
 
@@ -128,6 +131,6 @@ def test_named_hardware_in_place_of_measured_peaks():
 )
 def test_how_a_record_was_timed(changes, by):
     record = RECORD | changes
-    assert like.timed_by(record) == by
-    assert like.samples(record) == (record["wall_ms"] if by == "wall" else record["gpu_ms"])
-    assert like.common(record, RECORD) == ("graph" if by == "graph" else "wall")
+    assert records.timed_by(record) == by
+    assert records.comparable_samples(record) == (record["wall_ms"] if by == "wall" else record["gpu_ms"])
+    assert records.common_timing(record, RECORD) == ("graph" if by == "graph" else "wall")

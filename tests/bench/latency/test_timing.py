@@ -3,8 +3,8 @@
 import pytest
 
 from headcount.bench.latency import timing
-from headcount.bench.latency.faults import ArmFailed
-from headcount.bench.latency.timing import Arm, interleave
+from headcount.bench.latency.device_errors import ImplFailed
+from headcount.bench.latency.timing import TimedCall, interleave
 
 
 class Clock:
@@ -17,51 +17,51 @@ class Clock:
     def __call__(self):
         return self.now
 
-    def arm(self, name, seconds, sets=1):
+    def impl(self, name, seconds, sets=1):
         def call(i):
             self.log.append((name, i))
             self.now += seconds(len(self.log)) if callable(seconds) else seconds
 
-        return Arm(name, call, sets)
+        return TimedCall(name, call, sets)
 
 
 def test_arms_alternate_in_abba_blocks():
     fake = Clock()
-    arms = [fake.arm("a", 1.0, 2), fake.arm("b", 1.0, 2)]
-    interleave(arms, blocks=4, device="cpu", clock=fake)
+    impls = [fake.impl("a", 1.0, 2), fake.impl("b", 1.0, 2)]
+    interleave(impls, blocks=4, device="cpu", clock=fake)
     order = [name for name, _ in fake.log][-8:]
     assert order == ["a", "b", "b", "a", "a", "b", "b", "a"]
 
 
 def test_samples_are_seconds_per_call_one_for_each_block():
     fake = Clock()
-    arms = [fake.arm("slow", 0.5), fake.arm("quick", 0.001)]
-    interleave(arms, blocks=3, device="cpu", clock=fake)
-    assert arms[0].wall_s == pytest.approx([0.5] * 3) and arms[0].calls == 1
-    assert arms[1].wall_s == pytest.approx([0.001] * 3) and arms[1].calls == 20
-    assert arms[0].gpu_s == []
+    impls = [fake.impl("slow", 0.5), fake.impl("quick", 0.001)]
+    interleave(impls, blocks=3, device="cpu", clock=fake)
+    assert impls[0].wall_s == pytest.approx([0.5] * 3) and impls[0].calls == 1
+    assert impls[1].wall_s == pytest.approx([0.001] * 3) and impls[1].calls == 20
+    assert impls[0].gpu_s == []
 
 
 def test_inputs_rotate_and_the_next_block_goes_on_with_the_next_set():
     fake = Clock()
-    interleave([fake.arm("a", 0.015, 3)], blocks=5, device="cpu", clock=fake)
+    interleave([fake.impl("a", 0.015, 3)], blocks=5, device="cpu", clock=fake)
     # a call fills most of a block: one set each
     assert [i for _, i in fake.log[-5:]] == [0, 1, 2, 0, 1]
 
 
 def test_a_block_has_every_set_as_often_as_the_others():
     fake = Clock()
-    arm = fake.arm("a", 0.001, 7)
-    interleave([arm], blocks=1, device="cpu", clock=fake)
-    assert arm.calls == 21 and sorted(i for _, i in fake.log[-21:]) == sorted([*range(7)] * 3)
+    impl = fake.impl("a", 0.001, 7)
+    interleave([impl], blocks=1, device="cpu", clock=fake)
+    assert impl.calls == 21 and sorted(i for _, i in fake.log[-21:]) == sorted([*range(7)] * 3)
 
 
 def test_the_first_calls_do_not_say_how_many_fill_a_block():
     fake = Clock()
     # modules are loaded in the first two
-    arm = fake.arm("a", lambda n: 0.08 if n <= 2 else 0.001)
-    interleave([arm], blocks=2, device="cpu", clock=fake)
-    assert arm.calls == 20 and arm.wall_s == pytest.approx([0.001] * 2)
+    impl = fake.impl("a", lambda n: 0.08 if n <= 2 else 0.001)
+    interleave([impl], blocks=2, device="cpu", clock=fake)
+    assert impl.calls == 20 and impl.wall_s == pytest.approx([0.001] * 2)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_the_first_calls_do_not_say_how_many_fill_a_block():
 )
 def test_an_arm_warms_up_until_it_is_time_and_its_last_calls_say_how_many_fill_a_block(took, warm_up_s, calls):
     fake = Clock()
-    arm = fake.arm("a", lambda n: took[n - 1])
-    timing._prepare(arm, "cpu", fake, warm_up_s)
+    impl = fake.impl("a", lambda n: took[n - 1])
+    timing._prepare(impl, "cpu", fake, warm_up_s)
     # 20 ms in a block
-    assert (len(fake.log), arm.calls) == (len(took), calls)
+    assert (len(fake.log), impl.calls) == (len(took), calls)
 
 
 def test_progress_is_told_of_every_block():
     fake, seen = Clock(), []
-    interleave([fake.arm("a", 1.0)], blocks=3, device="cpu", clock=fake, on_block=seen.append)
+    interleave([fake.impl("a", 1.0)], blocks=3, device="cpu", clock=fake, on_block=seen.append)
     assert seen == [0, 1, 2]
 
 
@@ -97,10 +97,10 @@ def test_an_arm_that_fails_is_named_with_its_status():
     def call(i):
         raise RuntimeError("no plan\nsecond line")
 
-    bad = Arm("bad", call)
-    with pytest.raises(ArmFailed) as raised:
-        interleave([fake.arm("a", 1.0), bad], blocks=1, device="cpu", clock=fake)
-    assert raised.value.arm is bad
+    bad = TimedCall("bad", call)
+    with pytest.raises(ImplFailed) as raised:
+        interleave([fake.impl("a", 1.0), bad], blocks=1, device="cpu", clock=fake)
+    assert raised.value.impl is bad
     assert raised.value.status == str(raised.value) == "failed: RuntimeError: no plan"
 
 
@@ -117,7 +117,7 @@ class OnDevice:
             if waits:
                 device.operation("nonzero")
 
-        self.arm = Arm(f"{kernels} kernels", call, sets)
+        self.impl = TimedCall(f"{kernels} kernels", call, sets)
 
 
 @pytest.fixture
@@ -129,14 +129,14 @@ def side(cuda):
 
 def test_a_launch_does_not_lie_inside_the_interval(side):
     few, many = OnDevice(side, 1), OnDevice(side, 12)
-    interleave([few.arm, many.arm], blocks=3, device="cuda")
+    interleave([few.impl, many.impl], blocks=3, device="cuda")
     # a kernel of 50 us each, exactly: no launch of 20 us, none of a graph
-    assert few.arm.gpu_s == pytest.approx([50e-6] * 3)
-    assert many.arm.gpu_s == pytest.approx([600e-6] * 3)
+    assert few.impl.gpu_s == pytest.approx([50e-6] * 3)
+    assert many.impl.gpu_s == pytest.approx([600e-6] * 3)
 
 
 def test_wall_time_holds_all_that_the_device_does_and_nothing_from_before(side):
-    one = OnDevice(side, 12).arm
+    one = OnDevice(side, 12).impl
     side.free = 7.0
     interleave([one], blocks=3, device="cuda")
     # 600 us of kernels behind a launch of 20 us, for which the host waits
@@ -145,17 +145,17 @@ def test_wall_time_holds_all_that_the_device_does_and_nothing_from_before(side):
 
 def test_a_block_takes_at_least_two_milliseconds_of_the_device(side):
     for kernels in (1, 12, 100):
-        arm = OnDevice(side, kernels).arm
-        interleave([arm], blocks=1, device="cuda")
-        assert kernels * 50e-6 * arm.calls * arm.replays >= 2e-3 * (1 - 1e-9)
+        impl = OnDevice(side, kernels).impl
+        interleave([impl], blocks=1, device="cuda")
+        assert kernels * 50e-6 * impl.calls * impl.replays >= 2e-3 * (1 - 1e-9)
         # and not much more than it must
-        assert arm.calls * arm.replays == 1 or kernels * 50e-6 * arm.calls * (arm.replays - 1) < 2e-3
+        assert impl.calls * impl.replays == 1 or kernels * 50e-6 * impl.calls * (impl.replays - 1) < 2e-3
 
 
 def test_a_long_call_is_one_call_a_block_and_sets_go_on_across_blocks(side):
     long = OnDevice(side, 400, sets=3)
-    interleave([long.arm], blocks=5, device="cuda")
-    assert (long.arm.calls, long.arm.replays) == (1, 1)
+    interleave([long.impl], blocks=5, device="cuda")
+    assert (long.impl.calls, long.impl.replays) == (1, 1)
     assert long.seen[-5:] == [1, 2, 0, 1, 2]
 
 
@@ -163,27 +163,27 @@ def test_everything_is_captured_on_the_stream_that_it_ran_on(cuda):
     from headcount.bench.latency.capture import side_stream
 
     with side_stream("cuda"):
-        interleave([OnDevice(cuda, 1).arm], blocks=1, device="cuda")
+        interleave([OnDevice(cuda, 1).impl], blocks=1, device="cuda")
         assert cuda.current is cuda.side
     assert cuda.current is cuda.main and "capture on side" in cuda.log
 
 
 def test_one_block_is_thrown_away_on_a_gpu(side):
-    arm = OnDevice(side, 1).arm
-    interleave([arm], blocks=3, device="cuda")
-    assert len(arm.wall_s) == len(arm.gpu_s) == 3
+    impl = OnDevice(side, 1).impl
+    interleave([impl], blocks=3, device="cuda")
+    assert len(impl.wall_s) == len(impl.gpu_s) == 3
     # two events for calibration, then four blocks
     assert side.log.count("event") == 2 + 2 * 4
 
 
 def test_a_new_graph_is_launched_once_before_it_is_timed(side):
-    interleave([OnDevice(side, 1).arm], blocks=1, device="cuda")
+    interleave([OnDevice(side, 1).impl], blocks=1, device="cuda")
     after = side.log[side.log.index("capture on side") :]
     assert after.index("replay") < after.index("event")
 
 
 def test_an_arm_that_waits_has_no_graph_and_says_why(side):
-    waiting = OnDevice(side, 2, waits=True).arm
+    waiting = OnDevice(side, 2, waits=True).impl
     interleave([waiting], blocks=2, device="cuda")
     assert waiting.graph is None and waiting.graph_reason == "called a synchronizing CUDA operation"
     assert "capture on side" not in side.log and len(waiting.gpu_s) == 2
@@ -193,7 +193,7 @@ def test_an_arm_that_waits_has_no_graph_and_says_why(side):
 
 def test_a_failed_capture_puts_the_stream_back_and_is_the_last_of_the_process(side):
     side.capture_error = "operation failed due to a previous error during capture"
-    first, second = OnDevice(side, 1).arm, OnDevice(side, 1).arm
+    first, second = OnDevice(side, 1).impl, OnDevice(side, 1).impl
     interleave([first], blocks=1, device="cuda")
     assert side.current is side.side and first.graph is None
     assert first.graph_reason == side.capture_error and first.gpu_s
@@ -204,13 +204,13 @@ def test_a_failed_capture_puts_the_stream_back_and_is_the_last_of_the_process(si
 
 def test_waits_are_errors_for_a_while_only(side):
     side.sync_mode = 1
-    interleave([OnDevice(side, 1).arm, OnDevice(side, 1, waits=True).arm], blocks=1, device="cuda")
+    interleave([OnDevice(side, 1).impl, OnDevice(side, 1, waits=True).impl], blocks=1, device="cuda")
     assert side.sync_mode == 1
 
 
 def test_warm_up_is_longer_before_the_first_arm(side, monkeypatch):
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 0.01})
-    monkeypatch.setattr(timing, "CELL_WARM_UP_S", {"cuda": 0.05})
-    arms = [OnDevice(side, 1), OnDevice(side, 1)]
-    interleave([one.arm for one in arms], blocks=1, device="cuda")
-    assert len(arms[0].seen) > 4 * len(arms[1].seen) > 40
+    monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 0.05})
+    impls = [OnDevice(side, 1), OnDevice(side, 1)]
+    interleave([one.impl for one in impls], blocks=1, device="cuda")
+    assert len(impls[0].seen) > 4 * len(impls[1].seen) > 40

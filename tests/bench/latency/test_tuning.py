@@ -81,7 +81,7 @@ def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked
         return lambda x: launched.append(TABLE["expert"]) or x
 
     monkeypatch.setattr("headcount.models.build.build", build)
-    monkeypatch.setattr("headcount.bench.latency.arms.lacks", lambda arm, device: None)
+    monkeypatch.setattr("headcount.bench.latency.implementations.lacks", lambda impl, device: None)
     monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
     first, *others = tuning._blocks(3 * 128, torch.bfloat16)
     assert built == [(16, "cuda", torch.bfloat16, "triton")]
@@ -101,7 +101,7 @@ def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked
 
 def test_a_kernel_that_cannot_run_here_says_what_it_needs(cuda, monkeypatch):
     monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
-    monkeypatch.setattr("headcount.bench.latency.arms.lacks", lambda arm, device: f"another {device}")
+    monkeypatch.setattr("headcount.bench.latency.implementations.lacks", lambda impl, device: f"another {device}")
     assert list(tuning._blocks(128, torch.bfloat16)) == [
         {"what": "kernel expert in moa-8K16E256D, T = 128", "way": "triton"}
         | {"us": None, "chosen": None, "status": "needs another cuda"}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.latency import routings, workload
+from headcount.bench.latency import case_tensors, routings
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.losses import record_routing, tokens_per_expert
@@ -13,33 +13,33 @@ E, K, N, DM = 11, 3, 110, 13
 
 @pytest.mark.parametrize("routing", routings.ROUTINGS)
 def test_each_token_gets_different_experts(routing):
-    chosen = workload.selection(routing, N, E, K, seed=7)
+    chosen = case_tensors.selection(routing, N, E, K, seed=7)
     assert chosen.shape == (N, K)
     assert all(len(set(row)) == K for row in chosen.tolist())
 
 
 def test_balanced_shares_are_equal():
-    counts = torch.bincount(workload.selection("balanced", N, E, K, seed=7).flatten(), minlength=E)
+    counts = torch.bincount(case_tensors.selection("balanced", N, E, K, seed=7).flatten(), minlength=E)
     assert counts.tolist() == [N * K // E] * E
 
 
 def test_one_expert_gets_every_token_and_the_others_take_turns():
-    counts = torch.bincount(workload.selection("one-expert", N, E, K, seed=7).flatten(), minlength=E)
+    counts = torch.bincount(case_tensors.selection("one-expert", N, E, K, seed=7).flatten(), minlength=E)
     assert counts.tolist() == [N] + [N * (K - 1) // (E - 1)] * (E - 1)
 
 
 def test_turns_are_taken_slot_after_slot_and_token_after_token():
-    assert workload.selection("balanced", 5, 7, 3, seed=7).flatten().tolist() == [*range(7), *range(7), 0]
-    one = workload.selection("one-expert", 5, 6, 3, seed=7)
+    assert case_tensors.selection("balanced", 5, 7, 3, seed=7).flatten().tolist() == [*range(7), *range(7), 0]
+    one = case_tensors.selection("one-expert", 5, 6, 3, seed=7)
     assert one[:, 0].tolist() == [0] * 5
     assert one[:, 1:].flatten().tolist() == [*range(1, 6)] * 2
-    assert workload.selection("one-expert", 3, 1, 1, seed=7).tolist() == [[0]] * 3
-    assert workload.selection("one-expert", 3, 2, 2, seed=7).tolist() == [[0, 1]] * 3
+    assert case_tensors.selection("one-expert", 3, 1, 1, seed=7).tolist() == [[0]] * 3
+    assert case_tensors.selection("one-expert", 3, 2, 2, seed=7).tolist() == [[0, 1]] * 3
 
 
 def test_zipf_and_paper_favour_the_first_experts():
     for routing, least in (("zipf", 2.0), ("paper", 1.5)):
-        counts = torch.bincount(workload.selection(routing, 2000, E, K, seed=7).flatten(), minlength=E)
+        counts = torch.bincount(case_tensors.selection(routing, 2000, E, K, seed=7).flatten(), minlength=E)
         assert counts[0] > least * counts[-1]
 
 
@@ -55,7 +55,7 @@ def test_shares_are_those_of_the_figures():
 
 def test_the_model_of_figure_3_gets_the_shares_of_figure_3():
     tokens = 20_000
-    counts = torch.bincount(workload.selection("paper", tokens, 32, 16, seed=7).flatten(), minlength=32)
+    counts = torch.bincount(case_tensors.selection("paper", tokens, 32, 16, seed=7).flatten(), minlength=32)
     percent = [100 * int(count) / (16 * tokens) for count in counts]
     assert round(percent[0], 2) == max(round(p, 2) for p in percent) == 5.29
     assert round(percent[-1], 2) == min(round(p, 2) for p in percent) == 0.96
@@ -72,7 +72,7 @@ def test_no_expert_is_selected_twice_or_more_often_than_every_token(routing, num
     assert all(0 < p <= 1 for p in found)
     free = [p / share for p, share in zip(found, shares, strict=True) if p < 1]
     assert not free or max(free) == pytest.approx(min(free), rel=1e-12)
-    chosen = workload.selection(routing, 997, num_experts, top_k, seed=7)
+    chosen = case_tensors.selection(routing, 997, num_experts, top_k, seed=7)
     assert all(len(set(row)) == top_k for row in chosen.tolist())
     counts = torch.bincount(chosen.flatten(), minlength=num_experts)
     assert all(abs(int(n) - 997 * p) <= 2 for n, p in zip(counts, found, strict=True))
@@ -83,10 +83,10 @@ def test_no_expert_is_selected_twice_or_more_often_than_every_token(routing, num
 def test_a_steered_layer_selects_what_it_is_told(routing, k):
     config = make_config(dict(attention="moa", d_model=DM, num_experts=E, top_k=k, head_dim=5))
     layer = build(config)
-    workload.steer(layer)
+    case_tensors.steer(layer)
     record_routing(layer)
-    chosen = workload.selection(routing, N, E, k, seed=7)
-    layer(workload.route(workload.features(2, N // 2, DM, seed=1), chosen, E))
+    chosen = case_tensors.selection(routing, N, E, k, seed=7)
+    layer(case_tensors.route(case_tensors.features(2, N // 2, DM, seed=1), chosen, E))
     counts = tokens_per_expert(layer)[""]
     assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
     picked = layer.router.recorded[0].indices.reshape(N, k)
@@ -94,27 +94,27 @@ def test_a_steered_layer_selects_what_it_is_told(routing, k):
 
 
 def test_a_model_narrower_than_its_experts_cannot_be_steered():
-    with pytest.raises(ValueError, match="11 experts cannot be told apart in 7 features"):
-        workload.route(torch.zeros(1, 2, 7), torch.zeros(2, 1, dtype=torch.int64), 11)
+    with pytest.raises(ValueError, match="11 experts need as many features, but x has 7"):
+        case_tensors.route(torch.zeros(1, 2, 7), torch.zeros(2, 1, dtype=torch.int64), 11)
 
 
 def test_as_many_experts_as_features_can_be_told_apart_by_half_of_what_each_token_has_within_three():
     x = torch.tensor([[[-7.0, -1.0, 2.0, 5.0, 11.0]]])
     chosen = torch.tensor([[1, 2]])
-    assert workload.route(x, chosen, 3).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, 5, 11]
-    assert workload.route(x, chosen, 5).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, -4 + 1.5, -4 + 1.5]
+    assert case_tensors.route(x, chosen, 3).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, 5, 11]
+    assert case_tensors.route(x, chosen, 5).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, -4 + 1.5, -4 + 1.5]
 
 
 def test_a_layer_without_router_is_left_alone():
     layer = build(make_config(dict(attention="mha", d_model=14, num_heads=2)))
     before = {k: v.clone() for k, v in layer.state_dict().items()}
-    workload.steer(layer)
+    case_tensors.steer(layer)
     assert all(torch.equal(v, before[k]) for k, v in layer.state_dict().items())
 
 
 def test_variations_are_the_same_tokens_in_other_places_with_other_signs():
     x = torch.arange(3 * 5 * 7.0).view(3, 5, 7) + 1
-    found = list(workload.variations(x, 4))
+    found = list(case_tensors.variations(x, 4))
     assert torch.equal(found[0], x) and len({tuple(one.flatten().tolist()) for one in found}) == 4
     for one, sign in zip(found, (1, -1, 1, -1), strict=True):
         assert sorted((sign * one).flatten(0, 1).tolist()) == x.flatten(0, 1).tolist()
@@ -123,5 +123,5 @@ def test_variations_are_the_same_tokens_in_other_places_with_other_signs():
 
 
 def test_the_same_seed_gives_the_same_choices_and_another_one_others():
-    one, same, other = (workload.selection("zipf", N, E, K, seed) for seed in (3, 3, 5))
+    one, same, other = (case_tensors.selection("zipf", N, E, K, seed) for seed in (3, 3, 5))
     assert torch.equal(one, same) and not torch.equal(one, other)

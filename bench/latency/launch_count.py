@@ -1,4 +1,4 @@
-"""How many kernels a call launches: operations of a run on tensors without values, views and empty memory apart."""
+"""Count the kernels that a call launches: operations of a run on meta tensors, except views and empty tensors."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.shared import DTYPES
+from headcount.bench.latency.case_tensors import DTYPES
+from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.build import build, example_inputs
 
 NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")
@@ -28,14 +28,17 @@ class _Operations(TorchDispatchMode):
 
 
 class _Fused(TorchFunctionMode):
-    """The fused core is one kernel, which meta tensors would take apart; its output lies token by token, as a GPU's."""
+    """Counts the fused attention core as one kernel, which meta tensors would decompose.
+
+    Its output has the strides that it has on a GPU: token by token.
+    """
 
     def __init__(self, operations: _Operations) -> None:
         super().__init__()
         self.operations = operations
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Call ``func``, or count the core."""
+        """Call ``func``, or count the fused core."""
         if func is not F.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
         self.operations.number += 1
@@ -43,40 +46,40 @@ class _Fused(TorchFunctionMode):
         return args[0].new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
-def launches(cell: Cell, spec: ArmSpec) -> int | None:
-    """Kernels of a forward pass of an arm; None for another pass, and where it does not run without values."""
-    if cell.which not in ("forward", "decode"):
+def launches(case: TimingCase, spec: ImplSpec) -> int | None:
+    """Return the kernels of a forward pass; None for another pass, and where it does not run on meta tensors."""
+    if case.which not in ("forward", "decode"):
         return None
-    # a dense layer stands beside many others
-    key = (spec.config, spec.arm, cell.subject, cell.which, cell.seq_len, cell.batch_size, cell.dtype)
+    # many cases share a dense layer
+    key = (spec.config, spec.impl, case.subject, case.which, case.seq_len, case.batch_size, case.dtype)
     if key not in _counted:
-        _counted[key] = _launched(cell, spec)
+        _counted[key] = _launched(case, spec)
     return _counted[key]
 
 
 _counted: dict[tuple, int | None] = {}
 
 
-def _launched(cell: Cell, spec: ArmSpec) -> int | None:
-    dtype = DTYPES[cell.dtype]
+def _launched(case: TimingCase, spec: ImplSpec) -> int | None:
+    dtype = DTYPES[case.dtype]
     try:
-        module = build(spec.config, device="meta", dtype=dtype, arm=spec.arm)
-        arguments, options = _call(cell, spec, module, dtype)
+        module = build(spec.config, device="meta", dtype=dtype, arm=spec.impl)
+        arguments, options = _call(case, spec, module, dtype)
         with torch.no_grad(), _Operations() as operations, _Fused(operations):
             module(*arguments, **options)
     except Exception:
-        # what an arm asks of values, or of a package, that are not there
+        # an implementation that reads values, or needs a package that is not installed
         return None
     return operations.number
 
 
-def _call(cell: Cell, spec: ArmSpec, module: Any, dtype: torch.dtype) -> tuple[tuple, dict]:
-    if cell.subject == "model":
-        lengths = cell.case(spec.config).lengths
+def _call(case: TimingCase, spec: ImplSpec, module: Any, dtype: torch.dtype) -> tuple[tuple, dict]:
+    if case.subject == "model":
+        lengths = case.at_lengths(spec.config).lengths
         return tuple(example_inputs(spec.config, lengths, device="meta", dtype=dtype).values()), {}
-    x = torch.empty(cell.batch_size, cell.new_len, spec.config.d_model, device="meta", dtype=dtype)
-    if cell.which == "forward":
+    x = torch.empty(case.batch_size, case.new_len, spec.config.d_model, device="meta", dtype=dtype)
+    if case.which == "forward":
         return (x,), {}
-    cache = module.make_cache(cell.batch_size, cell.seq_len)
-    cache.length = cell.seq_len - 1
+    cache = module.make_cache(case.batch_size, case.seq_len)
+    cache.length = case.seq_len - 1
     return (x,), {"cache": cache}

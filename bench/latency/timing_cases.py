@@ -1,11 +1,11 @@
-"""The cells of a latency table: a layer or a model at one shape, and which of them to measure. Imports no torch."""
+"""Timing cases: a layer or a model at one shape, with the implementations to time. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.latency.arms import ArmSpec, layer_arms, model_arms
+from headcount.bench.latency.implementations import ImplSpec, layer_impls, model_impls
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
@@ -13,15 +13,16 @@ from headcount.models.configs.presets import preset
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
-"""Input sets together, or caches, at least: more than the last cache of the hardware holds."""
+"""Bytes of all input sets, or of all key-value caches, at least: more than the last-level cache holds."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A layer or model at one shape; ``subject`` is ``layer`` or ``model``; ``asked`` the arms that were asked for.
+class TimingCase:
+    """A layer or model at one shape.
 
-    Decoding is one token behind ``seq_len`` - 1 stored ones. ``blocks``: of a second measurement, in so many blocks and
-    stored beside the first, which takes as many as the run says.
+    ``subject`` is ``layer`` or ``model``; ``which`` the pass; ``asked`` the implementations that were requested.
+    Decoding is one token after ``seq_len`` - 1 cached ones. ``blocks``: the number of blocks of a second measurement,
+    which is stored in addition to the first.
     """
 
     subject: str
@@ -37,7 +38,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """What tells this cell from every other one."""
+        """The unique name of this case."""
         parts = (self.subject, self.name, f"T{self.seq_len}", f"B{self.batch_size}", self.dtype, self.which)
         how = ("+".join(self.asked),) if self.asked else ()
         again = (f"again in {self.blocks} blocks",) if self.blocks else ()
@@ -45,7 +46,7 @@ class Cell:
 
     @property
     def config(self) -> AttentionConfig | ModelConfig:
-        """What its name stands for."""
+        """The configuration of the layer or model."""
         return layer(self.name) if self.subject == "layer" else preset(self.name)
 
     @property
@@ -60,18 +61,18 @@ class Cell:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of a number of its type."""
+        """Bytes of an element."""
         return ELEMENT_BYTES[self.dtype]
 
-    def arms(self, *, of_every_device: bool = False) -> list[ArmSpec]:
-        """The arms of this cell: those that run on its device, or on any."""
-        how = layer_arms if self.subject == "layer" else model_arms
-        arms = how(self.name, self.asked, None if of_every_device else self.device, self.tokens)
-        # Decoding is causal, which an arm without masks cannot be.
-        return [arm for arm in arms if arm.masks or self.which != "decode"]
+    def impls(self, *, of_every_device: bool = False) -> list[ImplSpec]:
+        """Return the rows of this case: implementations that run on its device, or on any, and dense layers."""
+        how = layer_impls if self.subject == "layer" else model_impls
+        impls = how(self.name, self.asked, None if of_every_device else self.device, self.tokens)
+        # decoding needs a causal mask
+        return [impl for impl in impls if impl.masks or self.which != "decode"]
 
-    def case(self, config: AttentionConfig | ModelConfig) -> Case:
-        """``config`` at the lengths of this cell."""
+    def at_lengths(self, config: AttentionConfig | ModelConfig) -> Case:
+        """Return ``config`` at the lengths of this case."""
         if self.subject == "layer":
             lengths = {"batch_size": self.batch_size, "tgt_len": self.new_len, "src_len": self.seq_len}
         else:
@@ -80,24 +81,24 @@ class Cell:
         return Case(self.name, config, lengths)
 
 
-def cells_of_layers(
+def layer_cases(
     names: Sequence[str], seq_lens: Sequence[int], passes: Sequence[str], routings: Sequence[str], **shape
-) -> Iterator[Cell]:
-    """Every combination, the most telling first: shapes outside, layers inside. Routing is swept for layers that can
-    be told where tokens go."""
+) -> Iterator[TimingCase]:
+    """Yield every combination, shapes outside, layers inside. Routings are swept for layers whose router can be
+    steered."""
     tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
     for which in passes:
         for seq_len in seq_lens:
             for name in names:
                 for routing in routings if layer(name).steerable else routings[:1]:
                     batch = batch_size or max(1, tokens // seq_len)
-                    yield Cell("layer", name, seq_len, batch, which=which, routing=routing, **shape)
+                    yield TimingCase("layer", name, seq_len, batch, which=which, routing=routing, **shape)
 
 
-def cells_of_models(
+def model_cases(
     names: Sequence[str], seq_lens: Sequence[int] | None, passes: Sequence[str], **shape
-) -> Iterator[Cell]:
-    """Every combination; without ``seq_lens`` each model at its paper's length. Models are timed forward and
+) -> Iterator[TimingCase]:
+    """Yield every combination; without ``seq_lens`` each model at its paper's length. Models are timed forward and
     forward + backward."""
     tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
     for which in passes:
@@ -106,8 +107,8 @@ def cells_of_models(
         for name in names:
             config = preset(name)
             given = [value for key, value in config.lengths.items() if key != "batch_size"]
-            # A model of images has no length to choose: its tokens are its patches.
+            # a model of images has a fixed length: its patches
             fixed = [] if given else [config.num_tokens]
             for seq_len in fixed or seq_lens or [max(given)]:
                 batch = batch_size or max(1, tokens // seq_len)
-                yield Cell("model", name, seq_len, batch, which=which, routing="natural", **shape)
+                yield TimingCase("model", name, seq_len, batch, which=which, routing="natural", **shape)

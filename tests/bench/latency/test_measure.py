@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headcount.bench.latency import bounds, clock, gate
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.faults import DeviceLost
+from headcount.bench.latency import correctness, measure
+from headcount.bench.latency.device_errors import DeviceLost
+from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.table import Columns
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
 from tests.bench.latency.conftest import PEAKS
@@ -19,8 +19,8 @@ TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="c
 
 
 def measured(name="some", blocks=2, known=None, **changes):
-    cell = Cell("layer", name, **TINY | changes)
-    found = list(clock.measure_cell(cell, PEAKS, blocks=blocks, known=known))
+    case = TimingCase("layer", name, **TINY | changes)
+    found = list(measure.measure_case(case, PEAKS, blocks=blocks, known=known))
     json.dumps(found)
     return {f"{r['role']} {r['implementation']}": r for r in found}
 
@@ -37,9 +37,9 @@ def in_no_time(quick):
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
 def test_a_cell_gives_a_record_for_each_arm(which, layers):
     found = measured(which=which, blocks=3)
-    arms = ["gathered", "dense-all", "grouped", "loop"]
-    assert list(found) == [*(f"subject {arm}" for arm in arms), "mqa fused", "mha fused", "mha-inner fused"]
-    assert [found[f"subject {arm}"]["implementation_used"] for arm in arms] == arms
+    impls = ["gathered", "dense-all", "grouped", "loop"]
+    assert list(found) == [*(f"subject {impl}" for impl in impls), "mqa fused", "mha fused", "mha-inner fused"]
+    assert [found[f"subject {impl}"]["implementation_used"] for impl in impls] == impls
     for record in found.values():
         assert record["status"] == "timed" and record["timed_by"] == "wall"
         assert record["pass"] == which and record["blocks"] == 3 and not {"which", "asked"} & record.keys()
@@ -76,7 +76,7 @@ def test_on_a_gpu_arms_are_timed_by_graphs_and_others_say_why_not(name, which, c
 def test_like_is_divided_by_like(cuda):
     """The loop has no graph: its ratios are of wall times; a graph's are of graphs."""
     found = on_gpu()
-    assert [found[f"subject {arm}"]["tax_by"] for arm in ("grouped", "loop")] == ["graph", "wall"]
+    assert [found[f"subject {impl}"]["tax_by"] for impl in ("grouped", "loop")] == ["graph", "wall"]
     mqa, loop, grouped = found["mqa fused"], found["subject loop"], found["subject grouped"]
     assert loop["tax"]["value"] == pytest.approx(loop["wall_ms"][0] / mqa["wall_ms"][0])
     assert grouped["tax"]["value"] == pytest.approx(grouped["gpu_ms"][0] / mqa["gpu_ms"][0])
@@ -91,12 +91,12 @@ def test_caches_rotate_beyond_the_gpus_own(batch_size, sets, cuda):
 
 
 def test_an_arm_that_is_wrong_prints_no_time(layers, monkeypatch):
-    check = gate.Gate.check
+    check = correctness.CorrectnessCheck.check
 
     def wrong(self):
-        return bounds.Checked(0.5, 0.1, "the output") if self.run.spec.arm == "loop" else check(self)
+        return correctness.CheckResult(0.5, 0.1, "the output") if self.run.spec.impl == "loop" else check(self)
 
-    monkeypatch.setattr(gate.Gate, "check", wrong)
+    monkeypatch.setattr(correctness.CorrectnessCheck, "check", wrong)
     found = measured()
     loop = found["subject loop"]
     assert loop["status"] == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
@@ -104,18 +104,18 @@ def test_an_arm_that_is_wrong_prints_no_time(layers, monkeypatch):
     values = Columns("cpu").values(loop)
     assert values["wall_ms"] is None and values["rate"] is None
     assert Columns("cpu").notes(loop) == [f"not timed: {loop['status']}"]
-    assert clock.statuses(list(found.values())) == [f"some loop: {loop['status']}"]
+    assert measure.failures(list(found.values())) == [f"some loop: {loop['status']}"]
 
 
-def failing(monkeypatch, error, arm="loop"):
-    made = clock.make_run
+def failing(monkeypatch, error, impl="loop"):
+    made = measure.make_run
 
-    def make_run(cell, spec, shared):
-        if spec.arm == arm:
+    def make_run(case, spec, shared):
+        if spec.impl == impl:
             raise error
-        return made(cell, spec, shared)
+        return made(case, spec, shared)
 
-    monkeypatch.setattr(clock, "make_run", make_run)
+    monkeypatch.setattr(measure, "make_run", make_run)
 
 
 @pytest.mark.parametrize(
@@ -134,42 +134,42 @@ def test_an_arm_that_fails_is_a_row_and_the_others_are_timed(error, status, laye
     found = measured()
     assert found["subject loop"]["status"].startswith(status)
     assert [r["status"] for r in found.values()].count("timed") == 6
-    assert bool(clock.statuses(list(found.values()))) == status.startswith("failed")
+    assert bool(measure.failures(list(found.values()))) == status.startswith("failed")
 
 
 def test_an_arm_that_fails_while_it_is_timed_is_left_out_and_named(layers, monkeypatch):
-    plain = clock.interleave
+    plain = measure.interleave
 
-    def interleave(arms, **how):
-        for arm in arms:
-            if arm.name == "some loop":
-                raise clock.ArmFailed(arm, "failed: RuntimeError: late")
-        plain(arms, **how)
+    def interleave(impls, **how):
+        for impl in impls:
+            if impl.name == "some loop":
+                raise measure.ImplFailed(impl, "failed: RuntimeError: late")
+        plain(impls, **how)
 
-    monkeypatch.setattr(clock, "interleave", interleave)
+    monkeypatch.setattr(measure, "interleave", interleave)
     found = measured()
     assert found["subject loop"]["status"] == "failed: RuntimeError: late"
     assert all(len(r["wall_ms"]) == 2 for key, r in found.items() if key != "subject loop")
 
 
 def test_where_arms_do_not_fit_together_the_largest_goes(cuda, monkeypatch):
-    plain, seen = clock.interleave, []
+    plain, seen = measure.interleave, []
     sizes = {"some loop": 3000, "some grouped": 2000}
 
     def peak_memory(run, device):
         return sizes.get(run.label, 1000)
 
-    def interleave(arms, **how):
-        seen.append([arm.name for arm in arms])
-        if sum(arm.peak_memory or 0 for arm in arms) > 6500:
-            raise clock.ArmFailed(arms[0], "out of memory")
-        plain(arms, **how)
+    def interleave(impls, **how):
+        seen.append([impl.name for impl in impls])
+        if sum(impl.peak_memory or 0 for impl in impls) > 6500:
+            raise measure.ImplFailed(impls[0], "out of memory")
+        plain(impls, **how)
 
-    monkeypatch.setattr(clock, "_peak_memory", peak_memory)
-    monkeypatch.setattr(clock, "interleave", interleave)
+    monkeypatch.setattr(measure, "_peak_memory", peak_memory)
+    monkeypatch.setattr(measure, "interleave", interleave)
     found = on_gpu()
     assert [key for key, r in found.items() if r["status"] != "timed"] == ["subject grouped", "subject loop"]
-    assert found["subject loop"]["status"] == "out of memory beside the other arms"
+    assert found["subject loop"]["status"] == "out of memory together with the other implementations"
     assert len(seen) == 3 and all(len(r["gpu_ms"]) == 2 for r in found.values() if r["status"] == "timed")
 
 
@@ -206,7 +206,7 @@ def test_a_known_failure_is_not_run_again(layers, monkeypatch):
 
 
 def test_a_cell_of_known_failures_runs_nothing(cuda):
-    labels = [f"{spec.name} {spec.arm}" for spec in Cell("layer", "some", **TINY | {"device": "cuda"}).arms()]
+    labels = [f"{spec.name} {spec.impl}" for spec in TimingCase("layer", "some", **TINY | {"device": "cuda"}).impls()]
     found = on_gpu(known=dict.fromkeys(labels, "failed: ended the process 2 times"))
     assert {r["status"] for r in found.values()} == {"failed: ended the process 2 times"}
     assert "capture on side" not in cuda.log
@@ -219,10 +219,10 @@ def test_a_model_is_timed_forward_and_in_training(which, device, dtype, request,
         request.getfixturevalue("cuda")
     sizes = dict(d_model=16, num_heads=2, d_ff=8, num_layers=1, vocab_size=31, max_positions=11)
     config = make_config(dict(model="masked_lm", attention="mha") | sizes)
-    monkeypatch.setattr(Cell, "arms", lambda self: [ArmSpec("tiny", config, "fused", "subject")])
-    monkeypatch.setattr(Cell, "config", config)
-    cell = Cell("model", "tiny", **TINY | dict(which=which, routing="natural", device=device, dtype=dtype))
-    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    monkeypatch.setattr(TimingCase, "impls", lambda self: [ImplSpec("tiny", config, "fused", "subject")])
+    monkeypatch.setattr(TimingCase, "config", config)
+    case = TimingCase("model", "tiny", **TINY | dict(which=which, routing="natural", device=device, dtype=dtype))
+    (record,) = measure.measure_case(case, PEAKS, blocks=2)
     assert record["status"] == "timed" and record["implementation_used"] == "fused"
     assert record["tokens"] == 14 and record["timed_by"] == {"cpu": "wall", "cuda": "graph"}[device]
 
@@ -230,25 +230,25 @@ def test_a_model_is_timed_forward_and_in_training(which, device, dtype, request,
 def test_records_are_in_milliseconds(cuda, monkeypatch):
     """Two blocks of 3 ms by the wall and 2 ms by events, of a billion MACs a second."""
 
-    def interleave(arms, **how):
-        for arm in arms:
-            arm.wall_s, arm.gpu_s, arm.graph = [0.003, 0.003], [0.002, 0.002], object()
+    def interleave(impls, **how):
+        for impl in impls:
+            impl.wall_s, impl.gpu_s, impl.graph = [0.003, 0.003], [0.002, 0.002], object()
 
-    monkeypatch.setattr(clock, "interleave", interleave)
+    monkeypatch.setattr(measure, "interleave", interleave)
     record = on_gpu("dense")["subject fused"]
     assert (record["wall_ms"], record["gpu_ms"]) == ([3.0, 3.0], [2.0, 2.0])
     assert record["floor_ms"] == pytest.approx(1000 * record["macs"] / 1e9)
 
 
 @pytest.mark.parametrize(
-    "roles, twin",
+    "roles, control",
     [("subject mqa mha", "mqa"), ("subject subject", "subject"), ("- mqa mha", "mqa"), ("- - mha", "mha")],
 )
-def test_the_first_dense_arm_that_is_left_is_timed_twice_or_the_first(roles, twin):
+def test_the_first_dense_arm_that_is_left_is_timed_twice_or_the_first(roles, control):
     runs = [SimpleNamespace(label=f"{n} {role}", call=None, sets=1) for n, role in enumerate(roles.split())]
-    arms = [None if run.label.endswith("-") else clock.Timed(run) for run in runs]
-    prepared = [({"role": run.label.split()[1]}, arm) for run, arm in zip(runs, arms, strict=True)]
-    found = clock._twin(prepared)
-    assert found.run is next(run for run in runs if run.label.endswith(twin))
-    assert not any(found is arm for arm in arms)
-    assert clock._twin([({"role": "mqa"}, None)]) is None
+    impls = [None if run.label.endswith("-") else measure.TimedRun(run) for run in runs]
+    prepared = [({"role": run.label.split()[1]}, impl) for run, impl in zip(runs, impls, strict=True)]
+    found = measure._aa_control(prepared)
+    assert found.run is next(run for run in runs if run.label.endswith(control))
+    assert not any(found is impl for impl in impls)
+    assert measure._aa_control([({"role": "mqa"}, None)]) is None

@@ -1,4 +1,4 @@
-"""The launches of the Triton kernels for layers that are timed: recorded on tensors without values."""
+"""Record the launches of the Triton kernels for layers that are timed, on meta tensors."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEA
 from headcount.models.kernels.triton_launch import Launched, recording
 
 MOA = ("moa-8K8E128D", "moa-8K8E256D", "moa-8K32E128D", "moa-16K32E256D", "mlm-moa-8K64E256D")
-"""Presets whose attention is taken."""
+"""Presets whose attention is compiled."""
 NARROW = {"attention": "moa", "d_model": 512, "num_experts": 8, "top_k": 8, "head_dim": 64}
 """The narrowest heads of the MoA paper's tables, with every expert selected."""
 _HEADS = {"attention": "moh", "d_model": 2048, "num_heads": 32, "head_dim": 64, "num_shared_heads": 8, "top_k": 8}
@@ -23,12 +23,12 @@ MOH = (
 )
 """The shapes of the paper's comparison at half of the heads, of its widest DiT, and of LLaMA3."""
 LENGTHS = ((16, 1024), (16, 16), (16, 1))
-"""(sequences, tokens): many tokens, few, and one of each sequence that is decoded, behind STORED others."""
+"""(sequences, tokens): many tokens, few tokens, and one decoded token of each sequence after STORED cached ones."""
 STORED = 512
 
 
 def launches() -> list[Launched]:
-    """Every launch of a forward and a backward pass of these layers in bfloat16, in order."""
+    """Return every launch of a forward and a backward pass of these layers in bfloat16, in order."""
     moa = [*(preset(name).attention for name in MOA), make_config(NARROW)]
     moh = [make_config(values) for values in MOH]
     with recording() as found:
@@ -45,7 +45,7 @@ def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 
 
 def _to_one(config: MixtureOfAttentionHeadsConfig) -> bool:
-    """Whether a token's gates add up to 1."""
+    """Return whether the gates of a token sum to 1."""
     return config.gates is not Gates.RELEASED
 
 
@@ -71,7 +71,7 @@ def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: i
     bias = _empty(config.num_experts, head_dim) if config.bias else None
     rows = kernels.expert(x, w_q, bias, None, order, ends, top_k)
     kernels.slots(kernels.expert(rows, w_o, None, gates, order, ends, 1), top_k)
-    # the gradients: each product by the transposed matrices, and those of the matrices
+    # backward: products with the transposed weights, and gradients of the weights
     kernels.expert(x, w_o.transpose(1, 2), None, None, order, ends, top_k)
     kernels.weight_grad(rows, x, gates, order, ends, False)
     kernels.expert(rows, w_q.transpose(1, 2), None, None, order, ends, 1)

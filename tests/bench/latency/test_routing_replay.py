@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from headcount.bench.latency import choices
+from headcount.bench.latency import routing_replay
 
 
 def test_torch_is_asked_about_the_call_that_is_made(monkeypatch):
@@ -15,17 +15,17 @@ def test_torch_is_asked_about_the_call_that_is_made(monkeypatch):
 
     monkeypatch.setattr(torch, "_fused_sdp_choice", answered)
     q, k = torch.ones(2, 6, 5, 8), torch.ones(2, 3, 7, 8)
-    with choices.Watched() as seen:
+    with routing_replay.RoutingRecorder() as seen:
         F.scaled_dot_product_attention(q, k, k, scale=0.5, enable_gqa=True)
     assert asked == [(3, {"scale": 0.5, "enable_gqa": True})] and list(seen.backends) == ["flash_attention"]
 
 
 def test_choices_that_no_router_records_are_those_of_topk():
     module, scores = torch.nn.Linear(5, 5), torch.tensor([[0.0, 7.0, 2.0, 5.0, 3.0]])
-    found, chosen, backends = choices.watch(module, lambda: torch.topk(scores, 3).values.tolist())
+    found, chosen, backends = routing_replay.watch(module, lambda: torch.topk(scores, 3).values.tolist())
     assert (found, [one.tolist() for one in chosen], backends) == ([[7.0, 5.0, 3.0]], [[[1, 3, 4]]], [])
 
 
 def test_where_torch_does_not_say_the_kernel_is_unknown(monkeypatch):
     monkeypatch.delattr(torch, "_fused_sdp_choice")
-    assert choices.backend_of((), {}) == "unknown"
+    assert routing_replay.backend_of((), {}) == "unknown"

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.latency import gate
-from headcount.bench.latency.arms import ArmSpec
-from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.gate import Gate
+from headcount.bench.latency import correctness
+from headcount.bench.latency.case_tensors import CaseTensors
+from headcount.bench.latency.correctness import CorrectnessCheck
+from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.runs import make_run
-from headcount.bench.latency.shared import Shared
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS
 
@@ -27,16 +27,16 @@ def checked(monkeypatch):
     with."""
 
     def check(config, kept, **changes):
-        monkeypatch.setattr(Cell, "config", config)
-        monkeypatch.setattr(gate, "MODEL_TOKENS", {"cpu": kept})
-        cell = Cell("model", "tiny", **SHAPE | changes)
-        run, shapes = make_run(cell, ArmSpec("tiny", config, "fused", "subject"), Shared(cell, config)), []
+        monkeypatch.setattr(TimingCase, "config", config)
+        monkeypatch.setattr(correctness, "MODEL_TOKENS", {"cpu": kept})
+        case = TimingCase("model", "tiny", **SHAPE | changes)
+        run, shapes = make_run(case, ImplSpec("tiny", config, "fused", "subject"), CaseTensors(case, config)), []
         run.module.register_forward_pre_hook(lambda module, args: shapes.append([tuple(x.shape) for x in args]))
-        one = Gate(run)
+        one = CorrectnessCheck(run)
         with monkeypatch.context() as patched:
-            patched.setattr(gate, "allowed", lambda dtype, plain, times: times)
+            patched.setattr(correctness, "error_bound", lambda dtype, plain, times: times)
             one.check()
-        return Gate(run).check(), [(what, times) for _, times, what in one.found], shapes
+        return CorrectnessCheck(run).check(), [(what, times) for _, times, what in one.found], shapes
 
     return check
 
@@ -78,7 +78,7 @@ class Sums(nn.Module):
 
 def test_a_parameter_that_nothing_asks_for_has_a_gradient_of_zeros_and_a_frozen_one_none():
     """Of the mean of three squares: two thirds of each number."""
-    out, gradients = gate._model_trained(Sums(), (torch.ones(5),))
+    out, gradients = correctness._model_trained(Sums(), (torch.ones(5),))
     assert out.tolist() == [[[3, 6, 9]]] and not out.requires_grad
     assert gradients.tolist() == [0, 0, 2, 4, 6]
 
@@ -91,12 +91,12 @@ def test_the_last_image_is_checked_whole(checked):
 
 
 def test_a_timed_call_that_is_wrong_says_so(checked, monkeypatch):
-    plain = gate._plainly
+    plain = correctness._plainly
 
     def off_by_a_tenth(module, *inputs):
         out = plain(module, *inputs)
         return 1.1 * out if len(inputs[0]) == 3 else out
 
-    monkeypatch.setattr(gate, "_plainly", off_by_a_tenth)
+    monkeypatch.setattr(correctness, "_plainly", off_by_a_tenth)
     result, *_ = checked(words(), 7, which="forward")
     assert result.wrong.startswith("wrong: relative error 1.0e-01 of the timed call's last sequence, ")

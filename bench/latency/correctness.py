@@ -1,60 +1,128 @@
-"""The correctness gate: an arm prints a time only where it gives what the float64 reference gives.
+"""Check an implementation against the float64 reference; only one that agrees is timed.
 
-The reference has the arm's parameters, rounded as the arm has them, and the arm's choices of experts or heads; whether
-those are right is asked apart, where rounding cannot change them. An arm may be twice as far off as the plain reference
-in its own type is, and never farther than the cap.
+The reference has the implementation's parameters, rounded to its dtype, and replays its choice of experts or heads.
+Whether the choice itself is right is checked apart, for the tokens where rounding cannot change it. The error may be
+twice that of the plain reference in the same dtype, and never above a cap.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headcount.bench.latency.bounds import MODEL_CAP, PARAMETER_CAP, Checked, allowed, relative_error, relative_errors
 from headcount.bench.latency.capture import Capture
-from headcount.bench.latency.choices import MARGIN, Given, watch
+from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, watch
 from headcount.bench.latency.runs import DecodeRun, Run, loss, tensors
 
+FACTOR = 2.0
+"""Allowed error over the error of the plain reference in the same dtype."""
+MIN_BOUND = {"float64": 1e-12, "float32": 1e-6, "float16": 3e-4, "bfloat16": 2e-3}
+"""Error that is always allowed, for a plain reference that happens to have hardly any."""
+CAP = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
+"""Largest relative error of a layer's outputs and input gradients, in the 2-norm."""
+NEGLIGIBLE = 1e-9
+"""A result whose norm is below this share of the largest one counts as zero, in float64."""
+MODEL_CAP, PARAMETER_CAP = 2.5, 5.0
+"""Factors on CAP for a whole model, and for the gradient of one parameter, which may be a sum that nearly cancels."""
 CHECKED_TOKENS = 256
 MODEL_TOKENS = {"cpu": 32, "cuda": 256}
 GATHERED_BYTES = {"cpu": 2**30, "cuda": 8 * 2**30}
-"""Tokens of a sequence that are checked, at most: the reference gathers float64 weights for each."""
+"""Memory for the float64 weights that the reference gathers for each token, which limits the tokens checked."""
 CHECKED_ROWS = 64
-"""Rows of the timed call that are checked, of its first, middle and last sequence together."""
+"""Rows of the timed call that are checked, in its first, middle and last sequence together."""
 
 
-class Gate:
-    """Checks the arms of one cell, each against the reference on its own choices."""
+@dataclass(frozen=True)
+class CheckResult:
+    """The result with the largest share of its ``bound``: its relative ``error`` and ``what`` it is.
+
+    ``tokens`` counts routed tokens, ``clear`` those whose choice rounding cannot change, ``other`` those of them that
+    chose other experts than the reference. ``backends`` are the kernels of the fused attention core.
+    """
+
+    error: float
+    bound: float
+    what: str
+    tokens: int = 0
+    clear: int = 0
+    other: int = 0
+    backends: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> str | None:
+        """Why no time may be printed; None where it may."""
+        if self.other:
+            return f"wrong: other experts than the reference for {self.other} of {self.clear} clear choices"
+        if not self.error <= self.bound:
+            return f"wrong: relative error {self.error:.1e} of {self.what}, {self.bound:.1e} allowed"
+        return None
+
+
+def relative_error(found: Tensor, expected: Tensor, scale: float = 0.0) -> float:
+    """Return the 2-norm of the difference over that of ``expected``; infinite where only ``expected`` is zero.
+
+    A result that is negligible against ``scale``, the norm of other results, is measured by ``scale``: so is the
+    gradient of a query that attends to one key.
+    """
+    exact = expected.double()
+    difference = float(torch.linalg.vector_norm(found.to(exact.device).double() - exact))
+    size = float(torch.linalg.vector_norm(exact))
+    if size <= NEGLIGIBLE * scale:
+        size = scale
+    return difference / size if size else (0.0 if difference == 0 else math.inf)
+
+
+def relative_errors(found: Sequence[Tensor], expected: Sequence[Tensor]) -> list[float]:
+    """Return the errors of results that belong together."""
+    scale = max(float(torch.linalg.vector_norm(one.double())) for one in expected)
+    return [relative_error(*pair, scale) for pair in zip(found, expected, strict=True)]
+
+
+def error_bound(dtype: str, plain: float, times: float = 1.0) -> float:
+    """Return the allowed error, given the error ``plain`` of the plain reference in ``dtype``.
+
+    ``times`` scales the cap. A ``plain`` that is not finite allows only MIN_BOUND.
+    """
+    own = max(MIN_BOUND[dtype], FACTOR * plain) if math.isfinite(plain) else MIN_BOUND[dtype]
+    return min(own, CAP[dtype] * times)
+
+
+class CorrectnessCheck:
+    """Checks one implementation against the reference on the implementation's own choices."""
 
     def __init__(self, run: Run) -> None:
-        self.run, self.cell, self.shared = run, run.cell, run.shared
-        self.margin = MARGIN[self.cell.dtype]
+        self.run, self.case, self.shared = run, run.case, run.shared
+        self.margin = MARGIN[self.case.dtype]
 
-    def check(self) -> Checked:
-        """The arm on a short input and in the timed call."""
-        spec, model = self.run.spec, self.cell.subject == "model"
-        self.trains = self.cell.which in ("both", "backward")
-        # an arm that skips heads may pass them no gradient
+    def check(self) -> CheckResult:
+        """Check a short input and the timed call."""
+        spec, model = self.run.spec, self.case.subject == "model"
+        self.trains = self.case.which in ("both", "backward")
+        # an implementation that skips heads may pass them no gradient
         self.config = spec.reference if self.trains else spec.config
-        self.found, self.seen = [], dict(tokens=0, clear=0, other=0)
-        backends = (self._decode if self.cell.which == "decode" else self._model if model else self._layer)()
+        self.found: list[tuple[float, float, str]] = []
+        self.seen = Counter(tokens=0, clear=0, other=0)
+        backends = (self._decode if self.case.which == "decode" else self._model if model else self._layer)()
         return self._worst(backends)
 
-    def _worst(self, backends: Sequence[str]) -> Checked:
+    def _worst(self, backends: Sequence[str]) -> CheckResult:
         # a NaN is worse than anything
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
-        return Checked(error, bound, what, **self.seen, backends=tuple(backends))
+        return CheckResult(error, bound, what, **self.seen, backends=tuple(backends))
 
     def _note(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
-        self.found.append((error, allowed(self.cell.dtype, plain, times), what))
+        self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
     def _results(self, results: Callable, inputs: Any, exact_inputs: Any) -> tuple[list, list, list, list[str]]:
-        """What the arm gives for ``inputs``, what the reference does on its choices, the plain reference's own errors,
-        and the kernels of the fused core.
+        """Return the results of the implementation and of the reference on its choices, the errors of the plain
+        reference, and the kernels of the fused core.
 
-        The plain reference is asked once for all arms of a configuration, and the exact one for all that choose alike.
+        The plain reference runs once for all implementations of a configuration, the exact one once for all that
+        choose alike.
         """
         run = self.run
         reference, plain = self._references()
@@ -68,20 +136,16 @@ class Gate:
         plain_chosen, exact, errors, counts = known
         if not _alike(chosen, plain_chosen):
             exact, counts = self._exactly(lambda: results(reference, exact_inputs), chosen)
-        self._count(counts)
+        self.seen.update(counts)
         return found, exact, errors, backends
-
-    def _count(self, counts: dict[str, int]) -> None:
-        for name, number in counts.items():
-            self.seen[name] += number
 
     def _exactly(
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
     ) -> tuple[Any, dict[str, int]]:
-        """``run`` of the reference with these choices, and how many of them differ from its own."""
-        with Given(chosen, self.margin, rows) as given:
+        """Return the result of ``run`` with these choices, and how they compare with the reference's own."""
+        with RoutingReplay(chosen, self.margin, rows) as replay:
             out = run()
-        return out, {name: getattr(given, name) for name in self.seen}
+        return out, dict(tokens=replay.tokens, clear=replay.clear, other=replay.other)
 
     def _references(self):
         own = self.run.spec.config
@@ -89,10 +153,10 @@ class Gate:
 
     def _layer(self) -> list[str]:
         run, x = self.run, self.run.inputs[0]
-        gathered = 8 * self.cell.case(self.config).ledger.active_params
-        limit = max(4, GATHERED_BYTES[self.cell.device] // gathered)
-        kept = min(self.cell.seq_len, CHECKED_TOKENS, limit)
-        probe, upstream = x[-1:, :kept].detach(), self.shared.gradient[-1:, :kept]
+        gathered = 8 * self.case.at_lengths(self.config).ledger.active_params
+        limit = max(4, GATHERED_BYTES[self.case.device] // gathered)
+        length = min(self.case.seq_len, CHECKED_TOKENS, limit)
+        probe, upstream = x[-1:, :length].detach(), self.shared.gradient[-1:, :length]
 
         def results(module, x: Tensor) -> list[Tensor]:
             return _trained(module, x, upstream.to(x.dtype)) if self.trains else [_plainly(module, x)]
@@ -103,20 +167,20 @@ class Gate:
         for i, error in enumerate(relative_errors(found, exact)):
             self._note(error, errors[i], names[i], PARAMETER_CAP if i > 1 else 1.0)
         self._timed_rows(min(CHECKED_ROWS, limit))
-        if self.trains and kept == self.cell.seq_len:
+        if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
             self._note(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
         return backends
 
     def _timed_rows(self, count: int) -> None:
-        """Some rows of the first, middle and last sequence as the timed shape gives them."""
+        """Check some rows of the first, middle and last sequence of the timed call."""
         run, x = self.run, self.run.inputs[0].detach()
         reference, plain = self._references()
-        sequences = _spread(self.cell.batch_size, 3)
-        rows = _spread(self.cell.seq_len, max(1, count // len(sequences)))
+        sequences = _spread(self.case.batch_size, 3)
+        rows = _spread(self.case.seq_len, max(1, count // len(sequences)))
 
         def forward() -> Tensor:
-            # with a graph where it is trained: arms may take another path then
+            # with an autograd graph where it is trained: implementations may take another path then
             return run.module(run.inputs[0]).detach() if self.trains else run.call(0)
 
         def exactly(b: int, chosen: Sequence[Tensor]) -> tuple[Tensor, dict[str, int]]:
@@ -136,28 +200,30 @@ class Gate:
         found, expected = [], []
         for b in sequences:
             out, counts = exactly(b, [one[b : b + 1] for one in chosen])
-            self._count(counts)
+            self.seen.update(counts)
             expected.append(out)
             found.append(timed[b : b + 1][:, rows])
         self._note(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
 
     def _decode(self) -> list[str]:
         run = self.run
-        picked = _spread(self.cell.batch_size, 3)
+        picked = _spread(self.case.batch_size, 3)
         reference, plain = self._references()
         timed, chosen, backends = watch(run.module, lambda: run.call(0))
         exact, counts = self._exactly(lambda: _step(reference, run, picked), [one[picked] for one in chosen])
-        self._count(counts)
+        self.seen.update(counts)
         by_plain, plain_chosen, _ = watch(plain, lambda: _step(plain, run, picked))
-        beside, _ = self._exactly(lambda: _step(reference, run, picked), plain_chosen)
-        self._note(relative_error(timed[picked], exact), relative_error(by_plain, beside), "the timed call's output")
+        plain_exact, _ = self._exactly(lambda: _step(reference, run, picked), plain_chosen)
+        self._note(
+            relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
+        )
         return backends
 
     def _model(self) -> list[str]:
         run = self.run
         reference, _ = self._references()
-        kept = MODEL_TOKENS[self.cell.device]
-        short = tuple(x[-1:, :kept] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
+        length = MODEL_TOKENS[self.case.device]
+        short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
         exact_type = next(reference.parameters()).dtype
         exact_in = tuple(x.to(exact_type) if x.is_floating_point() else x for x in short)
 
@@ -172,29 +238,29 @@ class Gate:
             whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]
             exact, counts = self._exactly(lambda: _plainly(reference, *exact_in), last)
-            self._count(counts)
+            self.seen.update(counts)
             self._note(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
         return backends
 
 
 def replay_error(run: Run, captured: Capture) -> float:
-    """How far a replay is from an eager call, both on other inputs with another routing than were captured.
+    """Return the error of a replay against an eager call, both on other inputs and routing than were captured.
 
-    The outputs are filled with NaN before the replay, so that nothing of an earlier run is taken for a result.
+    The outputs are filled with NaN before the replay, so that no output of an earlier run is taken for a result.
     """
-    kept = tensors(captured.output)
+    outputs = tensors(captured.output)
     with run.altered(captured.last), torch.no_grad():
-        for out in kept:
+        for out in outputs:
             out.data.fill_(math.nan)
         captured.replay()
-        replayed = [out.clone() for out in kept]
+        replayed = [out.clone() for out in outputs]
     with run.altered(captured.last):
         eager = tensors(run.call(captured.last))
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))
 
 
 def _alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
-    """Whether two lists of choices choose the same, in whatever order."""
+    """Return whether two lists of choices select the same experts, in whatever order."""
     return len(a) == len(b) and all(
         x.shape == y.shape and torch.equal(x.sort(-1).values, y.sort(-1).values) for x, y in zip(a, b, strict=True)
     )
@@ -221,16 +287,16 @@ def _model_trained(model, inputs) -> list[Tensor]:
 
 @torch.no_grad()
 def _step(layer, run: DecodeRun, picked: list[int]) -> Tensor:
-    """The new tokens of some sequences by another layer, behind the same stored ones."""
+    """Return the new tokens of some sequences by another layer, with the same cached tokens."""
     dtype = next(layer.parameters()).dtype
-    cache, stored = layer.make_cache(len(picked), run.cell.seq_len), run.caches[0]
+    cache, stored = layer.make_cache(len(picked), run.case.seq_len), run.caches[0]
     cache.key.copy_(stored.key[picked])
     cache.value.copy_(stored.value[picked])
-    cache.length = run.cell.seq_len - 1
+    cache.length = run.case.seq_len - 1
     return layer(run.inputs[0][picked].to(dtype), cache=cache)
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """At most ``count`` different places of ``length``, the first and the last among them."""
+    """Return at most ``count`` different indices below ``length``, with the first and the last."""
     steps = max(1, min(length, count) - 1)
     return sorted({round(i * (length - 1) / steps) for i in range(min(length, count))})

@@ -5,13 +5,19 @@ import copy
 import pytest
 import torch
 
-from headcount.bench.latency import clock, gate
-from headcount.bench.latency.bounds import Checked, allowed, relative_error, relative_errors
-from headcount.bench.latency.cells import Cell
-from headcount.bench.latency.choices import Given, watch
-from headcount.bench.latency.gate import Gate, replay_error
+from headcount.bench.latency import correctness, measure
+from headcount.bench.latency.case_tensors import CaseTensors
+from headcount.bench.latency.correctness import (
+    CheckResult,
+    CorrectnessCheck,
+    error_bound,
+    relative_error,
+    relative_errors,
+    replay_error,
+)
+from headcount.bench.latency.routing_replay import RoutingReplay, watch
 from headcount.bench.latency.runs import make_run
-from headcount.bench.latency.shared import Shared
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.kernels import fused, grouped
 from tests.bench.latency import fake_cuda
 from tests.bench.latency.conftest import PEAKS
@@ -20,10 +26,10 @@ SHAPE = dict(seq_len=10, batch_size=3, dtype="bfloat16", which="forward", device
 
 
 def runs(name, **changes):
-    cell = Cell("layer", name, **SHAPE | changes)
-    specs = cell.arms()
-    shared = Shared(cell, specs[0].config)
-    return {f"{spec.role} {spec.arm}": make_run(cell, spec, shared) for spec in specs}
+    case = TimingCase("layer", name, **SHAPE | changes)
+    specs = case.impls()
+    shared = CaseTensors(case, specs[0].config)
+    return {f"{spec.role} {spec.impl}": make_run(case, spec, shared) for spec in specs}
 
 
 @pytest.mark.parametrize("which", ["forward", "both", "backward", "decode"])
@@ -31,7 +37,7 @@ def runs(name, **changes):
 @pytest.mark.parametrize("name", ["some", "all", "norms", "dense"])
 def test_every_arm_passes_in_its_own_type(name, dtype, which, layers):
     for label, run in runs(name, which=which, dtype=dtype).items():
-        checked = Gate(run).check()
+        checked = CorrectnessCheck(run).check()
         assert checked.wrong is None and checked.error > 0, (label, checked)
 
 
@@ -45,14 +51,14 @@ def test_the_reference_has_the_weights_as_the_arm_has_them(layers):
 
 def test_arms_of_one_configuration_share_parameters_and_all_share_inputs(layers):
     found = runs("some")
-    same = [found[f"subject {arm}"].module.k_proj.weight.data_ptr() for arm in ("dense-all", "grouped", "loop")]
+    same = [found[f"subject {impl}"].module.k_proj.weight.data_ptr() for impl in ("dense-all", "grouped", "loop")]
     assert len(set(same)) == 1
     assert len({id(run.inputs) for run in found.values()}) == 1
 
 
 @pytest.mark.parametrize("nan, worst", [(False, "near its bound"), (True, "no number")])
 def test_the_worst_is_what_is_nearest_to_its_own_bound_or_beyond_and_no_number_is_worse(nan, worst, layers):
-    made = Gate(runs("some")["subject grouped"])
+    made = CorrectnessCheck(runs("some")["subject grouped"])
     made.seen = dict(tokens=7, clear=5, other=1)
     made.found = [(0.5, 5.0, "large, and allowed"), (0.03, 0.02, "near its bound"), (0.001, 0.01, "small")]
     made.found += [(float("nan"), 1.0, "no number")] if nan else []
@@ -72,14 +78,14 @@ def test_rounding_that_flips_heads_is_no_error_of_the_arm(layers):
     run = runs("norms", seq_len=60)["dense fused"]
     free, given = (relative(run, choices) for choices in (False, True))
     assert free > 3 * given
-    checked = Gate(run).check()
+    checked = CorrectnessCheck(run).check()
     assert checked.wrong is None and checked.clear < checked.tokens and checked.other == 0
 
 
 def relative(run, given):
     x = run.inputs[0][-1:]
     found, chosen, _ = watch(run.module, lambda: run.module(x))
-    with torch.no_grad(), Given(chosen if given else [], 0.0):
+    with torch.no_grad(), RoutingReplay(chosen if given else [], 0.0):
         exact = run.shared.reference(run.spec.config)(x.double())
     return relative_error(found.detach(), exact)
 
@@ -102,7 +108,7 @@ def test_a_clear_choice_of_other_experts_is_wrong_whatever_the_output(layers):
         return routing
 
     router.forward = forward
-    checked = Gate(run).check()
+    checked = CorrectnessCheck(run).check()
     # the probe's ten tokens, and as many rows of three sequences
     assert checked.wrong == "wrong: other experts than the reference for 40 of 40 clear choices"
 
@@ -117,7 +123,7 @@ def test_an_arm_that_is_wrong_at_one_shape_only_is_found_out(place, layers, monk
         return out * 1.1 if (query.shape[0] == 1) == (place == "probe") else out
 
     monkeypatch.setattr(grouped, "fused_attend", attend)
-    checked = Gate(runs("some")["subject grouped"]).check()
+    checked = CorrectnessCheck(runs("some")["subject grouped"]).check()
     assert checked.wrong and checked.what == ("the output" if place == "probe" else "rows of the timed call")
     assert 0.05 < checked.error < 0.15
 
@@ -133,7 +139,7 @@ def test_a_wrong_gradient_is_found_out(what, layers, monkeypatch):
         return (1.5 * dx, dw, db, none) if what == "dx" else (dx, 1.5 * dw, db, none)
 
     monkeypatch.setattr(segments._Spread, "backward", staticmethod(backward))
-    checked = Gate(runs("some", which="both", dtype="float32")["subject grouped"]).check()
+    checked = CorrectnessCheck(runs("some", which="both", dtype="float32")["subject grouped"]).check()
     assert "gradient of q_proj.weight" in checked.what if what == "dw" else "input's gradient" in checked.what
     assert checked.wrong
 
@@ -141,21 +147,21 @@ def test_a_wrong_gradient_is_found_out(what, layers, monkeypatch):
 def test_an_arm_is_checked_against_a_reference_of_the_same_gradient(layers, monkeypatch):
     found = runs("norms", which="both", dtype="float64")
     packed = found["subject ragged"]
-    assert Gate(packed).check().wrong is None
+    assert CorrectnessCheck(packed).check().wrong is None
     # the gradient of Eq. 10 through unselected heads is no rounding
     monkeypatch.setattr(type(packed.spec), "reference", packed.spec.config)
     packed.shared.memo.clear()
-    checked = Gate(packed).check()
+    checked = CorrectnessCheck(packed).check()
     assert checked.wrong and checked.error > 1e-3 and "gradient" in checked.what
 
 
 def test_a_wrong_step_behind_the_cache_is_found_out(layers, monkeypatch):
     run = runs("some", which="decode", seq_len=16)["mqa fused"]
-    assert Gate(run).check().wrong is None
+    assert CorrectnessCheck(run).check().wrong is None
     plain = run.module.forward
     # as if the oldest stored token were not read
     run.module.forward = lambda x, cache: plain(x, cache=blinded(cache))
-    assert Gate(run).check().wrong
+    assert CorrectnessCheck(run).check().wrong
 
 
 def blinded(cache):
@@ -174,7 +180,7 @@ def blinded(cache):
     ],
 )
 def test_what_is_wrong_is_said(error, bound, other, wrong):
-    assert Checked(error, bound, "the output", 7, 5, other).wrong == wrong
+    assert CheckResult(error, bound, "the output", 7, 5, other).wrong == wrong
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ def test_what_is_wrong_is_said(error, bound, other, wrong):
     ],
 )
 def test_the_bound_is_relative_and_has_a_cap(dtype, plain, times, bound):
-    assert allowed(dtype, plain, times) == bound
+    assert error_bound(dtype, plain, times) == bound
 
 
 def test_errors_beside_zeros():
@@ -199,11 +205,11 @@ def test_errors_beside_zeros():
 
 
 def test_a_gradient_that_must_be_zero_is_measured_by_the_others(layers):
-    assert relative_error(torch.full((1,), 1e-3), torch.zeros(1), beside=2.0) == pytest.approx(5e-4)
+    assert relative_error(torch.full((1,), 1e-3), torch.zeros(1), scale=2.0) == pytest.approx(5e-4)
     # one that is small is measured by itself
-    assert relative_error(torch.full((1,), 3e-3), torch.full((1,), 2e-3), beside=2.0) == pytest.approx(0.5)
+    assert relative_error(torch.full((1,), 3e-3), torch.full((1,), 2e-3), scale=2.0) == pytest.approx(0.5)
     for run in runs("some", which="both", seq_len=1).values():
-        assert Gate(run).check().wrong is None
+        assert CorrectnessCheck(run).check().wrong is None
 
 
 def test_results_without_the_one_that_belongs_to_each_have_no_error():
@@ -216,15 +222,15 @@ def test_results_without_the_one_that_belongs_to_each_have_no_error():
 
 def test_ties_are_no_clear_choice():
     scores = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.4, 0.1]]], dtype=torch.float64)
-    with Given([torch.tensor([[[1], [1]]])], 1e-6) as given:
+    with RoutingReplay([torch.tensor([[[1], [1]]])], 1e-6) as given:
         weights, chosen = torch.topk(scores, 1)
     assert weights.tolist() == [[[0.5], [0.4]]] and chosen.tolist() == [[[1], [1]]]
     assert (given.tokens, given.clear, given.other) == (2, 1, 1)
 
 
 def test_a_replay_is_held_against_an_eager_call_on_other_inputs(cuda):
-    cell = Cell("layer", "some", **SHAPE | {"device": "cuda"})
-    records = [record for record in clock.measure_cell(cell, PEAKS, blocks=2) if record["timed_by"] == "graph"]
+    case = TimingCase("layer", "some", **SHAPE | {"device": "cuda"})
+    records = [record for record in measure.measure_case(case, PEAKS, blocks=2) if record["timed_by"] == "graph"]
     errors = {record["implementation"]: record["replay_error"] for record in records}
     assert errors and errors == dict.fromkeys(errors, 0.0)
 
@@ -232,7 +238,7 @@ def test_a_replay_is_held_against_an_eager_call_on_other_inputs(cuda):
 @pytest.mark.parametrize("which", ["forward", "both", "backward", "decode"])
 def test_a_graph_that_does_not_read_its_inputs_again_is_wrong(which, cuda, monkeypatch):
     """As where a routing plan was made on the host while it was captured."""
-    cell = Cell("layer", "dense", **SHAPE | {"device": "cuda", "which": which})
+    case = TimingCase("layer", "dense", **SHAPE | {"device": "cuda", "which": which})
     kept = {}
     plain = type(runs("dense", device="cuda", which=which)["subject fused"]).call
 
@@ -244,7 +250,7 @@ def test_a_graph_that_does_not_read_its_inputs_again_is_wrong(which, cuda, monke
         return plain(self, i)
 
     monkeypatch.setattr(type(runs("dense", device="cuda", which=which)["subject fused"]), "call", call)
-    (record,) = clock.measure_cell(cell, PEAKS, blocks=2)
+    (record,) = measure.measure_case(case, PEAKS, blocks=2)
     assert record["status"].startswith("failed: WrongReplay: a replay on other inputs is off by")
     assert record["wall_ms"] is None
 
@@ -264,26 +270,26 @@ def test_inputs_are_as_before_after_a_replay(cuda):
 
 
 def test_the_float64_reference_stays_within_its_memory(layers, monkeypatch):
-    monkeypatch.setattr(gate, "GATHERED_BYTES", {"cpu": 1})
-    checked = Gate(runs("some", seq_len=50)["subject grouped"]).check()
+    monkeypatch.setattr(correctness, "GATHERED_BYTES", {"cpu": 1})
+    checked = CorrectnessCheck(runs("some", seq_len=50)["subject grouped"]).check()
     # four tokens of the probe, and one row of each of three sequences
     assert checked.wrong is None and checked.tokens == 4 + 3
 
 
 def test_a_step_is_checked_in_the_first_the_middle_and_the_last_sequence(layers, monkeypatch):
-    picked, plain = [], gate._step
-    monkeypatch.setattr(gate, "_step", lambda layer, run, rows: picked.append(rows) or plain(layer, run, rows))
-    checked = Gate(runs("some", which="decode", batch_size=7)["subject grouped"]).check()
+    picked, plain = [], correctness._step
+    monkeypatch.setattr(correctness, "_step", lambda layer, run, rows: picked.append(rows) or plain(layer, run, rows))
+    checked = CorrectnessCheck(runs("some", which="decode", batch_size=7)["subject grouped"]).check()
     assert picked == [[0, 3, 6]] * 3 and checked.tokens == 3 and checked.wrong is None
 
 
 @pytest.mark.parametrize("which, what", [("forward", "output"), ("decode", "the timed call's output")])
 def test_what_is_checked_is_named(which, what, layers, monkeypatch):
-    monkeypatch.setattr(Gate, "_worst", lambda self, backends: [name for *_, name in self.found])
-    assert Gate(runs("some", which=which)["mqa fused"]).check()[0].endswith(what)
+    monkeypatch.setattr(CorrectnessCheck, "_worst", lambda self, backends: [name for *_, name in self.found])
+    assert CorrectnessCheck(runs("some", which=which)["mqa fused"]).check()[0].endswith(what)
 
 
 def test_choices_are_alike_in_whatever_order_of_a_tokens_heads_and_not_of_tokens():
     chosen = torch.tensor([[[0, 3], [5, 2], [4, 1]]])
-    assert gate._alike([chosen], [chosen.flip(-1)]) and not gate._alike([chosen], [chosen.flip(1)])
-    assert not gate._alike([chosen], [chosen + 1]) and not gate._alike([chosen], [])
+    assert correctness._alike([chosen], [chosen.flip(-1)]) and not correctness._alike([chosen], [chosen.flip(1)])
+    assert not correctness._alike([chosen], [chosen + 1]) and not correctness._alike([chosen], [])

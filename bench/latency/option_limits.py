@@ -1,4 +1,4 @@
-"""The numbers of the clock's command lines, each with the least and the most that it may be."""
+"""Check the numeric options of the latency commands against their limits."""
 
 import argparse
 import math
@@ -7,11 +7,11 @@ import os
 from headcount.bench.errors import UsageError
 
 MOST, MOST_BLOCKS = 2**31 - 1, 10_000
-"""Of a length or a batch, and of blocks: beyond these nothing runs, or ends."""
+"""Largest length or batch, and most blocks."""
 
 
 def check(args: argparse.Namespace, *names: str) -> None:
-    """UsageError naming the first option, of ``names`` or of all, that was given below 1 or above its most."""
+    """Raise UsageError for the first option, of ``names`` or of all, that is below 1 or above its limit."""
     most = {"tokens": MOST, "batch_size": MOST, "blocks": MOST_BLOCKS, "threads": os.cpu_count() or 1}
     most |= {"within": math.inf, "seq_len": MOST}
     for name in names or most:

@@ -1,4 +1,4 @@
-"""What routers choose: seen while an arm runs, and given to the reference, whose own choice is compared."""
+"""Record the experts that routers select, and replay them in the reference, whose own selection is compared."""
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 MARGIN = {"float64": 2.0**-40, "float32": 2.0**-18, "float16": 2.0**-9, "bfloat16": 2.0**-7}
-"""By how much the K-th score must exceed the next, in float64, for a choice in this type to be clear of rounding."""
+"""By how much the K-th score must exceed the next, in float64, for rounding not to change the selection."""
 RATIO = 32
 """Times the margin: by what share of it, because a logit of 16 is rounded by sixteen times as much as one of 1."""
 
 _TOPK = (torch.topk, torch.Tensor.topk)
 
 
-class Watched(TorchFunctionMode):
-    """Keeps what is chosen, and which of torch's kernels the fused core would take."""
+class RoutingRecorder(TorchFunctionMode):
+    """Records the indices of each topk, and which of torch's kernels the fused attention core would take."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Watched(TorchFunctionMode):
         self.backends: dict[str, None] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Call ``func``; see above."""
+        """Call ``func``."""
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             self.backends[backend_of(args, kwargs)] = None
@@ -36,12 +36,11 @@ class Watched(TorchFunctionMode):
         return out
 
 
-class Given(TorchFunctionMode):
-    """Makes every choice the ``given`` one, in the order of the calls; ``rows`` picks the tokens at hand of one that
-    is of more.
+class RoutingReplay(TorchFunctionMode):
+    """Replaces the result of every topk by the ``given`` indices, in the order of the calls.
 
-    ``tokens`` counts choices, ``clear`` those that rounding cannot change, ``other`` those of them where the scores'
-    own K greatest are others.
+    ``rows`` selects tokens of indices that were recorded for more. ``tokens`` counts selections, ``clear`` those that
+    rounding cannot change, ``other`` those of them that differ from the K largest scores.
     """
 
     def __init__(self, given: Sequence[Tensor], margin: float, rows: Sequence[int] = ()) -> None:
@@ -50,7 +49,7 @@ class Given(TorchFunctionMode):
         self.tokens = self.clear = self.other = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Call ``func``; see above."""
+        """Call ``func``."""
         if func not in _TOPK or not self.given:
             return func(*args, **(kwargs or {}))
         scores, top_k = args[0], args[1]
@@ -87,22 +86,22 @@ def _recording(routers: Sequence[nn.Module]):
 
 
 def watch(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:
-    """What ``run`` gives, what the routers of ``module`` chose meanwhile, and the kernels of the fused core.
+    """Return the result of ``run``, the selections of the routers of ``module``, and the kernels of the fused core.
 
-    Choices are those that routers record, in the order of the layers, or those of ``torch.topk`` where none does.
+    Selections are those that routers record, in the order of the layers, or those of ``torch.topk`` where none does.
     """
     routers = [part for part in module.modules() if hasattr(part, "record_routing")]
-    with _recording(routers), Watched() as seen:
+    with _recording(routers), RoutingRecorder() as seen:
         found = run()
         recorded = [router.recorded.routing.indices.detach() for router in routers if router.recorded is not None]
     for router in routers:
-        # a kept routing would keep its graph
+        # a stored routing would keep its autograd graph
         router.recorded = None
     return found, recorded or seen.chosen, list(seen.backends)
 
 
 def backend_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """The kernel that torch takes for a call of the fused core; ``unknown`` where it does not say."""
+    """Return the kernel that torch selects for a call of the fused core; ``unknown`` where it cannot be queried."""
     try:
         number = torch._fused_sdp_choice(*args, **kwargs)
         names = {int(value): name for name, value in torch.nn.attention.SDPBackend.__members__.items()}

@@ -1,0 +1,239 @@
+"""Make the tensors that the implementations of a case share: parameters of each configuration, and inputs."""
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.bench.latency.routings import expert_shares, inclusion
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROTATED_BYTES, TimingCase
+from headcount.models.build import build, example_inputs
+from headcount.models.cache import KeyValueCache
+from headcount.models.configs.base import AttentionConfig, ModelConfig
+
+DTYPES = {name: getattr(torch, name) for name in ELEMENT_BYTES}
+"""Torch dtypes by name."""
+SEED = 20221007
+LOGIT_MARGIN = 4.0
+"""Difference between the logits of selected experts and of the others."""
+MOST_SETS = 32
+MODEL_SETS = 4
+MANY_PARAMS = 10**8
+"""A model with more parameters is initialized on the GPU, because a CPU takes minutes."""
+EXACT_PARAMS = 2 * 10**9
+"""A model with more parameters has a float32 reference, because a float64 one would not fit into memory."""
+
+Config = AttentionConfig | ModelConfig
+
+
+class CaseTensors:
+    """Parameters, references and inputs of one case, each made when it is first used."""
+
+    def __init__(self, case: TimingCase, config: Config) -> None:
+        """``config`` is the subject of the case; its routing is that of all inputs. ``memo`` caches checks."""
+        self.case, self.config = case, config
+        self.dtype = DTYPES[case.dtype]
+        self._states: dict[Config, Mapping[str, Tensor]] = {}
+        self._references: dict[tuple[Config, torch.dtype], nn.Module] = {}
+        self.memo: dict[Any, Any] = {}
+        self._caches: dict[Any, list[KeyValueCache]] = {}
+
+    def module(self, config: Config, impl: str) -> nn.Module:
+        """Return the module of ``config`` with ``impl``; all of one configuration hold the same parameters."""
+        return self._load(config, impl, self._state(config))
+
+    def reference(self, config: Config, dtype: torch.dtype | None = None, of: Config | None = None) -> nn.Module:
+        """Return the reference on the parameters of the implementations, rounded to their dtype (default: float64).
+
+        ``of``: the configuration whose parameters it takes, where that has another form.
+        """
+        state = self._state(of or config)
+        if dtype is None:
+            exact = sum(p.numel() for p in state.values()) <= EXACT_PARAMS
+            dtype = torch.float64 if exact else torch.float32
+        if (config, dtype) not in self._references:
+            rounded = {name: value.to(dtype) for name, value in state.items()}
+            self._references[config, dtype] = self._load(config, "reference", rounded)
+        return self._references[config, dtype]
+
+    def _load(self, config: Config, impl: str, state: Mapping[str, Tensor]) -> nn.Module:
+        # assign keeps the dtype of the state
+        module = build(config, device="meta", arm=impl)
+        module.load_state_dict(state, assign=True)
+        if hasattr(module, "tie_weights"):
+            module.tie_weights()
+        return module
+
+    def _state(self, config: Config) -> Mapping[str, Tensor]:
+        if config not in self._states:
+            device = self.case.device
+            size = sum(p.numel() for p in build(config, device="meta").parameters())
+            drawn_on = device if size > MANY_PARAMS else "cpu"
+            module = build(config, device=device, dtype=self.dtype, seed=SEED, drawn_on=drawn_on)
+            if self.case.subject == "layer":
+                steer(module)
+            else:
+                wake(module)
+            self._states[config] = module.state_dict()
+        return self._states[config]
+
+    def caches(self, layer: nn.Module) -> list[KeyValueCache]:
+        """Return key-value caches with random tokens for ``layer``, together larger than the L2 cache.
+
+        Layers whose caches have the same shapes share them.
+        """
+        key = layer.stored_shapes
+        if key not in self._caches:
+            device, generator = self.case.device, torch.Generator().manual_seed(SEED)
+            how = (self.case.batch_size, self.case.seq_len, device, self.dtype)
+            first = layer.make_cache(*how)
+            for stored in (first.key, first.value):
+                stored.copy_(torch.randn(stored.shape, generator=generator))
+            sets = max(2, min(MOST_SETS, math.ceil(ROTATED_BYTES[device] / cache_bytes(first))))
+            self._caches[key] = [first, *(layer.make_cache(*how) for _ in range(sets - 1))]
+            for number, cache in enumerate(self._caches[key][1:], 1):
+                # the same tokens at other positions, without another draw
+                cache.key.copy_(first.key.roll(number, 1))
+                cache.value.copy_(first.value.roll(number, 1))
+        return self._caches[key]
+
+    @functools.cached_property
+    def num_experts(self) -> int:
+        """Experts that the inputs select from, in a layer whose router can be steered; else 0."""
+        known = self.case.subject == "layer"
+        return steerable(build(self.config, device="meta")) if known else 0
+
+    @functools.cached_property
+    def selected(self) -> Tensor | None:
+        """(N, K) experts that the routing of the case sends each token to."""
+        if not self.num_experts:
+            return None
+        return selection(self.case.routing, self.case.tokens, self.num_experts, self.config.top_k, SEED)
+
+    @property
+    def largest_share(self) -> float | None:
+        """The share of the expert with the most rows."""
+        if self.selected is None:
+            return None
+        counts = torch.bincount(self.selected.flatten(), minlength=self.num_experts)
+        return float(counts.max() / self.selected.numel())
+
+    @functools.cached_property
+    def inputs(self) -> list[Any]:
+        """Input sets: features (B, T, d_m) of a layer, tuples of a model's arguments; together larger than a cache.
+
+        One draw on the CPU gives all sets of a layer, so that they are the same on every device.
+        """
+        case = self.case
+        if case.subject == "model":
+            lengths = self.case.at_lengths(self.config).lengths
+            how = dict(device=case.device, dtype=self.dtype)
+            seeds = range(SEED, SEED + MODEL_SETS)
+            return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
+        x = _drawn(case.batch_size, case.new_len, self.config.d_model, case.device)
+        size = x.numel() * case.element_bytes
+        wanted = MOST_SETS if case.which == "decode" else math.ceil(ROTATED_BYTES[case.device] / size)
+        # two autograd graphs are retained; more would not fit
+        sets = 2 if case.which == "backward" else max(2, min(MOST_SETS, wanted))
+        routed = variations(x, sets)
+        if self.selected is not None:
+            chosen = self.selected.to(case.device)
+            routed = (route(one, chosen, self.num_experts) for one in routed)
+        wants_gradient = case.which in ("both", "backward")
+        return [one.to(self.dtype).requires_grad_(wants_gradient) for one in routed]
+
+    @functools.cached_property
+    def gradient(self) -> Tensor:
+        """The gradient of a layer's output, with a different value for each element of a sequence."""
+        x = self.inputs[0]
+        angles = torch.arange(x.shape[1] * x.shape[2], device=x.device, dtype=torch.float64)
+        return torch.cos(angles).view(1, *x.shape[1:]).expand(x.shape).to(x.dtype).contiguous()
+
+
+def cache_bytes(cache: KeyValueCache) -> int:
+    """Return the bytes of a key-value cache."""
+    return sum(stored.numel() * stored.element_size() for stored in (cache.key, cache.value))
+
+
+@functools.lru_cache(maxsize=1)
+def _drawn(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
+    """Return one draw, cached on the device for the following cases of the same shape."""
+    return features(batch_size, seq_len, d_model, SEED).to(device)
+
+
+@torch.no_grad()
+def wake(model: nn.Module) -> None:
+    """Fill parameters that start at zero with small random values: a model whose output is zero cannot be checked."""
+    generator = torch.Generator().manual_seed(SEED)
+    for parameter in model.parameters():
+        if not parameter.any():
+            parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
+
+
+def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
+    """Return (N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
+    ``one-expert`` sends every token to expert 0 and its other slots in turn.
+
+    The others are sampled systematically: the probabilities of ``inclusion`` lie end to end on [0, K), and a token
+    takes the experts under u, u + 1, … u + K - 1. The u of all tokens are spread evenly over [0, 1), in random
+    order, so that shares come out to within a row or two.
+    """
+    if routing == "balanced":
+        return (torch.arange(tokens)[:, None] * top_k + torch.arange(top_k)) % num_experts
+    if routing == "one-expert":
+        others = 1 + (torch.arange(tokens)[:, None] * (top_k - 1) + torch.arange(top_k - 1)) % max(1, num_experts - 1)
+        return torch.cat([torch.zeros(tokens, 1, dtype=torch.int64), others], dim=1)
+    ends = torch.tensor(inclusion(expert_shares(routing, num_experts), top_k), dtype=torch.float64).cumsum(0)
+    generator = torch.Generator().manual_seed(seed)
+    starts = (torch.randperm(tokens, generator=generator).double() + 0.5) / tokens
+    # rounding must not end the last interval before the last point
+    ends[-1] = top_k
+    return torch.searchsorted(ends, starts[:, None] + torch.arange(top_k), right=True)
+
+
+def features(batch_size: int, seq_len: int, d_model: int, seed: int) -> Tensor:
+    """Return N(0, 1) inputs, (B, T, d_m), the same on every device."""
+    return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(seed))
+
+
+def variations(x: Tensor, count: int) -> Iterator[Tensor]:
+    """Yield ``count`` inputs from one draw, (B, T, d_m): tokens at other positions, with other signs."""
+    tokens = x.flatten(0, 1)
+    for i in range(count):
+        yield (tokens.roll(i * max(1, len(tokens) // count), 0) * (-1) ** i).view_as(x)
+
+
+def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
+    """Return ``x`` with its first E features shifted so that :func:`steer`ed routers select ``selected``.
+
+    ValueError where the model is narrower than E.
+    """
+    if num_experts > x.shape[-1]:
+        raise ValueError(f"{num_experts} experts need as many features, but x has {x.shape[-1]}")
+    chosen = x.new_zeros(selected.shape[0], num_experts).scatter_(1, selected.to(x.device), 1.0).view(*x.shape[:-1], -1)
+    moved = x.clone()
+    moved[..., :num_experts] = LOGIT_MARGIN * (2 * chosen - 1) + 0.5 * x[..., :num_experts].clamp(-3, 3)
+    return moved
+
+
+@torch.no_grad()
+def steer(layer: nn.Module) -> None:
+    """Set a linear router so that the logit of expert e is feature e; other layers are unchanged."""
+    projection = _routing_projection(layer)
+    if projection is not None:
+        weight = projection.weight
+        weight.zero_()
+        weight[:, : weight.shape[0]] = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
+
+
+def steerable(layer: nn.Module) -> int:
+    """Return the number of experts (MoA) or routed heads (MoH) of the linear router; 0 without one."""
+    projection = _routing_projection(layer)
+    return 0 if projection is None else projection.weight.shape[0]
+
+
+def _routing_projection(layer: nn.Module) -> nn.Linear | None:
+    return getattr(getattr(layer, "router", None), "routing_projection", None)

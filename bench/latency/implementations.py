@@ -1,0 +1,162 @@
+"""Find the implementations of layers and models by name, and the dense layers that they are compared with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headcount.bench.case import with_attention
+from headcount.bench.errors import UsageError
+from headcount.bench.variants.variant import variant
+from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
+from headcount.models.configs.layers import layer
+from headcount.models.configs.nearest import choices
+from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.registry import ATTENTIONS
+
+LISTED = "headcount latency --list"
+"""The command that lists what can be timed."""
+AUTO = "auto"
+"""The implementation that a layer chooses itself."""
+FUSED = "fused"
+"""The implementation of the dense layers that others are compared with."""
+FEW_TOKENS = 64
+"""Calls of at most this many tokens are also timed with the implementations meant for few rows."""
+
+
+@dataclass(frozen=True)
+class ImplSpec:
+    """One row of a timing case: the configuration, its implementation, and its role.
+
+    Roles: ``subject``, or what subjects are compared with: ``mha`` (same model width), ``mha-inner`` (same inner
+    width), ``mqa`` (same K and D, no router), ``dense`` (the same layer with every head computed).
+    """
+
+    name: str
+    config: AttentionConfig | ModelConfig
+    impl: str
+    role: str
+
+    @property
+    def label(self) -> str:
+        """Layer or model and implementation, by which a row is found in its case."""
+        return f"{self.name} {self.impl}"
+
+    @property
+    def masks(self) -> bool:
+        """Whether the implementation takes masks, and so can decode."""
+        known = impl_of(self.config, self.impl)
+        return known is None or known.masks
+
+    @property
+    def form(self) -> str | None:
+        """The form whose ledger states what the implementation needs, where that is not the configuration's own."""
+        known = impl_of(self.config, self.impl)
+        return known and known.form
+
+    @property
+    def executed(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose closed form states the work that is executed, which may exceed what is needed."""
+        known = impl_of(self.config, self.impl)
+        attention = getattr(self.config, "attention", self.config)
+        fields = {field: getattr(attention, other) for field, other in (known.executes if known else ())}
+        return with_attention(self.needed, **fields) if fields else self.needed
+
+    @property
+    def needed(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose closed form states the work that is needed: for packed heads, the ideal form."""
+        return with_attention(self.config, form=self.form) if self.form else self.config
+
+    @property
+    def reference(self) -> AttentionConfig | ModelConfig:
+        """The configuration whose reference has the same outputs and gradients."""
+        known = impl_of(self.config, self.impl)
+        return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
+
+
+def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:
+    """Return the implementation called ``name`` of an attention; None for ``auto``, which is any of them."""
+    return next((impl for impl in getattr(config, "attention", config).arms if impl.name == name), None)
+
+
+def skips(name: str, impl: str) -> bool:
+    """Return whether ``impl`` of the layer ``name`` computes nothing of a head for tokens that do not use it."""
+    known = impl_of(layer(name), impl)
+    return known is not None and known.form is not None
+
+
+def layer_impls(
+    name: str, asked: Sequence[str] | None, device: str | None, tokens: int | None = None
+) -> list[ImplSpec]:
+    """Return the rows of a layer: one for each implementation, and the dense layers that it is compared with.
+
+    Without ``asked`` those implementations that run on ``device`` (None: on any); for few ``tokens`` more.
+    """
+    config = layer(name)
+    # where an implementation skips heads, the timed one that does not is what it is compared with
+    skips = any(impl.form for impl in config.arms)
+    rows = []
+    for how in _resolve_impls(config, asked, device, tokens):
+        known = impl_of(config, how)
+        every_head = skips and known is not None and known.timed and known.form is None
+        rows.append(ImplSpec(name, config, how, "dense" if every_head else "subject"))
+    for other in variant(config.variant).beside(config):
+        kind = "mqa" if other.role == "mqa" else "mha"
+        title = f"{kind}-{other.config.num_heads}x{other.config.head_dim}"
+        rows.append(ImplSpec(title, other.config, FUSED, other.role))
+    return rows
+
+
+def model_impls(
+    name: str, asked: Sequence[str] | None, device: str | None, tokens: int | None = None
+) -> list[ImplSpec]:
+    """Return the rows of a model, one for each implementation. UsageError for a model without a module."""
+    if name not in PRESETS:
+        raise UsageError(f"unknown model {name!r}; {choices(name, timed_models(), LISTED)}")
+    config = preset(name)
+    if not config.has_module:
+        raise UsageError(f"{name} is a closed form only; {LISTED} names the models that run")
+    return [ImplSpec(name, config, how, "subject") for how in _resolve_impls(config.attention, asked, device, tokens)]
+
+
+def timed_models() -> list[str]:
+    """Return every preset that can be built."""
+    return [name for name in PRESETS if preset(name).has_module]
+
+
+def impls_by_variant() -> dict[str, list[str]]:
+    """Return the implementations of each variant that has any."""
+    return {name: [impl.name for impl in config.arms] + [AUTO] for name, config in ATTENTIONS.items() if config.arms}
+
+
+def _resolve_impls(
+    config: AttentionConfig, asked: Sequence[str] | None, device: str | None, tokens: int | None
+) -> list[str]:
+    here = list(config.arms) if device is None else _available(config, device)
+    if not asked:
+        few = tokens is not None and tokens <= FEW_TOKENS
+        return [impl.name for impl in here if impl.timed or few and impl.few_rows]
+    known = [impl.name for impl in config.arms] + [AUTO]
+    chosen = [how for how in asked if how in known]
+    if not chosen:
+        raise UsageError(f"{config.variant} has no implementation {', '.join(asked)}; choose from {', '.join(known)}")
+    for impl in config.arms:
+        if impl.name in chosen and impl not in here:
+            needs = lacks(impl, device)
+            raise UsageError(f"implementation {impl.name} needs {needs}; choose from {', '.join(a.name for a in here)}")
+    return chosen
+
+
+def lacks(impl: Arm, device: str) -> str | None:
+    """Return what ``impl`` lacks to be timed on ``device``; None where it can be. An interpreter is not timed."""
+    if impl.package is None:
+        return None
+    if device != "cuda":
+        return "a CUDA device"
+    import torch
+
+    from headcount.models.kernels.choose import missing
+
+    return missing(impl, torch.device(device))
+
+
+def _available(config: AttentionConfig, device: str) -> list[Arm]:
+    return [impl for impl in config.arms if lacks(impl, device) is None]

@@ -1,0 +1,56 @@
+"""List the timing cases of a GPU campaign, most valuable first, with the seconds that each is expected to take."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headcount.bench.latency.timing_cases import TimingCase, layer_cases, model_cases
+
+TOKENS = 16384
+"""Tokens of a call, for which gpu_cases.toml states the expected seconds."""
+HEADLINE = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D")
+"""The layers that documents show first."""
+
+
+@cache
+def read_rows() -> list[dict[str, Any]]:
+    """Return the rows of gpu_cases.toml in order."""
+    return tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]
+
+
+def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
+    """Return the timing case of each row of gpu_cases.toml."""
+    shape = dict(tokens=tokens, batch_size=None, dtype=dtype, device=device, asked=None)
+    found = []
+    for row in read_rows():
+        subject, name, seq_len, which, routing, blocks = _identity_of_row(row)
+        cases = (
+            layer_cases([name], [seq_len], [which], [routing], **shape)
+            if subject == "layer"
+            else model_cases([name], [seq_len], [which], **shape)
+        )
+        found += [replace(case, blocks=blocks) for case in cases]
+    return found
+
+
+def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:
+    """Return ``cases`` in the order of the campaign; those that it does not list come last, in their own order."""
+    ranks = {_identity_of_row(row): rank for rank, row in enumerate(read_rows())}
+    return sorted(cases, key=lambda case: ranks.get(_identity(case), len(ranks)))
+
+
+def expected_s(case: TimingCase) -> float | None:
+    """Return the seconds that gpu_cases.toml states for ``case``; None for a case that it does not list."""
+    return next((row["seconds"] for row in read_rows() if _identity_of_row(row) == _identity(case)), None)
+
+
+def _identity(case: TimingCase) -> tuple:
+    return case.subject, case.name, case.seq_len, case.which, case.routing, case.blocks
+
+
+def _identity_of_row(row: dict[str, Any]) -> tuple:
+    subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
+    return subject, row[subject], row["seq_len"], row["pass"], row.get("routing", routing), row.get("blocks")
