@@ -17,22 +17,26 @@ from headcount.bench.output import files as output
 PROG = "python -m reports"
 OUT = Path("headcount-report")
 README = "readme"
-"""What --only calls the hand-written files that have generated blocks."""
+"""The name of README.md for --only."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     out = Parser(prog=prog, description=__doc__)
-    out.add_argument("--only", metavar="PAGE", nargs="+", help=f"these pages with their plots and data, or {README}")
+    out.add_argument(
+        "--only", metavar="PAGE", nargs="+", help=f"write only these pages with their plots and data, or {README}"
+    )
     out.add_argument("--html", action="store_true", help=argparse.SUPPRESS)
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
-    out.add_argument("--recount", action="store_true", help="count everything again, stored or not")
-    out.add_argument("--out", metavar="DIR", type=Path, help=f"write the pages there; installed, {OUT} without it")
+    out.add_argument("--recount", action="store_true", help="count everything again and use no stored result")
+    out.add_argument(
+        "--out", metavar="DIR", type=Path, help=f"write the pages there (default of an installed copy: {OUT})"
+    )
     return out
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command under the name ``prog``; its exit code."""
+    """Run the command under the name ``prog`` and return its exit code."""
     return run(prog, lambda: _main(parser(prog).parse_args(argv), headcount.CHECKOUT))
 
 
@@ -85,7 +89,8 @@ def filled(facts, root: Path) -> dict[Path, str]:
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
-    """Write the files that are stale, or only name them; the exit code. UsageError where one cannot be written."""
+    """Write the stale files, or only report them; return the exit code. UsageError for a file that cannot be
+    written."""
     stale = {path: text for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()}
     for path, text in stale.items():
         if check:

@@ -1,4 +1,4 @@
-"""How each counter reads each spelling of a layer, and the calls behind every difference, on cpu and on meta."""
+"""The count of each formulation of a layer by each counter, on cpu and on meta, and the causes of differences."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ OURS = "right"
 
 
 def found(facts: Facts) -> list[Cell]:
-    """Every reading of the audit."""
+    """Return every reading of the audit."""
     return facts.audit()
 
 
@@ -45,7 +45,7 @@ def summary(facts: Facts) -> str:
 
 
 def in_words(facts: Facts) -> str:
-    """How many readings of the tools are exact, and how far the others are off."""
+    """Return how many of the tools' counts are exact, and how far the others are off."""
     tools = [cell for cell in found(facts) if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
     errors = [cell.error for cell in read]
@@ -61,7 +61,7 @@ def in_words(facts: Facts) -> str:
 
 
 def without_reading(facts: Facts) -> str:
-    """Why there is no reading, with the spellings and counters."""
+    """Return the errors of the calls that give no count, with formulations and counters."""
     counters = list(dict.fromkeys(cell.counter for cell in found(facts)))
     failed: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
     for cell in found(facts):
@@ -82,7 +82,7 @@ def _first_sentence(reason: str) -> str:
 
 
 def readings(facts: Facts) -> str:
-    """Every reading as CSV, with its error in percent."""
+    """Return every reading as CSV, with its error in percent."""
     keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_reading")
     rows = [
         {
@@ -97,14 +97,14 @@ def readings(facts: Facts) -> str:
 
 
 def calls(facts: Facts) -> str:
-    """The calls that sum to each difference, with their places in the tools' sources, as CSV."""
+    """Return the calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
     rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
     return document.table_as_csv(keys, rows)
 
 
 def causes(facts: Facts) -> str:
-    """What makes differences, by tool, with the place in its source and the readings that it is in."""
+    """Return the causes of the differences by tool, with the place in its source and the number of readings."""
     groups = Counter(
         (cell.counter, cause["what"], cause["name"], cause["place"]) for cell in found(facts) for cause in _once(cell)
     )

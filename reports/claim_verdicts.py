@@ -26,8 +26,8 @@ class ClaimVerdicts:
 
 
 def verdicts(sentence: Sentence, facts: Facts) -> ClaimVerdicts:
-    """Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As released: what the
-    authors' code executes there."""
+    """Return the verdicts. Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As
+    released: what the authors' code executes there."""
     if isinstance(sentence, Claim):
         printed, executed = facts.searches[sentence.name]
         everywhere = proofs.verdict(printed, executed)
@@ -41,7 +41,7 @@ def verdicts(sentence: Sentence, facts: Facts) -> ClaimVerdicts:
 
 
 def point(letters: Mapping[str, int] | None) -> str | None:
-    """Sizes as one text: ``T=1 K=2``."""
+    """Return sizes as text: ``T=1 K=2``."""
     return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
 
 
@@ -63,7 +63,7 @@ def _counted(sentence: Sentence, form: str, facts: Facts) -> str | None:
 
 
 def in_words(found: Sequence[bool]) -> str | None:
-    """``holds``, ``fails`` or ``holds in n of m``; None of nothing."""
+    """Return ``holds``, ``fails`` or ``holds in n of m``; None for an empty list."""
     if not found:
         return None
     if all(found):
@@ -72,7 +72,7 @@ def in_words(found: Sequence[bool]) -> str | None:
 
 
 def _lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str | None]:
-    """The verdict for all lengths of the input, and the first at which a row fails."""
+    """Return the verdict for all lengths of the input, and the first at which a row fails."""
     rows = [check for check in sentence.checks if isinstance(check, Rows) and check.of == "macs"]
     fails = {check.label: first_failing(check, facts) for check in rows}
     lengths = [length for length in fails.values() if length]
@@ -85,7 +85,7 @@ def _lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str | None]:
 
 
 def first_failing(check: Rows, facts: Facts) -> int | None:
-    """The least length T = S at which the executed relation fails; None where there is none."""
+    """Return the least length T = S at which the executed relation fails; None where there is none."""
     forms = facts.compared(check)
     lengths = [1, *sentences.turns(check, forms)]
     return next((length for length in lengths if not sentences.holds_at(check, forms, length)), None)
@@ -112,7 +112,7 @@ def _line(check, findings: Sequence[Finding], facts: Facts) -> str:
 
 
 def _relations(found: Finding) -> str:
-    """The relations that fail, or where none does those that hold, with their numbers."""
+    """Return the relations that fail, or where none does those that hold, with their numbers."""
     shown = found.failing or found.relations
     letters = {letter for one in shown for letter in one.left.letters | one.right.letters}
     numbers = ", ".join(f"{letter} {float(found.values[letter]):g}" for letter in sorted(letters))
@@ -125,7 +125,7 @@ def _ratio(found: Finding) -> str:
 
 
 def of_layers(claim: Claim, facts: Facts) -> list[str]:
-    """What the claim's relations say at the paper's own layers, with both sides at the largest."""
+    """Return what the claim's relations say at the paper's own layers, with both sides at the largest."""
     layers = facts.own_layers(claim)
     if not layers.layers:
         return []
@@ -153,7 +153,7 @@ def of_layers(claim: Claim, facts: Facts) -> list[str]:
 
 
 def threshold_in_words(claim: Claim, facts: Facts) -> str:
-    """From where on, or up to where, the paper's own layers have the relation hold; "" for another threshold."""
+    """Return the bound above or below which the relation holds at the paper's own layers; "" for another threshold."""
     threshold = claim.threshold
     if not threshold.holds:
         return ""
@@ -176,7 +176,7 @@ def _span(sizes: Sequence[int]) -> str:
 
 
 def quoted(sentence: Sentence) -> str:
-    """A sentence with its name, its place, its marking, and what is judged of it."""
+    """Return a sentence with its name, its place, its marking, and what is judged of it."""
     words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
     return f"**{sentence.name}** ({sentence.place}), {words}" + (
         f" Judged as: {sentence.read_as}." if sentence.read_as else ""

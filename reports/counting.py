@@ -35,7 +35,7 @@ class Disagreement(Exception):
 
 
 def done(sections: Iterable[Section]) -> list[Section]:
-    """The sections with all their rows made. Disagreement where one of these fails."""
+    """Return the sections with all their rows. Disagreement where a row fails."""
     return [replace(section, rows=_agreeing(section.rows)) for section in sections]
 
 
@@ -47,7 +47,7 @@ def _agreeing(rows: Iterable[Row]) -> list[Row]:
 
 
 def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
-    """Rows of published tables, each by its table's and its own name, that are all of one model: counted once.
+    """Return rows of published tables, by table and row name, that share one model, which is counted once.
 
     ``readings``: those of an earlier run. The second result is the readings, as stored. Rows come without
     their records, which hold whole ledgers.
@@ -64,7 +64,7 @@ def _regenerated(name: str) -> published.Regenerated:
 
 
 def grid_agreement(spec: str) -> dict[str, int]:
-    """What of a grid counted by every counter comes out: ``points`` and the ``readings`` of them; readings that are
+    """Count a grid by every counter and return ``points`` and the ``readings`` of them; readings that are
     ``as_predicted``; points with a ``printed`` equation, and those where it and what it leaves out ``add_up``."""
     (section,) = done([grid.section(grid.parse(spec), parse_counters(None), None)])
     records = [record for row in section.rows for record in row.records]
@@ -81,7 +81,7 @@ def grid_agreement(spec: str) -> dict[str, int]:
 
 
 def audit() -> list[Cell]:
-    """Every spelling under every counter on cpu and meta, and the causes of each difference."""
+    """Count every formulation by every counter on cpu and meta, with the causes of each difference."""
     from headcount.bench.macs import audit as spellings
 
     readings, _ = done(spellings.sections(parse_counters(None), None))
@@ -89,18 +89,18 @@ def audit() -> list[Cell]:
 
 
 def comparison(a: str, b: str) -> list[Section]:
-    """Two models side by side, their turning points counted by PyTorch's own counter."""
+    """Compare two models; their crossovers are counted by PyTorch's own counter."""
     return done(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
 
 
 def searches(name: str, largest_sum: int) -> list[proofs.Search]:
-    """The searches of a claim's relation as printed and as executed, up to a sum of all letters."""
+    """Return the searches of a claim's relation as printed and as executed, up to a sum of all letters."""
     (claim,) = (one for one in claims.load().claims if one.name == name)
     return [proofs.search(claim, relation, largest_sum) for relation in (claim.as_printed, claim.as_executed)]
 
 
 def terms() -> dict[str, Any]:
-    """The closed forms of the layers that the explorer shows, term by term."""
+    """Return the closed forms of the layers that the explorer shows, term by term."""
     from headcount.reports.explorer.forms import forms
     from headcount.reports.explorer.terms import as_data
 
@@ -108,21 +108,22 @@ def terms() -> dict[str, Any]:
 
 
 def derivation(argv: str) -> Section:
-    """The closed form that ``python -m bench.derive`` finds for these arguments."""
+    """Return the closed form that ``python -m bench.derive`` finds for these arguments."""
     from headcount.bench.derive import __main__ as derive
 
     return done(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
 def example(page: str, title: str) -> list[list[str]]:
-    """The lines that each command of an example prints; the example is one of a module of headcount.reports.pages."""
+    """Return the lines that each command of an example prints; the example is one of a module of
+    headcount.reports.pages."""
     examples = import_module(f"headcount.reports.pages.{page}").EXAMPLES
     (found,) = (one for one in examples if one.title == title)
     return found.outputs()
 
 
 def cost(text: str, letters: Letters) -> int:
-    """An expression over the costs of formulas/published/claims.py, counted on built layers."""
+    """Return an expression over the costs of formulas/published/claims.py, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)
 
 
@@ -133,7 +134,7 @@ def countable(relation: Relation) -> bool:
 
 @cache
 def _layer(form: str, **sizes: int) -> Mapping[str, Any]:
-    """The record of one layer under PyTorch's own counter."""
+    """Return the record of one layer under PyTorch's own counter."""
     spec = " ".join(f"{letter}={size}" for letter, size in sizes.items())
     (section,) = done([grid.section(grid.parse(spec), ["torch"], None)])
     found = [record for row in section.rows for record in row.records if record["counter"] == "torch"]
@@ -141,7 +142,7 @@ def _layer(form: str, **sizes: int) -> Mapping[str, Any]:
 
 
 def _of(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
-    """From letters to the record of the layer whose sizes are those called ``names``."""
+    """Return a function from letters to the record of the layer with the sizes ``names``."""
 
     def layer(form: str = "released", **letters: int) -> Mapping[str, Any]:
         return _layer(form, **{name: letters[name] for name in names.split()}, **fixed)
@@ -193,8 +194,8 @@ class CommandFailed(Exception):
 
 
 def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
-    """The lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process and a folder.
-    CommandFailed where it ends otherwise than with ``code``."""
+    """Return the lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process in a
+    folder. CommandFailed where it ends otherwise than with ``code``."""
     package, arguments = parts(command)
     out, said = io.StringIO(), io.StringIO()
     with _narrow(), chdir(folder), redirect_stdout(out), redirect_stderr(said):
@@ -205,7 +206,7 @@ def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
 
 
 def parts(command: str) -> tuple[str, list[str]]:
-    """The package whose command line it is, and the arguments."""
+    """Return the package whose command line it is, and the arguments."""
     words = shlex.split(command)
     if words[0] == "headcount":
         from headcount.__main__ import COMMANDS
@@ -235,7 +236,7 @@ def make(heads=2, width=6):
     inputs = (zeros(5, 1, heads * width),) * 3
     return nn.MultiheadAttention(heads * width, heads), inputs
 """
-"""What stands in model.py where the commands run."""
+"""The content of model.py in the folder where the commands run."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ class Example:
     code: int = 0
 
     def outputs(self) -> list[list[str]]:
-        """The lines that each command prints. CommandFailed where one ends otherwise than it is to."""
+        """Return the lines that each command prints. CommandFailed where one ends otherwise than it is to."""
         codes = [0] * (len(self.commands) - 1) + [self.code]
         with TemporaryDirectory() as folder:
             write(Path(folder, "model.py"), MODULE)

@@ -1,4 +1,4 @@
-"""What the pages ask for: every fact of the report once, from bench's functions and from stored records."""
+"""The facts of the pages, each computed once, from bench's functions and from stored records."""
 
 import json
 import sys
@@ -49,7 +49,8 @@ ASSUMED = accounts.Assumptions()
 
 
 def _kinds(case: Case, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The sizes of a model's attention layers, each kind once, with T; none where they lack ``needed`` letters."""
+    """Return the sizes of a model's attention layers, each kind once, with T; none where they lack ``needed``
+    letters."""
     lengths = case.config.length_letters(case.lengths)
     found = [{**case.config.letters(), **lengths, **layer.letters()} for layer in dict.fromkeys(layers_of(case.config))]
     return [letters for letters in found if letters.keys() >= set(needed)]
@@ -87,16 +88,16 @@ class Facts:
             self._calls.begin(call, *args)
 
     def counts(self) -> str:
-        """What was counted, to be stored for the next run."""
+        """Return what was counted, to be stored for the next run."""
         return self._calls.to_store()
 
     @cached_property
     def tables(self) -> Mapping[str, PublishedTable]:
-        """The published tables by name, in their order."""
+        """Return the published tables by name, in their order."""
         return tables.typed()
 
     def of_paper(self, paper: str) -> list[str]:
-        """The tables of one paper."""
+        """Return the tables of one paper."""
         return [name for name, table in self.tables.items() if table.paper == paper]
 
     @cached_property
@@ -105,7 +106,7 @@ class Facts:
 
     @cached_property
     def same_models(self) -> Sequence[tuple[tuple[str, str], ...]]:
-        """The counted rows, as (table, row), those of one model together; what takes longest to count first."""
+        """Return the counted rows as (table, row), grouped by model, the largest model first."""
         groups: dict[Any, list[tuple[str, str]]] = {}
         work: dict[Any, int] = {}
         for name in self.of_paper(COUNTED):
@@ -115,7 +116,7 @@ class Facts:
         return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
 
     def counted(self, name: str) -> Section:
-        """A table of that paper, each row counted by every counter."""
+        """Return a table of that paper, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
         for places in self.same_models:
             if name in (table for table, _ in places):
@@ -126,34 +127,34 @@ class Facts:
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
 
     def verdicts(self, name: str) -> Mapping[str, Verdict]:
-        """The verdict on each row of a table."""
+        """Return the verdict on each row of a table."""
         return self._regenerated[name].verdicts
 
     def closed(self, name: str) -> list[Section]:
-        """A table in closed form."""
+        """Return a table in closed form."""
         again = self._regenerated[name]
         rows = [again.row(row, again.measured(row, ())) for row in again.cases]
         return done([again.section((), rows), *again.vocabularies()])
 
     def vocabularies(self, name: str) -> Section:
-        """The vocabularies that a table's parameter figures imply."""
+        """Return the vocabularies that a table's parameter figures imply."""
         (found,) = self._regenerated[name].vocabularies()
         return found
 
     def ledger(self, preset: str) -> Ledger:
-        """The exact ledger of a preset at its paper's lengths."""
+        """Return the exact ledger of a preset at its paper's lengths."""
         return Case.of(preset).ledger
 
     def changed(self, preset: str, **fields: Any) -> Ledger:
-        """The exact ledger of a preset with some fields replaced."""
+        """Return the exact ledger of a preset with some fields replaced."""
         return Case.of(preset, fields).ledger
 
     def config(self, preset: str) -> Any:
-        """A preset's fields."""
+        """Return a preset's fields."""
         return Case.of(preset).config
 
     def target_length(self, preset: str) -> int:
-        """The tokens that a preset answers at its paper's lengths."""
+        """Return the tokens that a preset answers at its paper's lengths."""
         case = Case.of(preset)
         return case.config.length_letters(case.lengths)["T"]
 
@@ -162,7 +163,7 @@ class Facts:
         return self._calls.result(call, *args)
 
     def audit(self) -> list[Cell]:
-        """Every spelling under every counter, and the calls that make the differences."""
+        """Return every spelling under every counter, and the calls that make the differences."""
         return self._calls.result(counting.audit)
 
     def comparison(self, a: str, b: str) -> Mapping[str, Section]:
@@ -170,22 +171,23 @@ class Facts:
         return {section.table.name: section for section in self._calls.result(counting.comparison, a, b)}
 
     def budget(self, argv: str) -> Section:
-        """What ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay out."""
+        """Return what ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay
+        out."""
         found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
         return done(found.sections)[0]
 
     @property
     def element_bytes(self) -> int:
-        """How many bytes of a number the accounts take."""
+        """Return how many bytes of a number the accounts take."""
         return ASSUMED.element_bytes
 
     def account_columns(self, names: Sequence[str]) -> list[Column]:
-        """The columns of accounts of bench/accounts.py."""
+        """Return the columns of accounts of bench/accounts.py."""
         return [accounts.ACCOUNTS[name].column(ASSUMED) for name in names]
 
     def layer_accounts(self, spec: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and under
-        ``missing`` why values are None. A layer that has an ideal form has a row of each."""
+        """Return accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and
+        under ``missing`` why values are None. A layer that has an ideal form has a row of each."""
         found, rows = grid.parse(spec), []
         for point in found.points():
             case = grid.case_at(found.variant, point)
@@ -196,22 +198,22 @@ class Facts:
         return rows
 
     def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
-        """Presets at one length with accounts as columns."""
+        """Return presets at one length with accounts as columns."""
         cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
         return done([columns.section_of(cases, ", ".join(presets), names, ASSUMED)])[0]
 
     @cached_property
     def claims(self) -> Claims:
-        """The papers' sentences about cost."""
+        """Return the papers' sentences about cost."""
         return claims.load()
 
     @cached_property
     def data(self) -> Mapping[str, DataTable]:
-        """What the papers print that is no cost, by name."""
+        """Return what the papers print other than costs, by name."""
         return data.typed()
 
     def own_layers(self, claim: Claim) -> OwnLayers:
-        """A claim at the attention layers of the tables that it names, one of each kind a row."""
+        """Return a claim at the attention layers of the tables that it names, one of each kind a row."""
         layers = {
             f"{row}, {number}" if len(kinds) > 1 else row: letters
             for name in claim.own
@@ -222,7 +224,7 @@ class Facts:
         return own_layers(claim, layers)
 
     def findings(self, check: Check) -> list[Finding]:
-        """What a check says at the paper's own sizes."""
+        """Return what a check says at the paper's own sizes."""
         if isinstance(check, Rows):
             return list(sentences.of_rows(check, self.tables, self.compared(check)))
         if isinstance(check, Entries):
@@ -231,27 +233,27 @@ class Facts:
         return [sentences.of_sizes(check, letters)]
 
     def compared(self, check: Rows) -> Mapping[str, Ledger]:
-        """The ledgers of the rows that are compared, by letter."""
+        """Return the ledgers of the rows that are compared, by letter."""
         return {letter: self.ledger(self.tables[name].row(row).preset) for letter, (name, row) in check.rows.items()}
 
     @cached_property
     def searches(self) -> Mapping[str, Sequence[Search]]:
-        """By the claim's name, the searches of its relation as printed and as executed."""
+        """Return by the claim's name the searches of its relation as printed and as executed."""
         asked = {claim.name: (counting.searches, claim.name, self.largest_sum) for claim in self.claims.claims}
         for call in asked.values():
             self.begin(*call)
         return {name: self._calls.result(*call) for name, call in asked.items()}
 
     def terms(self) -> Mapping[str, Any]:
-        """The closed forms of the explorer's layers."""
+        """Return the closed forms of the explorer's layers."""
         return self._calls.result(counting.terms)
 
     def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
-        """One side of a relation, counted on built layers."""
+        """Return one side of a relation, counted on built layers."""
         return self._calls.result(counting.cost, side.text, tuple(letters.items()))
 
     def stored(self, kind: str) -> list[dict[str, Any]]:
-        """Every stored record of a kind; a line that is none is named on stderr."""
+        """Return every stored record of a kind; a line that is not a record is reported on stderr."""
         found = []
         for path in sorted(self._folder.glob("*/*.jsonl")):
             rows, problems = records.read(path)
@@ -261,6 +263,6 @@ class Facts:
         return found
 
     def stored_json(self, name: str) -> dict[str, Any] | None:
-        """A stored file beside the records: ``commands.json`` of make benchmark, ``faults.json`` of make faults."""
+        """Return a JSON file of the records' folder, such as ``commands.json`` of make benchmark; None without it."""
         path = self._folder / name
         return json.loads(path.read_text("utf-8")) if path.exists() else None

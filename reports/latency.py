@@ -1,4 +1,4 @@
-"""The clock in documents: stored latency records per device, and the MoA authors' wall-clock sentence judged."""
+"""Stored latency records by device, and the verdicts on the MoA authors' wall-clock sentence."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -21,7 +21,7 @@ NOT_MEASURED = {
 
 
 def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    """Stored latency records that may enter a document, the newest of each row, by device name; those of a second
+    """Return the stored latency records that pages show, the newest of each row, by device name; those of a second
     measurement of the same cell are for the agreement of the two alone (:mod:`headcount.reports.estimate`)."""
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
@@ -35,7 +35,7 @@ def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
 
 
 def of_type(facts: Facts, kind: str) -> dict[str, list[dict[str, Any]]]:
-    """The devices of a kind, ``cuda`` or ``cpu``, with their records."""
+    """Return the devices of a kind, ``cuda`` or ``cpu``, with their records."""
     return {name: rows for name, rows in by_device(facts).items() if rows[0]["environment"]["device_type"] == kind}
 
 
@@ -104,7 +104,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def data(facts: Facts) -> str:
-    """Every stored row of every device as CSV: layers and models, with all that was measured."""
+    """Return every stored row of every device as CSV: layers and models, with all that was measured."""
     rows, keys = [], {}
     for device, measured_rows in by_device(facts).items():
         columns = Columns(measured_rows[0]["environment"]["device_type"])
@@ -124,7 +124,7 @@ def about(facts: Facts) -> str:
 
 
 def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
-    """The commands that stored the records of a subject, those that have a ratio; one that would, for none."""
+    """Return the commands that stored the records of a subject, those that have a ratio; one that would, for none."""
     found = {
         f"python -m {' '.join(row['environment']['command'])}": None
         for rows in by_device(facts).values()
@@ -163,7 +163,8 @@ def sentence(facts: Facts) -> str:
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each case with a loop: the fastest other implementation against the loop and the dense layers."""
+    """Return a row for each case with a loop: the fastest other implementation against the loop and the dense
+    layers."""
     found = []
     for cell in dict.fromkeys(r["cell"] for r in rows):
         timed = [r for r in rows if r["cell"] == cell and r["subject"] == "layer" and r["wall_ms"]]
@@ -180,7 +181,8 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> str | None:
-    """The ratio of wall times with its verdict, after that of MACs for a dense layer; None where it was not timed."""
+    """Return the ratio of wall times with its verdict, after that of MACs for a dense layer; None where it was not
+    timed."""
     if other is None:
         return None
     ratio = paired_ratio(*(records.comparable_samples(record, records.WALL) for record in (best, other)))
@@ -205,7 +207,7 @@ def median_ms(record: dict[str, Any]) -> float:
 
 
 def least_taxes(rows: Sequence[dict[str, Any]]) -> list[float]:
-    """The routing tax of the fastest arm of each cell that has one."""
+    """Return the routing overhead of the fastest implementation of each timing case that has one."""
     cells: dict[str, list[float]] = {}
     for row in rows:
         if row["subject"] == "layer" and row["tax"]:
@@ -217,8 +219,8 @@ HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
 def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured, dense
-    layers, the loop, the fastest of the other arms, those with a graph first, and what could not be timed."""
+    """Return the rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured,
+    dense layers, the loop, the fastest of the other arms, those with a graph first, and what could not be timed."""
     if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
         return list(rows)
     measured = {r["seq_len"] for r in rows}
@@ -245,7 +247,7 @@ def _break_even_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
-    """By shape, length and pass, the ratio at each share of heads in percent, with its interval."""
+    """Return by shape, length and pass the ratio at each share of heads in percent, with its interval."""
     found: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
     for record in records:
         if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
@@ -271,7 +273,7 @@ def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def crossing(ratios: dict[int, float]) -> str | None:
-    """The share at which the ratio is 1: ``86%``; ``never`` or ``always`` within the measured shares; None for
+    """Return the share at which the ratio is 1: ``86%``; ``never`` or ``always`` within the measured shares; None for
     fewer than two."""
     if len(ratios) < 2:
         return None

@@ -43,8 +43,8 @@ BUDGETS = {
 
 
 def dearer_from(facts: Facts, one: str, other: str) -> int:
-    """The least length S = T at which preset ``one`` executes more than ``other``: its last turn. ValueError where
-    there is none."""
+    """Return the least length S = T at which preset ``one`` executes more than ``other``: its last turn. ValueError
+    where there is none."""
     forms = {"one": facts.ledger(one), "other": facts.ledger(other)}
     check = Rows(f"{one} against {other}", relation("one <= other"), {})
     found = sentences.turns(check, forms)
@@ -66,7 +66,7 @@ class Rated:
 
 
 def rated(facts: Facts) -> list[Rated]:
-    """Every row with a figure of quality, in the tables' order."""
+    """Return every row with a figure of quality, in the tables' order."""
     out = []
     for name in facts.of_paper(COUNTED):
         for row in facts.tables[name].rows:
@@ -78,7 +78,7 @@ def rated(facts: Facts) -> list[Rated]:
 
 
 def models(facts: Facts) -> list[dict[str, Any]]:
-    """Each printed MoH model beside its dense baseline; ``whole`` and ``attention`` in percent of it."""
+    """Return each printed MoH model with its dense baseline; ``whole`` and ``attention`` in percent of it."""
     return [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
 
 
@@ -103,7 +103,7 @@ def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
 
 
 def _rows(facts: Facts) -> list[dict[str, Any]]:
-    """The values of every row, with its preset, of the tables that print activated heads; each model once."""
+    """Return the values of every row, with its preset, of the tables that print activated heads; each model once."""
     found: dict[str, dict[str, Any]] = {}
     for name, table in facts.tables.items():
         if table.column("activated"):

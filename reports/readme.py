@@ -24,7 +24,7 @@ STORED, LEFT_OUT = "llama.txt", "…"
 
 
 def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
-    """A maker for each block that these files may hold."""
+    """Return a function for each block."""
     makers = {
         "pain": pain,
         "ten-seconds": ten_seconds,
@@ -40,14 +40,14 @@ def pain(facts: Facts) -> str:
 
 
 def ten_seconds(facts: Facts) -> str:
-    """A table in closed form, its last line, and how long commands take."""
+    """Return a table in closed form, its last line, and the run times of commands."""
     lines = printed(TEN_SECONDS)
     shown = block([f"$ {TEN_SECONDS}", *table_of(lines), LEFT_OUT, *ending(lines)])
     return f"{shown}\n{commands.in_a_line(facts)}".rstrip()
 
 
 def jobs(facts: Facts) -> str:
-    """Four jobs, each a command with the lines of its output that matter."""
+    """Return four jobs, each a command with the lines of its output that matter."""
     parts = []
     for what, command, shown in JOBS:
         parts += [f"# {what}", f"$ {command}", *shown(), ""]
@@ -60,7 +60,7 @@ def _column() -> list[str]:
 
 
 def _printed() -> list[str]:
-    """A row that its table's rule does not print, with the arithmetic."""
+    """Return a row that its table's rule does not print, with the arithmetic."""
     lines = printed(PRINTED)
     (row,) = (line for line in lines if line.startswith("LightConv"))
     mark = row[row.index("[") : row.index("]") + 1]
@@ -91,7 +91,7 @@ JOBS = (
 
 
 def verdicts(facts: Facts) -> str:
-    """The totals of each table, and of all."""
+    """Return the totals of each table, and of all."""
     found = {name: [verdict.status for verdict in facts.verdicts(name).values()] for name in facts.tables}
     every = [status for own in found.values() for status in own]
     each = "; ".join(f"{name} {_counted(own)}" for name, own in found.items())
@@ -105,12 +105,12 @@ def _counted(statuses: list[str]) -> str:
 
 
 def block(lines: list[str]) -> str:
-    """Commands and what they print, as a block of code."""
+    """Return commands and what they print, as a block of code."""
     return "\n".join(["```console", *lines, "```"])
 
 
 def table_of(lines: list[str], number: int = 0) -> list[str]:
-    """The heads and rows of one of the tables in a command's output, without its rules and notes."""
+    """Return the heads and rows of one of the tables in a command's output, without its rules and notes."""
     rules = [i for i, line in enumerate(lines) if line and set(line) <= {"-", " "}]
     # two rules each
     first, last = list(zip(rules[::2], rules[1::2], strict=True))[number]
@@ -119,23 +119,23 @@ def table_of(lines: list[str], number: int = 0) -> list[str]:
 
 
 def ending(lines: list[str]) -> list[str]:
-    """The result in one sentence, which is the last paragraph."""
+    """Return the result in one sentence, which is the last paragraph."""
     last = max(i for i, line in enumerate(lines) if not line)
     return lines[last + 1 :]
 
 
 def markers(name: str) -> tuple[str, str]:
-    """The two lines between which the block ``name`` stands."""
+    """Return the two lines between which the block ``name`` stands."""
     return f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
 
 
 def names(text: str) -> list[str]:
-    """The blocks of a text, in order."""
+    """Return the blocks of a text, in order."""
     return re.findall(r"^<!-- generated: ([\w-]+) -->$", text, re.MULTILINE)
 
 
 def fill(text: str, make: Mapping[str, Callable[[], str]]) -> str:
-    """``text`` with every block made anew. ValueError for a block without a maker or without its end."""
+    """Return ``text`` with every block replaced. ValueError for a block without a maker or without its end."""
     for name in names(text):
         begin, end = markers(name)
         if name not in make:

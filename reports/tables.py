@@ -20,7 +20,7 @@ SIZES = ("trainable_params", "params")
 
 
 def verdicts(facts: Facts) -> str:
-    """How many rows of each table come out, and how, with the totals; those that are unexplained by name."""
+    """Return how many rows of each table come out, and how, with the totals; those that are unexplained by name."""
     rows, unexplained = [], []
     for name in facts.tables:
         found = facts.verdicts(name)
@@ -35,14 +35,14 @@ def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
 
 
 def counted(facts: Facts, name: str) -> str:
-    """One table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
+    """Return one table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
     section = facts.counted(name)
     shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
 def readings(facts: Facts, name: str) -> str:
-    """How far each counter's readings of one table's rows are from exact."""
+    """Return how far each counter's readings of one table's rows are from exact."""
     section = facts.counted(name)
     said = []
     for column in _counters(section):
@@ -60,13 +60,14 @@ def _counters(section: Section) -> Sequence[Column]:
 
 
 def data(facts: Facts) -> str:
-    """Every row of the counted tables with every reading, as CSV."""
+    """Return every row of the counted tables with every reading, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
     return document.table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
 
 
 def parameters(facts: Facts, name: str) -> str:
-    """One table's parameter columns: counted, active, printed, and the vocabularies that the printed ones imply."""
+    """Return one table's parameter columns: counted, active, printed, and the vocabularies that the printed ones
+    imply."""
     sizes, implied = facts.counted(name).only("row", "params", "active_params"), facts.vocabularies(name)
     printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
     columns = list(sizes.table.columns)
@@ -90,7 +91,7 @@ def _span(values: dict[str, Any], which: str) -> str | None:
 
 
 def of_paper(facts: Facts, paper: str) -> str:
-    """Every table of a paper in closed form, without what its models do in all their forms."""
+    """Return every table of a paper in closed form, without what its models do in all their forms."""
     parts, said = [], {}
     for name in facts.of_paper(paper):
         section, table = facts.closed(name)[0], facts.tables[name]
@@ -105,7 +106,7 @@ def of_paper(facts: Facts, paper: str) -> str:
 
 
 def quality(facts: Facts) -> str:
-    """What the paper prints of quality; costs stand with their tables."""
+    """Return what the paper prints of quality; costs stand with their tables."""
     found = rated(facts)
     measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
     rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
@@ -114,7 +115,7 @@ def quality(facts: Facts) -> str:
 
 
 def sizes(facts: Facts) -> str:
-    """Table 5, each number held against the preset's."""
+    """Return Table 5; ValueError where a number is not the preset's."""
     table = facts.data["moa-table5"]
     for entry in table.entries:
         config = facts.config(entry["preset"])
@@ -125,7 +126,7 @@ def sizes(facts: Facts) -> str:
 
 
 def training(facts: Facts) -> str:
-    """Table 6, a column for each run, with the multiply-accumulates of an update."""
+    """Return Table 6, a column for each run, with the MACs of an update."""
     table = facts.data["moa-table6"]
     runs = []
     for entry in table.entries:

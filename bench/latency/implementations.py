@@ -8,9 +8,9 @@ from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
-from headcount.models.configs.suggest import choices
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
+from headcount.models.configs.suggest import choices
 
 LISTED = "headcount latency --list"
 """The command that lists what can be timed."""

@@ -25,7 +25,7 @@ COMMAND = " ".join(
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "choose",
         "Choosing an attention and its sizes",
@@ -46,7 +46,7 @@ def page(facts: Facts) -> Page:
 
 
 def layers(facts: Facts) -> str:
-    """Attention layers of width 512, one sequence."""
+    """Return the accounts of attention layers of width 512, one sequence."""
     names = (*DECODING, *TRAINING)
     rows = [
         {**row, "layer": name + row["form"]}
@@ -62,7 +62,7 @@ def layers(facts: Facts) -> str:
 
 
 def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
-    """Why cells have dashes: a sentence for each reason."""
+    """Return why cells have dashes: a sentence for each reason."""
     heads = {c.key: c.head.replace("\n", " ") + (" bytes" if c.unit else "") for c in accounts}
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
@@ -91,7 +91,8 @@ def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def models(facts: Facts) -> str:
-    """Models that decode: translation models as many tokens as they read, language models a full context."""
+    """Return the accounts of models that decode: translation models as many tokens as they read, language models a full
+    context."""
     parts = []
     for group, names, length in (("translation", TRANSLATION, 128), ("language", LANGUAGE, 2048)):
         parts.append(text(f"choose.{group}"))
@@ -100,7 +101,7 @@ def models(facts: Facts) -> str:
 
 
 def budget(facts: Facts) -> str:
-    """A search for MoA and one for MoH, each around a dense model."""
+    """Return a search for MoA and one for MoH, each around a dense model."""
     parts = []
     for variant, argv in papers.BUDGETS.items():
         found = facts.budget(argv)
@@ -110,7 +111,7 @@ def budget(facts: Facts) -> str:
 
 
 def _varying_columns(section: TableSection) -> tuple[list[str], str]:
-    """The keys of columns in which rows differ, and the other columns in words."""
+    """Return the keys of columns in which rows differ, and the other columns in words."""
     columns, first = section.table.columns, section.rows[0].values
     differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
     same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]

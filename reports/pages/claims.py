@@ -20,7 +20,7 @@ ORDER = 40
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "claims",
         "The papers' sentences about cost",
@@ -31,7 +31,7 @@ def page(facts: Facts) -> Page:
 
 
 def calls(facts: Facts) -> Iterable[tuple]:
-    """The searches, and both sides of every relation of the page, counted at its point."""
+    """Return the searches, and both sides of every relation of the page, counted at its point."""
     for claim in facts.claims.claims:
         yield counting.searches, claim.name, facts.largest_sum
     for claim in facts.claims.claims:
@@ -42,7 +42,7 @@ def calls(facts: Facts) -> Iterable[tuple]:
 
 
 def sentences(facts: Facts, paper: str) -> str:
-    """A summary of a paper's sentences, and a paragraph for each."""
+    """Return a summary of a paper's sentences, and a paragraph for each."""
     found, searches = facts.claims, facts.searches
     claims, others = ([s for s in kind if s.paper == paper] for kind in (found.claims, found.sentences))
     rows = [_row(sentence, facts) for sentence in (*claims, *others)]
@@ -71,7 +71,7 @@ def _row(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
 
 
 def of_rows(sentence: Sentence, facts: Facts) -> str:
-    """A sentence about the paper's own rows, with each comparison."""
+    """Return a sentence about the paper's own rows, with each comparison."""
     three = claim_verdicts.verdicts(sentence, facts)
     failing = any(not found.holds for check in sentence.checks for found in facts.findings(check))
     lines = [*claim_verdicts.checked(sentence, facts), *([sentence.because] if failing or three.smallest else [])]
@@ -84,7 +84,7 @@ def _counterexample(printed: Search, executed: Search) -> Mapping[str, int] | No
 
 
 def _places(claim: Claim, printed: Search, executed: Search) -> list[tuple[Relation, Mapping[str, int]]]:
-    """The relations of a claim's paragraph, each with the point at which it is counted."""
+    """Return the relations of a claim's paragraph, each with the point at which it is counted."""
     places = [(claim.as_printed, _place(claim, printed)), (claim.as_executed, _place(claim, executed))]
     return places + ([(claim.threshold.relation, proofs.equal_at(claim))] if claim.threshold else [])
 
@@ -94,7 +94,7 @@ def _place(claim: Claim, search: Search) -> Mapping[str, int]:
 
 
 def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> str:
-    """The sentence, its condition in symbols, what the search found, and the counts there."""
+    """Return the sentence, its condition in symbols, what the search found, and the counts there."""
     paper, (symbols, *_) = facts.claims.papers[claim.paper], proofs.cases(claim).values()
     # a letter set to a number is no premise of the sentence
     premise = [f"{a} = {sympy.latex(symbols[a])}" for a, given in claim.premise.items() if given.letters]
@@ -118,7 +118,7 @@ def paragraph(claim: Claim, printed: Search, executed: Search, facts: Facts) -> 
 
 
 def _forms(claim: Claim, paper: Paper, printed: Search, executed: Search) -> dict[str, tuple[Relation, Search]]:
-    """The relations with their searches, by the form that they are of; one where both are the same."""
+    """Return the relations with their searches, by the form that they are of; one where both are the same."""
     if claim.as_printed == claim.as_executed:
         return {f"{paper.printed} and {paper.executed.lower()}": (claim.as_printed, printed)}
     return {paper.printed: (claim.as_printed, printed), paper.executed: (claim.as_executed, executed)}
@@ -138,7 +138,7 @@ def _symbols(expression: Expression) -> dict[str, sympy.Symbol]:
 
 
 def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
-    """A relation, its condition in symbols, what the search says, and the count where it can be counted."""
+    """Return a relation, its condition in symbols, what the search says, and the count where it can be counted."""
     needed = {"<": " > 0", "<=": r" \ge 0", "==": " = 0"}[relation.operator]
     margins = [
         _shown(claim, difference, case, after=needed) for case, difference in proofs.margins(claim, relation).items()
@@ -157,7 +157,7 @@ def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> st
 
 
 def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
-    """A case's formula in the letters that the claim wants it shown in."""
+    """Return a case's formula in the letters that the claim wants it shown in."""
     for letter, own in claim.shown.items():
         others = _symbols(own) | proofs.cases(claim)[case]
         expression = expression.subs(symbol(letter), own.value(others))
@@ -166,7 +166,7 @@ def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: 
 
 
 def _positive(expression: sympy.Expr) -> sympy.Expr:
-    """The same product without a minus before it where a sum in it, a divisor first, can take the sign."""
+    """Return the same product without a minus before it where a sum in it, a divisor first, can take the sign."""
     number, product = expression.as_coeff_Mul()
     factors = sorted(sympy.Mul.make_args(product), key=lambda factor: factor.as_base_exp()[1].is_positive)
     for i, factor in enumerate(factors):
@@ -178,7 +178,8 @@ def _positive(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _threshold(claim: Claim, facts: Facts) -> str:
-    """Where both sides of the claim's threshold are equal: the letter by the others, and the count at a point."""
+    """Return where both sides of the claim's threshold are equal: the letter by the others, and the count at a
+    point."""
     letter, relation = claim.threshold.letter, claim.threshold.relation
     sign = {"above": ">", "below": "<", "": "="}[claim.threshold.holds]
     solved = proofs.threshold(claim).items()
@@ -190,15 +191,15 @@ def _threshold(claim: Claim, facts: Facts) -> str:
 
 
 def _equal(claim: Claim, facts: Facts) -> str:
-    """The smallest point at which both sides of the threshold are equal, and the count there."""
+    """Return the smallest point at which both sides of the threshold are equal, and the count there."""
     letters = proofs.equal_at(claim)
     counts = _confirmation(claim, claim.threshold.relation, letters, facts).removeprefix(" Counted there: ")
     return f" The smallest integers at which both are equal are {point(letters)}, counted there: {counts}"
 
 
 def _confirmation(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
-    """Both sides counted at ``letters``, "" for costs that are not a layer's; raises where a count is not the closed
-    form."""
+    """Return both sides counted at ``letters``, "" for costs that are not a layer's; raises where a count is not the
+    closed form."""
     if not counting.countable(relation):
         return ""
     sides = (relation.left, relation.right)

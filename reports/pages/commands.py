@@ -14,7 +14,7 @@ ORDER = 100
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "commands",
         "Commands",
@@ -30,7 +30,7 @@ def page(facts: Facts) -> Page:
 
 
 def parsers(name: str) -> list[argparse.ArgumentParser]:
-    """The command line of ``headcount NAME``, and those of the commands below it."""
+    """Return the command line of ``headcount NAME``, and those of the commands below it."""
     package = f"headcount.{COMMANDS[name][0]}"
     main = import_module(f"{package}.__main__")
     below = {other: import_module(f"{package}.{other}") for other in getattr(main, "OTHERS", ())}
@@ -38,7 +38,7 @@ def parsers(name: str) -> list[argparse.ArgumentParser]:
 
 
 def options(name: str) -> Callable[[Facts], str]:
-    """What a command and those below it are for, and a table for each group of their options."""
+    """Return a function that makes a command's description and a table for each group of its options."""
 
     def text(facts: Facts) -> str:
         main, *below = parsers(name)
@@ -66,7 +66,7 @@ def _row(action: argparse.Action) -> dict[str, str]:
 
 
 def speed(facts: Facts) -> str:
-    """How long the commands took where they were last timed."""
+    """Return how long the commands took where they were last timed."""
     timed = _timed(facts)
     if not timed:
         return "Not measured: `make benchmark` has not been run."
@@ -83,14 +83,14 @@ def speed(facts: Facts) -> str:
 
 
 def in_a_line(facts: Facts) -> str:
-    """The same in one sentence."""
+    """Return the run times in one sentence."""
     timed = _timed(facts)
     each = ", ".join(f"`{info['command']}` {_took(info)}" for info in timed)
     return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}." if timed else ""
 
 
 def _timed(facts: Facts) -> list[dict[str, Any]]:
-    """What is stored of each command: its words, seconds and number of runs, and the machine's name."""
+    """Return what is stored of each command: its words, seconds and number of runs, and the machine's name."""
     stored = facts.stored_json("commands.json") or {"benchmarks": []}
     return [
         found["extra_info"]

@@ -17,7 +17,7 @@ NOT_RUN = "Not stored: `make ptflops` makes a record."
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "counters",
         "What each counter misses and adds",
@@ -34,12 +34,12 @@ def page(facts: Facts) -> Page:
 
 
 def calls(facts: Facts) -> Iterable[tuple]:
-    """The audit, and the grids under every counter."""
+    """Return the audit, and the grids under every counter."""
     return [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)]
 
 
 def grids(facts: Facts) -> str:
-    """A row for each grid."""
+    """Return a row for each grid."""
     rows = []
     for grid in GRIDS:
         found = facts.result(counting.grid_agreement, grid)
@@ -57,7 +57,7 @@ def grids(facts: Facts) -> str:
 
 
 def older_ptflops(facts: Facts) -> str:
-    """How many modules each version reads exactly, and the readings of the models that differ between them."""
+    """Return how many modules each version reads exactly, and the readings of the models that differ between them."""
     found = facts.stored_json(RECORD)
     if found is None:
         return NOT_RUN
@@ -80,7 +80,7 @@ def older_ptflops(facts: Facts) -> str:
 
 
 def ptflops_data(facts: Facts) -> str:
-    """Every reading of every version, as CSV."""
+    """Return every reading of every version, as CSV."""
     found = facts.stored_json(RECORD) or {"exact": {}, "readings": []}
     return document.table_as_csv(["module", "exact", *(one["version"] for one in found["readings"])], _rows(found))
 

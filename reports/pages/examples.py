@@ -33,7 +33,7 @@ EXAMPLES = (
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "examples",
         "What commands print of the papers' models",
@@ -44,7 +44,7 @@ def page(facts: Facts) -> Page:
 
 
 def sections(module: str, examples: Iterable[Example]) -> list[Section]:
-    """A section for each example of a page's module: what its commands print, and the commands."""
+    """Return a section for each example of a page's module: what its commands print, and the commands."""
     return [Section(one.title, [partial(printed, module, one)], one.commands) for one in examples]
 
 
@@ -54,7 +54,7 @@ def calls(module: str, examples: Iterable[Example]) -> Iterable[tuple]:
 
 
 def printed(module: str, example: Example, facts: Facts) -> str:
-    """The lines that each command prints; below the command itself where there are several."""
+    """Return the lines that each command prints; below the command itself where there are several."""
     several = len(example.commands) > 1
     lines = []
     for command, own in zip(example.commands, facts.result(counting.example, module, example.title), strict=True):

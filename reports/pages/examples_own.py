@@ -34,7 +34,7 @@ EXAMPLES = (
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "examples-own",
         "What commands print of user modules and sizes",

@@ -12,7 +12,7 @@ ORDER = 10
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     every = f"python -m bench.macs --counter closed-form --table {' '.join(facts.tables)}"
     return Page(
         "index",
@@ -49,7 +49,7 @@ def numbers(facts: Facts) -> str:
 
 
 def sentences(facts: Facts) -> str:
-    """How many sentences of each paper hold, and which its own tables contradict."""
+    """Return how many sentences of each paper hold, and which its own tables contradict."""
     found, rows, lines = facts.claims, [], []
     for key, paper in found.papers.items():
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
@@ -80,12 +80,12 @@ def _holding(verdicts: Iterable[str | None]) -> str:
 
 
 def counters(facts: Facts) -> str:
-    """How many readings are right."""
+    """Return how many readings are right."""
     return f"{audit.in_words(facts)} {link('Counter by counter', 'counters')}."
 
 
 def routing_overheads(facts: Facts) -> str:
-    """What is measured, and the span of the routing tax of the fastest arms."""
+    """Return the span of the routing overhead of the fastest implementations for each device."""
     lines = []
     for kind in ("cuda", "cpu"):
         devices = latency.of_type(facts, kind)

@@ -30,7 +30,7 @@ DERIVED = (
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "moa",
         "Mixture of attention heads",
@@ -72,7 +72,7 @@ def page(facts: Facts) -> Page:
 
 
 def calls(facts: Facts) -> Iterable[tuple]:
-    """The rows of the counted tables, the slowest models first; the derivations, and the comparison."""
+    """Return the rows of the counted tables, the slowest models first; the derivations, and the comparison."""
     rows = [(counting.rows, places) for places in facts.same_models]
     others = [(counting.derivation, argv) for _, _, argv in DERIVED]
     return [*rows[:6], (counting.audit,), *others, (counting.comparison, BIG, TRANSFORMER_BIG), *rows[6:]]
@@ -84,14 +84,14 @@ PRINTED = {
     "Eq. 20, MoA": r"M_{MoA} = (2 E + 2) d_h d_m",
     "Eq. 20, MHA": r"M_{MHA} = 4 d_m^2",
 }
-"""The paper's own spelling: its k is our K and its d_h our D."""
+"""The paper's notation: its k is K here, and its d_h is D."""
 
 APPENDIX_B = r"\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}"
 """Before the paper's next step, whose right-hand side has a factor K that nothing gives it."""
 
 
 def equations(facts: Facts) -> str:
-    """Printed, exact and difference as formulas; raises where they do not add up."""
+    """Return printed, exact and difference as formulas; ArithmeticError where they do not add up."""
     T, d_m, h, D, E, K = (symbol(letter) for letter in ("T", "d_m", "h", "D", "E", "K"))
     moa_layer = moa.layer("", B=1, T=T, S=T, d_m=d_m, E=E, K=K, D=D, bias=False)
     mha_layer = mha.layer("", B=1, T=T, S=T, d_m=d_m, h=h, d_h=d_m / h, g=h, bias=False)
@@ -105,7 +105,7 @@ def equations(facts: Facts) -> str:
 
 
 def _appendix_b(E, D, d_m) -> str:
-    """The ratio of parameters in the letter q of the paper's argument; raises where it is not Eq. 20's."""
+    """Return the ratio of parameters in the letter q of the paper's argument; raises where it is not Eq. 20's."""
     ratio = moa.params_ratio_appendix_b(E=E, D=D, d_m=d_m)
     if sympy.simplify(ratio - moa.params_eq20(E=E, D=D, d_m=d_m) / mha.params_eq20(d_m=d_m)) != 0:
         raise ArithmeticError("Appendix B is not the ratio of Eq. 20")
@@ -150,7 +150,7 @@ def _latex(expression) -> str:
 
 
 def derived(facts: Facts) -> str:
-    """The closed forms that running the modules gives, each equal to the one of formulas/."""
+    """Return the closed forms that running the modules gives, each equal to the one of formulas/."""
     rows, notes = [], []
     for what, equation, argv in DERIVED:
         section = facts.result(counting.derivation, argv)
@@ -165,7 +165,7 @@ def derived(facts: Facts) -> str:
 
 
 def comparison(facts: Facts) -> str:
-    """Where Table 1's big models differ, and where their ranking turns."""
+    """Return the differences of Table 1's big models and their crossovers."""
     a, b = BIG, TRANSFORMER_BIG
     sections = facts.comparison(a, b)
     blocks = [_blocks(sections["compare-block"], form) for form in ("rule", "exact")]
@@ -173,13 +173,13 @@ def comparison(facts: Facts) -> str:
 
 
 def _blocks(section: TableSection, form: str) -> str:
-    """The columns of one form, what each model has of a block and how one model becomes the other."""
+    """Return the columns of one form, what each model has of a block and how one model becomes the other."""
     keys = [column.key for column in section.table.columns if column.key.endswith(f"_{form}")]
     return document.rows_of(section, "block", *keys, below=form == "exact")
 
 
 def premises(facts: Facts) -> str:
-    """K D over d_m in each MoA row of Table 3: which of the paper's own models meet its premise."""
+    """Return K D / d_m for each MoA row of Table 3: the models that meet the paper's premise."""
     rows = facts.tables["moa-table3"].rows
     widths = {}
     for row in rows:
@@ -192,7 +192,7 @@ def premises(facts: Facts) -> str:
 
 
 def unlisted(facts: Facts) -> str:
-    """Models that the paper names and no table holds."""
+    """Return models that the paper names and no table holds."""
     parts = []
     presets = {row.preset for name in facts.of_paper(COUNTED) for row in facts.tables[name].rows}
     table3 = facts.tables["moa-table3"]
@@ -217,7 +217,7 @@ def unlisted(facts: Facts) -> str:
 
 
 def convolutions(facts: Facts) -> str:
-    """The footnote that blames uncounted convolutions, against what the convolutions cost."""
+    """Return the costs of the convolutions that the paper's footnote calls uncounted."""
     table = facts.tables["moa-table1"]
     macs, lines = table.column("macs"), []
     for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
@@ -242,7 +242,7 @@ def convolutions(facts: Facts) -> str:
 
 
 def savings(facts: Facts) -> str:
-    """Why MoA Big's figure is smaller, and the length at which it stops saving."""
+    """Return why MoA Big costs less, and the length at which it stops saving."""
     forms = {name: facts.ledger(name) for name in (BIG, TRANSFORMER_BIG)}
     rule = facts.tables["moa-table1"].column("macs").bills
     attention = {name: form.select(conventions.attention).billed(rule) for name, form in forms.items()}
@@ -300,7 +300,7 @@ def _percent(counts: Sequence[int]) -> list[float]:
 
 
 def _load(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Figures 3 and 4, and the run with the paper's coefficients."""
+    """Return Figures 3 and 4, and the run with the paper's coefficients."""
     printed, experts = facts.data["moa-figures34"], facts.config(BIG).attention.num_experts
     chosen = next(run for run in found["runs"] if _coefficients(run) == CHOSEN)
     shares = _percent(chosen["tokens_per_expert"])
@@ -315,7 +315,7 @@ def _load(facts: Facts, found: Mapping[str, Any]) -> str:
 
 
 def _pmi(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Table 4, and the example's experts."""
+    """Return Table 4, and the example's experts."""
     printed = facts.data["moa-table4"]
     own = [
         {"expert": one["expert"], "class": one["class"], "tokens (PMI)": one["tokens"]}
@@ -331,7 +331,7 @@ def _coefficients(run: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Table 7, and the example's runs."""
+    """Return Table 7, and the example's runs."""
     printed = facts.data["moa-table7"]
     heads = {column.key: column.head for column in printed.columns}
     bleu, own = [], []

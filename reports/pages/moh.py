@@ -14,7 +14,7 @@ ORDER = 30
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     every = [f"python -m bench.macs --counter closed-form --table {' '.join(facts.of_paper('moh'))}"]
     return Page(
         "moh",
@@ -47,7 +47,7 @@ HEADS = {
 
 
 def released_against_ideal(facts: Facts) -> str:
-    """Each printed MoH model beside its dense baseline: every head computed, and only those that a token uses."""
+    """Return each printed MoH model with its dense baseline: every head computed, and only those that a token uses."""
     rows = papers.models(facts)
     added = [row["added"] for row in rows]
     parts = [float(row["whole"]) for row in rows]

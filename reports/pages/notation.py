@@ -9,7 +9,7 @@ ORDER = 80
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "notation",
         "Notation",

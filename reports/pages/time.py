@@ -20,7 +20,7 @@ COMPILE = "make kernels"
 
 
 def page(facts: Facts) -> Page:
-    """The page."""
+    """Return the page."""
     return Page(
         "time",
         "Latency",
@@ -56,7 +56,7 @@ AGAIN = {"ms": MS, "ms again": MS, "second over first": {"kind": "fixed", "digit
 
 
 def beside_measured(facts: Facts) -> str:
-    """Tables of each CUDA device: estimate and measurement, and first and second measurement where there are two."""
+    """Return tables for each CUDA device: estimate and measurement, and first and second measurement."""
     devices = latency.of_type(facts, "cuda")
     if not devices:
         return latency.NOT_MEASURED["cuda"]
@@ -82,7 +82,7 @@ def _named(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _estimated(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A row; None for a record that was not timed, or for a device without a data sheet."""
+    """Return a row; None for a record that was not timed, or for a device without a data sheet."""
     least = estimate.of_record(record)
     if least is None or record["status"] != "timed":
         return None

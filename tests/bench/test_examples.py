@@ -6,9 +6,10 @@ import re
 import pytest
 
 from headcount.bench.records import shipped
-from headcount.reports.examples import EVERY
+from headcount.reports.pages import examples, examples_own
 
 # what counts a module starts a process for each command: seconds, which the report's own check takes
+EVERY = {one.title: one for one in (*examples.EXAMPLES, *examples_own.EXAMPLES)}
 QUICK = [title for title, one in EVERY.items() if "model.py" not in " ".join(one.commands)]
 PAGES = [shipped().parent / "generated" / f"{name}.md" for name in ("examples", "examples-own")]
 
