@@ -1,4 +1,4 @@
-"""python -m bench.derive: the closed form of a module, found by running it.
+"""python -m bench.derive: derive the closed form of a module by running it.
 
     python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
     python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
@@ -6,10 +6,9 @@
     python -m bench.derive --module FILE.py:FUNCTION --vars T,h,d_h --base d_h=8:8
 
 FUNCTION takes the variables as keyword integers and returns (module, inputs); where one size must divide another, let
-it take their quotient. One run with symbols for the sizes
-gives the polynomial; where the module wants numbers, counts on a grid do, and the output says so. Exit codes: 0
-fine; 1 the count is no polynomial, or not the closed form; 2 wrong usage, or a module that cannot be built at a
-point of the grid.
+it take their quotient. One run with symbols for the sizes gives the polynomial; where the module needs integers, it is
+fitted to counts on a grid, and the output says so. Exit codes: 0 success; 1 the count is no polynomial, or not the
+closed form; 2 wrong usage, or a module that cannot be built at a point of the grid.
 """
 
 import argparse
@@ -29,25 +28,27 @@ PARTS = ("attention", "feed-forward", "model")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line of bench.derive."""
+    """Return the command line parser of bench.derive."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
-    out.add_argument("--part", choices=PARTS, default="attention", help="what of the preset")
-    out.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
-    out.add_argument("--set", nargs="+", metavar="NAME=VALUE", default=[], help="what else is fixed")
-    out.add_argument("--vars", metavar="NAME,NAME", help="the sizes that the closed form is in")
-    out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="where the points are")
+    out.add_argument("--part", choices=PARTS, default="attention", help="part of the preset (default: attention)")
+    out.add_argument("--module", metavar="SPEC", help="a user module: FILE.py:FUNCTION or package.module:FUNCTION")
+    out.add_argument(
+        "--set", nargs="+", metavar="NAME=VALUE", default=[], help="fields, or other arguments of FUNCTION"
+    )
+    out.add_argument("--vars", metavar="NAME,NAME", help="variables of the closed form")
+    out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="points of the grid")
     add_output(out)
     return out
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command under the name ``prog``; its exit code."""
+    """Run the command under the name ``prog``; return its exit code."""
     return serve(prog, parser(prog), plan, argv)
 
 
 def plan(args: argparse.Namespace) -> Work:
-    """The closed form that ``args`` asks for, found before it is printed."""
+    """Return the closed form that ``args`` asks for, derived before it is printed."""
     if bool(args.preset) == bool(args.module):
         raise UsageError("give --preset or --module")
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
@@ -62,7 +63,7 @@ def plan(args: argparse.Namespace) -> Work:
 
 
 def _result(printed: Sequence[Section]) -> str:
-    """The total, and whether it is the closed form."""
+    """Return the total, and whether it is the closed form."""
     last = printed[0].rows[-1].values
     if "text" not in last:
         return f"No polynomial: {last['witness']}."
@@ -71,7 +72,7 @@ def _result(printed: Sequence[Section]) -> str:
 
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Starts and steps by name: those given, else ``starts`` in steps of 1."""
+    """Return first values and steps by name: the given ones, else ``starts`` in steps of 1."""
     given = {}
     for word in words:
         name, _, numbers = word.partition("=")
@@ -125,7 +126,7 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
-        notes.append("How torch lays tensors in memory adds conditions of its own; --format json has them.")
+        notes.append("torch's choice of memory layouts adds conditions; --format json has them.")
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
@@ -174,7 +175,7 @@ def _rows(names, found, letters) -> list[Row]:
 
 
 def _differences(title: str, found, closed) -> list[str]:
-    """One line for each kind whose polynomial is not the closed form's."""
+    """Return a line for each kind whose polynomial is not the closed form's."""
     import sympy
 
     lines = []

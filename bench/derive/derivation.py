@@ -1,4 +1,4 @@
-"""The closed form of a module, found by running it: with symbols in one run, else from counts on a grid."""
+"""Derive the closed form of a module from runs: with symbols in one run, else from counts on a grid."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -12,15 +12,30 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.counters.undisturbed import one_thread
 from headcount.bench.derive.derived import Derivation
-from headcount.bench.derive.guards import text
-from headcount.bench.derive.interpolate import Count, Grid, NoPolynomial, at, confirm, interpolate, through
-from headcount.bench.derive.symbolic import Build, NotSymbolic, SymbolicCount, no_initialisation, quiet, run
+from headcount.bench.derive.guards import format_guard
+from headcount.bench.derive.interpolate import (
+    Count,
+    Grid,
+    NoPolynomial,
+    fit_polynomial,
+    format_point,
+    interpolate,
+    validate_at,
+)  # fmt: skip
+from headcount.bench.derive.symbolic import (
+    Build,
+    NotSymbolic,
+    SymbolicCount,
+    count_symbolic,
+    silence_fake_tensor_log,
+    skip_initialisation,
+)  # fmt: skip
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
-LINE_OF_RUNS = 5
-"""Points along a size that is a number while others are symbols: four fix the degree, one shows no polynomial."""
+SYMBOLIC_LINE = 5
+"""Points along an integer size while others are symbols: four fix the degree, one validates it."""
 
 Without = Callable[[], AbstractContextManager]
 
@@ -32,20 +47,20 @@ class CannotBuild(Exception):
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of the derivation of a user's module, for bench.isolated.child.
+    """Return the record of the derivation of a user module, for bench.isolated.child.
 
-    ``request`` holds spec, settings, base and step. Raises UserCodeError, also for operations that nobody knows.
+    ``request`` holds spec, settings, base and step. Raises UserCodeError, also for unsupported operations.
     """
     spec, given = request["spec"], request["settings"]
     function = load(spec)
     check_settings(spec, function, {**given, **request["base"]})
 
-    def made(**sizes):
+    def build_at(**sizes):
         module, args, kwargs = build(spec, function, {**given, **sizes})
         return module.eval(), args, kwargs
 
     try:
-        return derive(made, Grid(request["base"], request["step"])).as_record()
+        return derive(build_at, Grid(request["base"], request["step"])).as_record()
     except CannotBuild as error:
         raise UserCodeError(str(error)) from error
     except UncountedError as error:
@@ -53,12 +68,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def derive(build: Build, grid: Grid, without_values: Without = FakeTensorMode) -> Derivation:
-    """The closed form of what ``build`` makes, in the sizes of ``grid``.
+    """Return the closed form of the module of ``build`` in the sizes of ``grid``.
 
-    ``without_values``: in what tensors of numbers have none; nullcontext for those on meta, which have none anyway.
-    Raises CannotBuild for a point where it cannot be built, and UncountedError for unknown operations.
+    ``without_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
+    Raises CannotBuild for a point where it cannot be built, and UncountedError for unsupported operations.
     """
-    count = partial(counted, build, without_values)
+    count = partial(count_at, build, without_values)
     with one_thread():
         try:
             return _symbolic(build, count, grid)
@@ -82,12 +97,12 @@ def _starts(grid: Grid) -> str:
 
 
 def _confirmed(points: Iterable[Mapping[str, int]]) -> str:
-    where = "; ".join(at(point) for point in points)
+    where = "; ".join(format_point(point) for point in points)
     return f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
 
 
 def _symbolic(build: Build, count: Count, grid: Grid) -> Derivation:
-    """Symbols for all sizes but those that are pinned, which go on the grid. Raises NotSymbolic where none is left."""
+    """Use symbols for all sizes but the pinned ones, which go on the grid; raise NotSymbolic where none is left."""
     pinned: tuple[str, ...] = ()
     reason = "no size is left for a symbol"
     while len(pinned) < len(grid.base):
@@ -106,11 +121,11 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
     runs: list[SymbolicCount] = []
 
     def symbolic(point: Mapping[str, int]) -> Mapping[str, sympy.Expr]:
-        runs.append(run(build, free, point))
+        runs.append(count_symbolic(build, free, point))
         return runs[-1].by_kind
 
     try:
-        by_kind, number = through(symbolic, inner, LINE_OF_RUNS)
+        by_kind, number = fit_polynomial(symbolic, inner, SYMBOLIC_LINE)
     except NoPolynomial as error:
         raise NotSymbolic(f"{reason}, and {error}") from error
     guards = runs[0].guards
@@ -124,7 +139,7 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
     found = SymbolicCount(by_kind, guards, layout)
     points = tuple(point for point in _beyond(grid) if found.holds_at(point))[:2]
     try:
-        confirm(count, by_kind, points)
+        validate_at(count, by_kind, points)
     except NoPolynomial as error:
         raise NotSymbolic(f"the run with symbols and counting differ ({error})") from error
     method = "one run with symbols for the sizes"
@@ -133,34 +148,34 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
             f"an interpolation in {', '.join(pinned)}, because {reason}, with symbols for the other sizes: exact "
             f"through {number} runs ({_starts(inner)})"
         )
-    domain, layout = (tuple(text(guard) for guard in kept) for kept in (guards, layout))
+    domain, layout = (tuple(format_guard(guard) for guard in some) for some in (guards, layout))
     return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(count, grid, found), layout)
 
 
 def _not_at_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
-    """Sizes that must not be 1: with it, where torch lays tensors out in another way, another count is found."""
+    """Return bounds of sizes whose count differs at 1, where torch chooses another memory layout."""
     bounds = []
     for name in grid.base:
         point = {**grid.base, name: 1}
         if replace(found, layout=()).holds_at(point):
             try:
-                confirm(count, found.by_kind, (point,))
+                validate_at(count, found.by_kind, (point,))
             except (NoPolynomial, CannotBuild):
                 bounds.append(f"{name} >= 2")
     return tuple(bounds)
 
 
 def _beyond(grid: Grid) -> list[dict[str, int]]:
-    """Points outside the grid; then multiples of the base, which divide one another as it does; then its neighbours."""
+    """Return points outside the grid, then multiples of the base, which keep its divisibility, then its neighbours."""
     multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
 
 
-def counted(build: Build, without_values: Without, point: Mapping[str, int]) -> dict[str, int]:
-    """MACs by kind at one point, on tensors without values, or with values where the module asks for them."""
+def count_at(build: Build, without_values: Without, point: Mapping[str, int]) -> dict[str, int]:
+    """Return MACs by kind at one point, on tensors without values, or with values where the module needs them."""
     try:
         try:
-            with quiet(), without_values(), no_initialisation():
+            with silence_fake_tensor_log(), without_values(), skip_initialisation():
                 parts = _parts(build, point)
         except UncountedError:
             raise
@@ -170,7 +185,7 @@ def counted(build: Build, without_values: Without, point: Mapping[str, int]) -> 
         raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CannotBuild(f"cannot be built at {at(point)}: {reason}; --base gives other points") from error
+        raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from error
     totals: dict[str, int] = {}
     for kind, product in parts:
         totals[kind] = totals.get(kind, 0) + int(product.macs)

@@ -1,4 +1,4 @@
-"""A derived closed form, and where counting for it starts. Imports no torch."""
+"""A derived closed form, and the first point of the grid. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from headcount.formulas.published.expressions import expression
 from headcount.formulas.symbols import symbol
 
 PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
-"""Where counting starts, one for each size that is given no start of its own."""
+"""First values of sizes, one for each that has none in STARTS."""
 STARTS = {
     "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
     "K_ff": 4, "E_ff": 9, "N": 1, "N_enc": 1, "N_dec": 1,
 }  # fmt: skip
-"""Starts that fit the letters' meaning: no more experts selected than there are, groups that divide the heads."""
+"""First values that fit the letters' meaning: no more experts selected than exist, groups that divide the heads."""
 
 
 def starts(letters: Mapping[str, str]) -> dict[str, int]:
-    """A start for each name, by its letter: one that fits the letter's meaning, else a prime of its own."""
+    """Return a first value for each name: one that fits its letter's meaning, else a prime of its own."""
     free = iter(prime for prime in PRIMES if prime not in STARTS.values())
     return {name: STARTS.get(letter) or STARTS.get(name) or next(free, 53) for name, letter in letters.items()}
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """MACs by kind as polynomials in the sizes; how they were found; where that holds, or why there is none.
+    """MACs by kind as polynomials in the sizes, the method that found them, and the domain where they hold.
 
-    ``by_kind`` is empty where the count is no polynomial, and ``witness`` says so with the point that breaks it.
-    ``layout`` are comparisons by which torch chose how tensors lie in memory.
+    ``by_kind`` is empty where the count is no polynomial; ``witness`` then names the point that is not. ``layout`` are
+    comparisons by which torch chose memory layouts.
     """
 
     by_kind: Mapping[str, sympy.Expr]
@@ -40,11 +40,11 @@ class Derivation:
 
     @property
     def total(self) -> sympy.Expr:
-        """All kinds together."""
+        """The sum over all kinds."""
         return sympy.expand(sum(self.by_kind.values(), sympy.Integer(0)))
 
     def as_record(self) -> dict[str, Any]:
-        """Plain texts, which :func:`from_record` reads."""
+        """Return plain texts, which :func:`from_record` reads."""
         return {
             "by_kind": {kind: str(polynomial) for kind, polynomial in self.by_kind.items()},
             "method": self.method,
@@ -55,9 +55,9 @@ class Derivation:
 
 
 def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:
-    """The derivation that ``as_record`` wrote."""
+    """Return the derivation that ``as_record`` wrote."""
     symbols = {name: symbol(name) for name in names}
-    # a text is no Python here: sympy's own parser would run what somebody's process answers
+    # not sympy's own parser, which would execute the answer of a process with user code
     by_kind = {
         kind: sympy.sympify(expression(text).value(symbols), strict=True) for kind, text in found["by_kind"].items()
     }

@@ -1,4 +1,4 @@
-"""Guards: the comparisons of sizes that a run with symbols decided on its way, told as the domain of its count."""
+"""Simplify the guards of a run with symbolic sizes, the comparisons that it decided, to the domain of its count."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,54 +16,54 @@ from headcount import bench
 _REMAINDERS = (Mod, PythonMod)
 ROUNDED = (FloorDiv, CleanDiv, *_REMAINDERS)
 _LAYOUT_OF = (Path(torch.__file__).parent, Path(bench.__file__).parent)
-"""Where comparisons are made that are not the module's own: torch's, and those of the recorder."""
+"""Folders of comparisons that are not the module's own: torch's and the recorder's."""
 
 MOST_CLASSES = 100
-"""Residue classes that one comparison is looked at in."""
+"""Limit of the residue classes that one comparison is checked in."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the guards of a run say: ``domain``, and ``layout``, by which torch chose how tensors lie in memory.
+class Domain:
+    """The simplified guards of a run: ``conditions`` of the module, and ``layout``, torch's choice of memory layouts.
 
-    ``exact`` has a // b as a / b wherever a guard says that b divides a.
+    ``exact`` maps a // b to a / b wherever a guard states that b divides a.
     """
 
     exact: Mapping[sympy.Basic, sympy.Expr]
-    domain: tuple[sympy.Basic, ...]
+    conditions: tuple[sympy.Basic, ...]
     layout: tuple[sympy.Basic, ...]
 
 
-def tell(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]) -> Told:
-    """The guards in the sizes' own ``names``, without what positive integers fulfil anyway."""
+def simplify_guards(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]) -> Domain:
+    """Return the guards in the sizes' own ``names``, without those that hold for all positive integers."""
     found = [(guard, guard.expr.subs(names)) for guard in guards]
     exact: dict[sympy.Basic, sympy.Expr] = {}
-    whole: dict[sympy.Basic, sympy.Expr] = {}
+    integers: dict[sympy.Basic, sympy.Expr] = {}
     for _, expression in found:
         if _divides(expression):
             a, b = expression.lhs.args
-            quotient = value = sympy.cancel((a / b).xreplace(exact).xreplace(whole))
+            quotient = value = sympy.cancel((a / b).xreplace(exact).xreplace(integers))
             if sympy.denom(value) != 1:
                 quotient = sympy.Dummy(f"{a}/{b}", positive=True, integer=True)
-                whole[quotient] = value
+                integers[quotient] = value
             exact |= {rounded(a, b): quotient for rounded in (FloorDiv, CleanDiv)}
-    multiples = _multiples(expression.xreplace(exact).xreplace(whole) for _, expression in found)
-    domain: dict[sympy.Basic, None] = {}
+    multiples = _multiples(expression.xreplace(exact).xreplace(integers) for _, expression in found)
+    conditions: dict[sympy.Basic, None] = {}
     layout: dict[sympy.Basic, None] = {}
     for guard, expression in found:
-        left = _simpler(expression.xreplace(exact), multiples)
+        left = _simplify(expression.xreplace(exact), multiples)
         if _is_layout(guard, left):
-            layout[left.xreplace(whole)] = None
+            layout[left.xreplace(integers)] = None
         else:
-            domain[_simpler(left.xreplace(whole), multiples)] = None
-    domain.pop(sympy.true, None)
+            conditions[_simplify(left.xreplace(integers), multiples)] = None
+    conditions.pop(sympy.true, None)
     layout.pop(sympy.true, None)
-    exact = {rounded: quotient.xreplace(whole) for rounded, quotient in exact.items()}
-    for guard in tuple(domain):
-        # one by one, so that of two that say the same one stays
-        if _follows(guard, [other for other in domain if other != guard]):
-            del domain[guard]
-    return Told(exact, tuple(domain), tuple(layout))
+    exact = {rounded: quotient.xreplace(integers) for rounded, quotient in exact.items()}
+    for guard in tuple(conditions):
+        # one by one, so that one of two equivalent conditions stays
+        if _is_implied(guard, [other for other in conditions if other != guard]):
+            del conditions[guard]
+    return Domain(exact, tuple(conditions), tuple(layout))
 
 
 def _divides(guard: sympy.Basic) -> bool:
@@ -71,7 +71,7 @@ def _divides(guard: sympy.Basic) -> bool:
 
 
 def _multiples(guards: Iterable[sympy.Basic]) -> dict[sympy.Symbol, int]:
-    """The numbers that guards say to divide a size."""
+    """Return the integers that divide a size according to the guards."""
     found: dict[sympy.Symbol, int] = {}
     for a, b in (guard.lhs.args for guard in guards if _divides(guard)):
         if a.is_Symbol and b.is_Integer:
@@ -79,40 +79,40 @@ def _multiples(guards: Iterable[sympy.Basic]) -> dict[sympy.Symbol, int]:
     return found
 
 
-def _follows(guard: sympy.Basic, others: Iterable[sympy.Basic]) -> bool:
-    """Whether b divides a because it divides a factor of it, or a bound holds because a tighter one does."""
+def _is_implied(guard: sympy.Basic, others: Iterable[sympy.Basic]) -> bool:
+    """Return whether b divides a because it divides a factor of a, or a bound holds because a tighter one does."""
     if _divides(guard):
         a, b = guard.lhs.args
         factors = (other.lhs.args[0] for other in others if _divides(other) and other.lhs.args[1] == b)
         return any(sympy.denom(sympy.cancel(a / factor)) == 1 for factor in factors)
-    bound = _bounded(guard)
+    bound = _nonnegative(guard)
     if bound is None:
         return False
-    tighter = map(_bounded, others)
+    tighter = map(_nonnegative, others)
     return any(other is not None and sympy.expand(bound - other).is_nonnegative for other in tighter)
 
 
-def _bounded(guard: sympy.Basic) -> sympy.Expr | None:
-    """What an inequality of integers says to be at least 0."""
+def _nonnegative(guard: sympy.Basic) -> sympy.Expr | None:
+    """Return the expression that is at least 0 by an inequality of integers; None for any other guard."""
     if not isinstance(guard, sympy.Ge | sympy.Gt | sympy.Le | sympy.Lt):
         return None
     more, less = (guard.lhs, guard.rhs) if isinstance(guard, sympy.Ge | sympy.Gt) else (guard.rhs, guard.lhs)
     return sympy.expand(more - less - (1 if isinstance(guard, sympy.Gt | sympy.Lt) else 0))
 
 
-def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy.Basic:
-    """The guard without positive factors; true where positive integers, multiples of these, always fulfil it."""
+def _simplify(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy.Basic:
+    """Return the guard without positive factors; true where it holds for all positive multiples of ``multiples``."""
     guard = guard.replace(IntTrueDiv, lambda a, b: a / b)
     if not isinstance(guard, sympy.Rel):
         return guard
     if isinstance(guard, sympy.Eq):
         for greatest in guard.atoms(Max):
-            # an equation that holds where one argument of a maximum is the greatest says that it is
+            # an equation that holds where one argument of a maximum is the greatest states that it is
             for one, other in permutations(greatest.args, 2):
                 if sympy.expand((guard.lhs - guard.rhs).xreplace({greatest: one})) == 0:
-                    return _simpler(one >= other, multiples)
+                    return _simplify(one >= other, multiples)
     if guard.has(*ROUNDED):
-        return sympy.true if _in_every_class(guard, {} if _divides(guard) else multiples) else guard
+        return sympy.true if _holds_in_every_class(guard, {} if _divides(guard) else multiples) else guard
     for one, other in ((guard.lhs, guard.rhs), (guard.rhs, guard.lhs)):
         if one.is_number:
             constant = other.as_coeff_Add()[0]
@@ -134,8 +134,8 @@ def _simpler(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy
     return guard.func(sum(term for term in terms if term not in taken), -sum(taken))
 
 
-def _in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> bool:
-    """Whether a comparison with rounded quotients holds in every residue class of its sizes."""
+def _holds_in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> bool:
+    """Return whether a comparison with rounded quotients holds in every residue class of its sizes."""
     divisors = [int(part.args[1]) for part in guard.atoms(*ROUNDED) if part.args[1].is_Integer]
     classes = []
     for size in guard.free_symbols:
@@ -145,16 +145,16 @@ def _in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> 
         classes.append([(size, period * n + start) for start in range(multiple, period + 1, multiple)])
     if prod(map(len, classes)) > MOST_CLASSES:
         return False
-    return all(_resolved(guard.subs(dict(values))) == sympy.true for values in product(*classes))
+    return all(_without_rounding(guard.subs(dict(values))) == sympy.true for values in product(*classes))
 
 
-def _resolved(guard: sympy.Basic) -> sympy.Basic:
+def _without_rounding(guard: sympy.Basic) -> sympy.Basic:
     guard = guard.replace(lambda part: isinstance(part, ROUNDED), lambda part: _unrounded(type(part), *part.args))
     return guard.func(sympy.expand(guard.lhs - guard.rhs), 0) if isinstance(guard, sympy.Rel) else guard
 
 
 def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    """a // b or a % b without rounding, where a is a multiple of b and a rest that is surely in 0 … b - 1."""
+    """Return a // b or a % b without rounding, where a is a multiple of b plus a rest that is provably in 0 … b - 1."""
     a, b = sympy.expand(a), sympy.expand(b)
     if b.is_Integer:
         terms = sympy.Add.make_args(a)
@@ -169,9 +169,9 @@ def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:
-    """Whether torch, not the module, compared sizes with 0, 1 or 2, or for being unequal: how tensors lie in memory.
+    """Return whether torch, not the module, compared sizes with 0, 1 or 2, or for inequality, to choose a layout.
 
-    Orders of sizes, other bounds and equations are never taken for that, wherever they were decided.
+    Orders of sizes, other bounds and equations never count as that, wherever they were decided.
     """
     place = getattr(guard.sloc.framework_loc, "filename", None)
     inside = place is not None and any(folder in Path(place).parents for folder in _LAYOUT_OF)
@@ -180,8 +180,8 @@ def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:
     return isinstance(simplified, sympy.Ne) or any(side.is_number and abs(side) <= 2 for side in simplified.args)
 
 
-def text(guard: sympy.Basic) -> str:
-    """A guard in words and signs, a size before the number that it is compared with."""
+def format_guard(guard: sympy.Basic) -> str:
+    """Return a guard as text, a size before the number that it is compared with."""
     if _divides(guard):
         return f"{guard.lhs.args[1]} divides {guard.lhs.args[0]}"
     if not isinstance(guard, sympy.Rel):

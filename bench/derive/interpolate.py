@@ -1,4 +1,4 @@
-"""A polynomial from counts on a grid: exact differences, exact rationals, and counts elsewhere to confirm it.
+"""Fit a polynomial to counts on a grid, by exact differences in exact rationals, and validate it at other points.
 
 Along each size a line of points gives the degree. The polynomial is Newton's, in binomials (x - base) / step over
 choose n, whose coefficients are differences of counts at base + step * n: no system is solved, nothing is rounded.
@@ -15,9 +15,9 @@ import sympy
 from headcount.formulas.symbols import symbol
 
 MAX_DEGREE = 3
-"""Along one size."""
+"""Limit of the degree in one size."""
 LINE = 10
-"""Points along one size: the first four fix the degree, the others show a count that is no polynomial."""
+"""Points along one size: the first four fix the degree, the others validate it."""
 MOST_POINTS = 300
 
 Count = Callable[[Mapping[str, int]], Mapping[str, Any]]
@@ -26,27 +26,27 @@ Point = Mapping[str, int]
 
 
 class NoPolynomial(Exception):
-    """Counts that no polynomial of degree 3 or less in each size gives, with the first point that breaks it."""
+    """Counts that are no polynomial of degree 3 or less in each size; the message names the first point that is not."""
 
     def __init__(self, kind: str, point: Point, expected: sympy.Expr, counted: Any) -> None:
         self.kind, self.point, self.expected, self.counted = kind, dict(point), expected, counted
         found = f"{counted:,}" if isinstance(counted, int) else counted
-        super().__init__(f"{kind} at {at(point)} counts {found}; the points before it would give {expected}")
+        super().__init__(f"{kind} at {format_point(point)} counts {found}; the points before it would give {expected}")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where counting starts and the distance of neighbouring points, by size."""
+    """First point of the grid and distance of neighbouring points, by size."""
 
     base: Mapping[str, int]
     step: Mapping[str, int]
 
     def point(self, steps: Mapping[str, int]) -> dict[str, int]:
-        """The point so many steps from the base."""
+        """Return the point so many steps from the base."""
         return {name: start + self.step[name] * steps.get(name, 0) for name, start in self.base.items()}
 
     def outside(self) -> list[dict[str, int]]:
-        """Two points beyond the grid: primes where every step is 1, else a prime number of steps from the base."""
+        """Return two points beyond the grid: primes where a step is 1, else a prime number of steps from the base."""
         return [
             {
                 name: sympy.nextprime(max(factor * start, factor + 2)) if self.step[name] == 1
@@ -59,33 +59,33 @@ class Grid:
 
 @dataclass(frozen=True)
 class Interpolation:
-    """Polynomials by kind, how many points they came from, and the points that confirmed them."""
+    """Polynomials by kind, the number of points that they fit, and the points outside the grid that confirmed them."""
 
     by_kind: Mapping[str, sympy.Expr]
     points: int
     confirmed_at: tuple[dict[str, int], ...]
 
 
-def at(point: Point) -> str:
-    """A point in words."""
+def format_point(point: Point) -> str:
+    """Return a point as ``T=11 D=5``."""
     return " ".join(f"{name}={size}" for name, size in point.items())
 
 
 def interpolate(count: Count, grid: Grid) -> Interpolation:
-    """The polynomials of ``count``, confirmed at points outside the grid.
+    """Return the polynomials of ``count``, validated at points outside the grid.
 
-    NoPolynomial where there are none; what ``count`` raises passes through.
+    Raises NoPolynomial where there are none. Exceptions of ``count`` pass through.
     """
-    by_kind, points = through(count, grid, LINE)
+    by_kind, points = fit_polynomial(count, grid, LINE)
     outside = tuple(grid.outside())
-    confirm(count, by_kind, outside)
+    validate_at(count, by_kind, outside)
     return Interpolation(by_kind, points, outside)
 
 
-def through(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:
-    """The polynomials of ``count`` through the points of the grid, ``line`` along each size; and how many points.
+def fit_polynomial(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:
+    """Return the polynomials of ``count`` on the grid, with ``line`` points along each size, and the number of points.
 
-    NoPolynomial where a line has no polynomial of degree 3 or less.
+    Raises NoPolynomial where a line has no polynomial of degree 3 or less.
     """
     known: dict[tuple[int, ...], Mapping[str, Any]] = {}
 
@@ -103,8 +103,8 @@ def through(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr],
     return {kind: _newton(kind, known, exponents, grid) for kind in kinds}, len(known)
 
 
-def confirm(count: Count, by_kind: Mapping[str, sympy.Expr], points: tuple[Point, ...]) -> None:
-    """NoPolynomial at the first of ``points`` where a count is not the polynomial's value."""
+def validate_at(count: Count, by_kind: Mapping[str, sympy.Expr], points: tuple[Point, ...]) -> None:
+    """Raise NoPolynomial at the first of ``points`` where a count is not the polynomial's value."""
     for point in points:
         found = count(point)
         for kind in dict.fromkeys((*by_kind, *found)):
@@ -114,7 +114,7 @@ def confirm(count: Count, by_kind: Mapping[str, sympy.Expr], points: tuple[Point
 
 
 def _degree(counted, grid: Grid, name: str, line: int) -> int:
-    """The degree along ``name``: the highest difference that is not 0, over all kinds."""
+    """Return the degree along ``name``: the order of the highest difference that is not 0, over all kinds."""
     counts = [counted({name: n}) for n in range(line)]
     degree = 0
     for kind in dict.fromkeys(kind for one in counts for kind in one):
@@ -133,9 +133,9 @@ def _difference(values: list[Any], order: int) -> sympy.Expr:
 
 
 def _lower_set(degrees: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Exponents up to ``degrees``; where those are too many, only those of a total degree that keeps them few.
+    """Yield exponents up to ``degrees``, of the highest total degree with at most MOST_POINTS of them.
 
-    No entry of a ledger has more than a handful of the sizes, and the points outside the grid confirm it.
+    No entry of a ledger has more than a handful of the sizes, and points outside the grid validate the result.
     """
     for total in range(sum(degrees), 0, -1):
         size = _count_lower_set(degrees, total)
@@ -154,10 +154,10 @@ def _count_lower_set(degrees: tuple[int, ...], total: int) -> int:
 
 
 def _newton(kind: str, known, exponents: list[tuple[int, ...]], grid: Grid) -> sympy.Expr:
-    """The sum over exponents of the difference there times the product of binomials."""
+    """Return the sum over exponents of the difference there times the product of binomials."""
     values = {e: known[e].get(kind, 0) for e in exponents}
     for axis in range(len(grid.base)):
-        # Differences along one axis after another; from the highest down, so that lower ones are still values.
+        # Differences along one axis after another, from the highest order down, so that lower ones are still counts.
         for order in range(1, 1 + max(e[axis] for e in exponents)):
             for e in sorted(exponents, key=lambda e: -e[axis]):
                 if e[axis] >= order:

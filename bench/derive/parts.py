@@ -1,4 +1,4 @@
-"""What of a preset can be derived: the model, its attention and its feed-forward block, built at any sizes."""
+"""Build the model, the attention or the feed-forward block of a preset at any sizes, with its closed form."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,13 +23,16 @@ from headcount.models.transformer import FeedForward
 
 _LENGTHS = {"batch_size": "B", "src_len": "S", "tgt_len": "T", "seq_len": "T"}
 _NO_SIZES = ("context_len", "max_positions")
-"""Whole numbers that bound inputs and are in no count."""
+"""Integer fields that limit inputs and are in no count."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """``letters`` by the names that the user gave them; ``build`` takes sizes by these names, from ``starts`` on;
-    ``closed`` is the closed form by kind, in symbols of these names."""
+    """One part of a preset as a function of its sizes.
+
+    ``letters`` by the user's names; ``build`` takes sizes by these names, from ``starts`` on; ``closed`` is the closed
+    form by kind, in symbols of these names.
+    """
 
     letters: Mapping[str, str]
     starts: Mapping[str, int]
@@ -38,12 +41,11 @@ class Part:
 
 
 def part(name: str, which: str, overrides: Mapping[str, Any], names: Sequence[str]) -> Part:
-    """The model, the attention or the feed-forward block (``which``) of preset ``name`` in the sizes ``names``, which
-    are letters of the legend or the words of fields.
+    """Return the model, the attention or the feed-forward block (``which``) of preset ``name`` in the sizes ``names``.
 
-    A size that is not named stays the preset's. In an attention without S the keys are the queries; without g there
-    are as many key/value heads as heads where the preset has as many. UsageError, with the choices, for an unknown
-    name, ConfigError for what has a closed form only.
+    ``names`` are letters of the legend or names of fields; other sizes stay the preset's. In an attention without S the
+    keys are the queries; without g there are as many key/value heads as heads where the preset has as many. Raises
+    UsageError, with the choices, for an unknown name, ConfigError for a part that has only a closed form.
     """
     config = preset(name, overrides)
     subject = config.attention if which == "attention" else config
@@ -54,7 +56,7 @@ def part(name: str, which: str, overrides: Mapping[str, Any], names: Sequence[st
 
 
 def _letters(names: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Letters by given name; ``known`` holds each letter's word."""
+    """Return letters by given name; ``known`` has the field of each letter."""
     found = {}
     for name in names:
         letter = next((letter for letter, word in known.items() if name in (letter, word)), None)
@@ -68,7 +70,7 @@ def _letters(names: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
-    """The fields that hold a configuration's sizes by letter, by their own word where they have none."""
+    """Return the fields of a configuration's sizes by letter, or by their own name where they have none."""
     letters = {field: letter for letter, field in config.fields_by_letter.items()}
     if isinstance(config, Layered) and len(set(config.layers)) == 1:
         letters["num_layers"] = "N"
@@ -81,8 +83,10 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     return {letters.get(name, name): name for name in whole}
 
 
-def _starting(letters: Mapping[str, str], known: Mapping[str, str], config: Any, resized: Callable) -> dict[str, int]:
-    """Where counting starts: at small primes, or at the preset's own sizes where these cannot be built."""
+def _first_point(
+    letters: Mapping[str, str], known: Mapping[str, str], config: Any, resized: Callable
+) -> dict[str, int]:
+    """Return the first point of the grid: small primes, or the preset's sizes where these cannot be built."""
     found = starts(letters)
     inner = getattr(config, "attention", config)
     own = {n: getattr(config, known[x], getattr(inner, known[x], None)) for n, x in letters.items() if x[0] != "N"}
@@ -97,14 +101,14 @@ def _starting(letters: Mapping[str, str], known: Mapping[str, str], config: Any,
 
 
 def _tied(attention: AttentionConfig, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """With as many key/value heads as heads where the preset has as many, and only the heads are given."""
+    """Return sizes with g = h where the preset has as many key/value heads as heads, and only h is given."""
     if "h" in sizes and "g" not in sizes and getattr(attention, "num_kv_heads", None) == attention.num_heads:
         return {**sizes, "g": sizes["h"]}
     return dict(sizes)
 
 
 def _by_kind(form: Ledger) -> dict[str, sympy.Expr]:
-    """Multiply-accumulates by kind; quotients are exact, because configurations that are not cannot be built."""
+    """Return MACs by kind; quotients are exact, because a configuration where they are not cannot be built."""
     sums = form.select(lambda entry: entry.kind in MAC_KINDS).group(lambda entry: entry.kind)
     exact = {kind: sympy.sympify(size, strict=True) for kind, size in sums.items()}
     return {kind: size.replace(sympy.floor, lambda quotient: quotient) for kind, size in exact.items()}
@@ -136,7 +140,7 @@ def _attention(config: ModelConfig, names) -> Part:
 
     sizes = completed({letter: symbol(n) for n, letter in letters.items()})
     form = attention_form(attention, sizes)("", **{letter: sizes[letter] for letter in lengths})
-    first = _starting(letters, lengths | fields_of, attention, resized)
+    first = _first_point(letters, lengths | fields_of, attention, resized)
     return Part(letters, first, build, _by_kind(form))
 
 
@@ -179,7 +183,7 @@ def _model(config: ModelConfig, names) -> Part:
     letters = _letters(names, known)
 
     def fields_of(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields of the model and of its attention that ``sizes`` change."""
+        """Return the fields of the model and of its attention that ``sizes`` change."""
         given = _tied(config.attention, sizes)
         of_model = {outer[letter]: size for letter, size in given.items() if letter in outer}
         return of_model, {inner[letter]: size for letter, size in given.items() if letter in inner}
@@ -200,22 +204,22 @@ def _model(config: ModelConfig, names) -> Part:
 
     symbols = {letter: symbol(n) for n, letter in letters.items()}
     own, within = fields_of(symbols)
-    sizes = _symbolic(config, own) | _symbolic(config.attention, within)
+    sizes = _symbolic_letters(config, own) | _symbolic_letters(config.attention, within)
     form = ledger_of(config, config.lengths, sizes | {x: s for x, s in symbols.items() if x in lengths})
     if isinstance(config, Layered) and "N" in symbols:
         form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
-    return Part(letters, _starting(letters, known, config, resized), build, _by_kind(form))
+    return Part(letters, _first_point(letters, known, config, resized), build, _by_kind(form))
 
 
-def _symbolic(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:
-    """The letters of ``config`` that symbols for some of its fields change, in these symbols."""
-    read = _Read(config, sizes)
+def _symbolic_letters(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:
+    """Return the letters of ``config`` that depend on symbols for some of its fields, in these symbols."""
+    read = _SymbolicFields(config, sizes)
     found = {letter: getattr(read, name) for letter, name in config.fields_by_letter.items()}
     return {letter: value for letter, value in found.items() if isinstance(value, sympy.Expr)}
 
 
-class _Read:
-    """A configuration's fields and properties, with symbols for some fields, which its checks could not compare."""
+class _SymbolicFields:
+    """A configuration's fields and properties with symbols for some fields, without the checks of its values."""
 
     def __init__(self, config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> None:
         self._config, self._sizes = config, sizes

@@ -1,7 +1,7 @@
-"""One run of a module with symbols for sizes: fake tensors with symbolic shapes under the recorder.
+"""Count one run of a module with symbols for sizes: fake tensors with symbolic shapes under the recorder.
 
-The count is then an expression in the sizes. It holds where the guards hold: the comparisons of sizes that the
-run decided on its way, for instance that K <= E, or that h divides D.
+The count is an expression in the sizes. It holds where the guards hold: the comparisons of sizes that the run decided,
+for instance that K <= E, or that h divides D.
 """
 
 import logging
@@ -23,19 +23,19 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UncountedError, right_parts
-from headcount.bench.derive.guards import ROUNDED, tell
+from headcount.bench.derive.guards import ROUNDED, simplify_guards
 from headcount.bench.trace.names import replacing
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
 Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
-"""A module, its inputs by position and by keyword, for sizes given by name."""
+"""Returns a module, its positional and its keyword inputs, for sizes given by name."""
 
 
 class NotSymbolic(Exception):
-    """The module cannot be run with symbols; the message says which size it pins, or what it raised.
+    """The module cannot be run with symbols; the message names the sizes that it pins, or what it raised.
 
-    ``pinned`` names the sizes that it needs as numbers, where it can be run with symbols for the others.
+    ``pinned`` are the sizes that it needs as integers, where it can be run with symbols for the others.
     """
 
     def __init__(self, reason: str, pinned: tuple[str, ...] = ()) -> None:
@@ -47,7 +47,7 @@ class NotSymbolic(Exception):
 class SymbolicCount:
     """MACs by kind as expressions in the sizes, and the guards under which they hold.
 
-    ``layout`` are the comparisons by which torch chose how tensors lie in memory, which ``guards`` leaves out.
+    ``layout`` are the comparisons by which torch chose memory layouts; they are not in ``guards``.
     """
 
     by_kind: Mapping[str, sympy.Expr]
@@ -55,33 +55,33 @@ class SymbolicCount:
     layout: tuple[sympy.Basic, ...] = ()
 
     def holds_at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether these sizes decide every comparison as the run did."""
+        """Return whether these sizes decide every comparison as the run did."""
         values = {symbol(name): size for name, size in sizes.items()}
         return all(guard.subs(values) == sympy.true for guard in (*self.guards, *self.layout))
 
 
-def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
-    """The count of ``build`` with a symbol for each size, which decides comparisons as ``base`` does.
+def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
+    """Return the count of ``build`` with a symbol for each size, where comparisons are decided as for ``base``.
 
-    ``numbers`` are further sizes, given as they are. Raises NotSymbolic, and UncountedError for operations that
-    nobody knows.
+    ``numbers`` are further sizes, passed as integers. Raises NotSymbolic, and UncountedError for unsupported
+    operations.
     """
-    # Sizes of 0 and 1 are symbols too: otherwise torch takes every symbol for 2 or more without a guard.
+    # Sizes of 0 and 1 are symbols too: otherwise torch assumes that every symbol is at least 2, without a guard.
     env = ShapeEnv(specialize_zero_one=False)
     sizes = {name: _size(env, name, hint) for name, hint in base.items()}
     # A symbol that the run pinned has no expression of its own any more.
     names = {size.node.expr: symbol(name) for name, size in sizes.items()}
     try:
-        # What torch keeps of operations on symbols costs more to make and to take again than the operations.
+        # torch's cache of operations on symbols costs more than the operations.
         with (
-            quiet(),
+            silence_fake_tensor_log(),
             FakeTensorMode(shape_env=env) as mode,
             disable_fake_tensor_cache(mode),
-            no_initialisation(),
+            skip_initialisation(),
             symbols_as_numbers(),
         ):
             module, args, kwargs = build(**sizes, **(numbers or {}))
-            with decomposed():
+            with decompose_matmul():
                 parts = right_parts(record(module, args, kwargs))
     except UncountedError:
         raise
@@ -91,17 +91,19 @@ def run(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None
     if pinned:
         reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
         raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
-    told = tell(env.guards, names)
+    domain = simplify_guards(env.guards, names)
     by_kind: dict[str, sympy.Expr] = {}
     for kind, product in parts:
         expression = sympy.sympify(product.macs, strict=True)
-        by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(told.exact)
-    for guard in told.domain:
+        by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(domain.exact)
+    for guard in domain.conditions:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
             sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
             raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
-    return SymbolicCount({kind: sympy.expand(total) for kind, total in by_kind.items()}, told.domain, told.layout)
+    return SymbolicCount(
+        {kind: sympy.expand(total) for kind, total in by_kind.items()}, domain.conditions, domain.layout
+    )
 
 
 def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
@@ -116,8 +118,8 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Fake tensors log what they cannot do; here another way is taken."""
+def silence_fake_tensor_log() -> Iterator[None]:
+    """Disable the log of fake tensors, whose failures are handled here."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True
@@ -127,14 +129,14 @@ def quiet() -> Iterator[None]:
         logger.disabled = before
 
 
-def decomposed() -> AbstractContextManager:
-    """Where torch before 2.13 wants sizes as numbers, in matmul and linear, it decomposes these in Python instead."""
+def decompose_matmul() -> AbstractContextManager:
+    """Return a context in which torch before 2.13 decomposes matmul and linear, which need integer sizes there."""
     return nullcontext() if torch.__version__ >= (2, 13) else enable_python_dispatcher()
 
 
 @contextmanager
 def symbols_as_numbers() -> Iterator[None]:
-    """Norms take a symbol for their width, and math's functions give a symbol for a symbol, instead of pinning it."""
+    """Let norms take a symbol for their width, and math's functions return symbols for symbols, without pinning."""
     functions = {name: getattr(torch, f"_sym_{name}", None) for name in dir(math)}
     replaced = [(math, name, _for_symbols(getattr(math, name), f)) for name, f in functions.items() if f]
     replaced.append((normalization, "numbers", SimpleNamespace(Integral=(abstract.Integral, torch.SymInt))))
@@ -147,8 +149,8 @@ def _for_symbols(plain: Callable, symbolic: Callable) -> Callable:
 
 
 @contextmanager
-def no_initialisation() -> Iterator[None]:
-    """Weights stay as they are made: their values do not matter, and drawing them asks for sizes as numbers."""
+def skip_initialisation() -> Iterator[None]:
+    """Leave weights uninitialised: their values do not matter, and drawing them needs integer sizes."""
     functions = [(nn.init, name) for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")]
     methods = [
         (cls, name)

@@ -88,7 +88,7 @@ def test_json_has_a_row_for_each_kind_and_how_all_of_it_was_found(sections):
             ["T > 1"],
             [
                 "Holds for sizes of at least 1.",
-                "How torch lays tensors in memory adds conditions of its own; --format json has them.",
+                "torch's choice of memory layouts adds conditions; --format json has them.",
             ],
         ),
     ],

@@ -8,8 +8,8 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Mod
 
 from headcount.bench.derive.derivation import _confirmed
-from headcount.bench.derive.guards import tell, text
-from headcount.bench.derive.interpolate import MOST_POINTS, Grid, NoPolynomial, interpolate, through
+from headcount.bench.derive.guards import format_guard, simplify_guards
+from headcount.bench.derive.interpolate import MOST_POINTS, Grid, NoPolynomial, fit_polynomial, interpolate
 from headcount.formulas.symbols import symbol
 
 POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
@@ -41,10 +41,10 @@ def test_what_is_no_polynomial_is_found(count, point):
 
 def test_counts_may_be_expressions_in_further_sizes():
     x, z = symbol("x"), symbol("z")
-    found, points = through(lambda p: {"a": p["x"] ** 2 * z + z**3}, Grid({"x": 1}, {"x": 2}), 5)
+    found, points = fit_polynomial(lambda p: {"a": p["x"] ** 2 * z + z**3}, Grid({"x": 1}, {"x": 2}), 5)
     assert sympy.expand(found["a"] - (x**2 * z + z**3)) == 0 and points == 5
     with pytest.raises(NoPolynomial, match=r"a at x=9 counts 81\*z; the points before it would give"):
-        through(lambda p: {"a": (p["x"] ** 2 if p["x"] == 9 else p["x"]) * z}, Grid({"x": 1}, {"x": 2}), 5)
+        fit_polynomial(lambda p: {"a": (p["x"] ** 2 if p["x"] == 9 else p["x"]) * z}, Grid({"x": 1}, {"x": 2}), 5)
 
 
 def test_a_kind_that_a_point_has_none_of_counts_0_there():
@@ -58,7 +58,7 @@ def test_a_kind_that_a_point_has_none_of_counts_0_there():
 def domain(*guards):
     """What guards of a module's own say, in sizes of the same names."""
     own = [SimpleNamespace(expr=guard, sloc=SimpleNamespace(framework_loc=None)) for guard in guards]
-    return [text(guard) for guard in tell(own, {}).domain]
+    return [format_guard(guard) for guard in simplify_guards(own, {}).conditions]
 
 
 T, h, s, r, g = map(symbol, "T h s r g".split())
@@ -99,7 +99,7 @@ def test_a_domain_leaves_out_what_follows(guards, expected):
 def test_of_many_sizes_the_greatest_total_degree_is_taken_that_keeps_the_points_few():
     powers = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 2}
     grid = Grid(dict.fromkeys(powers, 5), dict.fromkeys(powers, 1))
-    found, points = through(lambda p: {"x": sum(p[name] ** power for name, power in powers.items())}, grid, 4)
+    found, points = fit_polynomial(lambda p: {"x": sum(p[name] ** power for name, power in powers.items())}, grid, 4)
     assert sympy.expand(found["x"] - sum(symbol(name) ** power for name, power in powers.items())) == 0
     every = [sum(steps) for steps in product(*(range(power + 1) for power in powers.values()))]
     sizes = [sum(total <= most for total in every) for most in range(15)]
