@@ -3,11 +3,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 
-# The rooms under the one name that they are imported by, as a wheel has them.
-INSTALLED := rm -rf build/installed && mkdir -p build/installed/headcount && \
-	ln -s $(CURDIR)/headcount/*.py $(CURDIR)/bench $(CURDIR)/formulas $(CURDIR)/models $(CURDIR)/reports \
-	build/installed/headcount
-
 # Hundreds of processes import the rooms: what they compiled is kept, wherever a shell says not to.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -41,8 +36,7 @@ ptflops: $(VENV)/.stamp
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(INSTALLED)
-	cd build/installed && ../../$(VENV)/bin/lint-imports --config ../../pyproject.toml --no-cache
+	$(VENV)/bin/lint-imports --no-cache
 
 # The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset"]
 
-CHECKOUT = None if Path(__file__).with_name("bench").is_dir() else Path(__file__).resolve().parents[1]
-"""The root of the repository where this runs from one: the rooms stand beside this folder. A wheel has them in it."""
+_bench = Path(__file__).with_name("bench")
+CHECKOUT = None if _bench.is_dir() and not _bench.is_symlink() else Path(__file__).resolve().parents[1]
+"""Root of the repository when running from a checkout; None for an installed wheel, which contains the packages."""
 
 if CHECKOUT:
-    __path__.append(str(CHECKOUT))
+    # before the symbolic links in this folder, which are for static tools and are plain files on some systems
+    __path__.insert(0, str(CHECKOUT))
 
 _HOMES = {
     "assert_macs": "bench.count:assert_macs",

@@ -1,6 +1,7 @@
 """Modules that only some systems have are asked for where they are needed, never when something is imported."""
 
 import ast
+import shutil
 import subprocess
 import sys
 
@@ -66,3 +67,23 @@ def test_what_only_some_systems_have_is_asked_for():
             if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "os" and node.attr in only_some:
                 found |= set() if f'hasattr(os, "{node.attr}")' in text else {f"{path}: os.{node.attr}"}
     assert found == set()
+
+
+@pytest.mark.parametrize("link", ["symbolic link", "plain file", "missing"])
+def test_checkout_without_symbolic_links(link, tmp_path):
+    """Git writes links as plain files where a system has none."""
+    for room in ROOMS[1:]:
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__", "generated"))
+    (tmp_path / "headcount").mkdir()
+    for path in (ROOT / "headcount").glob("*.py"):
+        shutil.copy(path, tmp_path / "headcount")
+    for room in ROOMS[1:] if link != "missing" else ():
+        path = tmp_path / "headcount" / room
+        path.symlink_to(f"../{room}") if link == "symbolic link" else path.write_text(f"../{room}")
+    program = "import headcount.bench.cli as cli, headcount; print(headcount.CHECKOUT, cli.__file__)"
+    for argv, said in {
+        ("-S", "-m", "bench.macs", "--counter", "closed-form"): "24 printed MACs: 15 reproduced",
+        ("-S", "-c", program): f"{tmp_path} {tmp_path}/bench/cli.py",
+    }.items():
+        done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith(said), done.stderr
