@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.bills import known
+from headcount.bench.counters.call_counts import known
 from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
-from headcount.bench.counters.undisturbed import one_line, one_thread
+from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.spellings import catalog
 from headcount.bench.spellings.catalog import SPELLINGS, Spelling
 from headcount.bench.table import Column, Row, Section, Table

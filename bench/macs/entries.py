@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.bench.case import describe_input
-from headcount.bench.contractions.rows import sizes
+from headcount.bench.contractions.summary import sizes
 from headcount.bench.measure import Measurement, as_records
 from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger

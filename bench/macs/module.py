@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from headcount.bench.contractions.rows import cut, folded, merged, sizes
+from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.bench.isolated.ask import settings
 from headcount.bench.isolated.count_module import count, formulas
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share

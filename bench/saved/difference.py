@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headcount.bench.contractions.rows import folded, sizes
+from headcount.bench.contractions.summary import folded, sizes
 from headcount.bench.saved.file import natural
 from headcount.bench.saved.saved import Saved
 from headcount.formulas.ledger import Entry
