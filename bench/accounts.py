@@ -1,4 +1,4 @@
-"""Accounts on request: cache, decoding, training, intensity and peak activations, each a projection of the ledger.
+"""Accounts on request: cache, decoding, training and intensity as projections of the ledger, and measured peaks.
 
 An account is a function of a case and of what is assumed, under its column's head, with the statements that it needs.
 Importable without torch.
@@ -7,7 +7,6 @@ Importable without torch.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib import import_module
 from typing import Any
 
 from headcount.bench.case import Case, attentions, layers_of, model_form
@@ -15,9 +14,8 @@ from headcount.bench.errors import UsageError
 from headcount.bench.table import Column
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding
-from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import Ledger, Size
-from headcount.models.configs.base import as_model
+from headcount.models.configs.base import ConfigError, as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
@@ -76,7 +74,7 @@ STATEMENTS: dict[str, Callable[[Assumptions], str]] = {
         "three times its MACs and bytes."
     ),
     "training": lambda given: "Training: forward and backward, no optimiser.",
-    "peak": lambda given: "Peak bytes: what the reference layer allocates, as executed.",
+    "peak": lambda given: "Peak bytes: what the reference implementation allocates, as executed.",
 }
 """What accounts assume, in words, in the order in which a table says it."""
 
@@ -236,29 +234,27 @@ def training_macs(case: Case, given: Assumptions) -> int:
 
 @_account("forward\npeak", "peak", in_bytes=True)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
-    """The most bytes that are live at once in a forward pass of the reference layer."""
-    return _peak(case, given, "forward")
+    """The most bytes that are live at once in a forward pass of the reference implementation."""
+    return _peak(case, given, training=False)
 
 
 @_account("training\npeak", "peak", in_bytes=True)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
-    """The most bytes that are live at once in a training step of the reference layer."""
-    return _peak(case, given, "training")
+    """The most bytes that are live at once in a training step of the reference implementation."""
+    return _peak(case, given, training=True)
 
 
-def _peak(case: Case, given: Assumptions, pass_name: str) -> int:
-    config, lengths = case.config, case.lengths
-    if not is_layer(case):
-        raise NoAccount("peak bytes are of layers by themselves, not of whole models")
-    own = variant(config.variant)
+def _peak(case: Case, given: Assumptions, *, training: bool) -> int:
+    if not case.config.has_module:
+        raise NoAccount("closed form only: there is no module whose peak could be measured")
     try:
-        schedule = import_module(f"headcount.formulas.activations.{config.file}")
-    except ModuleNotFoundError:
-        raise NoAccount(f"no schedule of a {config.variant} layer's tensors") from None
-    sizes = {"B": lengths["batch_size"], "T": lengths["tgt_len"], "S": lengths["src_len"]}
-    sizes |= {"element_bytes": given.element_bytes, **config.letters()}
-    sizes |= {name: getattr(config, name) for name in own.switches}
-    return getattr(schedule, pass_name)(**sizes).peak_bytes
+        from headcount.bench.peaks import TooManyChunks, measure_peak
+    except ModuleNotFoundError as error:
+        raise NoAccount(f"peak bytes are measured, which needs {error.name}") from None
+    try:
+        return measure_peak(case, training=training, element_bytes=given.element_bytes)
+    except (ConfigError, TooManyChunks) as reason:
+        raise NoAccount(f"peak bytes not measured: {reason}") from None
 
 
 NEEDS_PEAKS = ("decode_bound", "forward_bound")
@@ -294,6 +290,6 @@ def values(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[s
     for name in names:
         try:
             found[name] = ACCOUNTS[name].value(case, given)
-        except (NoAccount, NoSchedule) as reason:
+        except NoAccount as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

@@ -14,7 +14,7 @@ from torch import nn
 
 from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
 from headcount.bench.contractions.elementwise import CONTRACTION
-from headcount.bench.contractions.rows import merged
+from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.record import fresh, record
 from headcount.formulas.published.expressions import evaluate
 

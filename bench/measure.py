@@ -13,7 +13,7 @@ from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
-from headcount.bench.counters.bills import known
+from headcount.bench.counters.call_counts import known
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
@@ -94,7 +94,7 @@ def measure(
     check_device(device)
 
     with importing():
-        from headcount.bench.counters.undisturbed import one_thread
+        from headcount.bench.counters.run_context import one_thread
 
         for name in counters:
             registry.counter(name)
@@ -194,7 +194,7 @@ class _Call:
     def _recorded(self, tools: Sequence[ModuleType]) -> Any:
         if self._trace is None:
             from headcount.bench.counters.readings import Recorded
-            from headcount.bench.counters.undisturbed import arguments
+            from headcount.bench.counters.run_context import arguments
 
             self._trace = Recorded(self.model, arguments(self.model, self.inputs), {}, tools)
         return self._trace

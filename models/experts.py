@@ -4,11 +4,17 @@ Each row's matrix is gathered for it. Rows go in chunks whose gathered matrices 
 all at once; the split changes neither result nor count.
 """
 
+from collections.abc import Callable
+from contextvars import ContextVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 GATHERED_BYTES = 4 * 2**20
+CHUNK_RULE: ContextVar[Callable[[int, int], int] | None] = ContextVar("CHUNK_RULE", default=None)
+"""Where it is set: rows in a chunk, given the number of rows and of elements gathered for each. Measurements of peak
+memory set it."""
 
 
 class ExpertLinear(nn.Module):
@@ -70,6 +76,8 @@ def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
     """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; None on meta: all."""
+    if rule := CHUNK_RULE.get():
+        return rule(len(rows), int(gathered))
     return None if rows.is_meta else max(1, GATHERED_BYTES // int(gathered * rows.element_size()))
 
 

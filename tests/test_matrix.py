@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.counters.bills import TORCH
+from headcount.bench.counters.call_counts import TORCH
 from tests import matrix
 
 

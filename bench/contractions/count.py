@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headcount.bench.contractions import shown
-from headcount.bench.contractions.borders import returned
+from headcount.bench.contractions import summary
 from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
-from headcount.bench.contractions.no_contraction import holds_none
 from headcount.bench.contractions.products import Product, products
+from headcount.bench.contractions.untraced import returned
+from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import young_only
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import Entry, Ledger, flops
@@ -114,7 +114,7 @@ class RightCount:
 
     def by_module(self) -> dict[str, int]:
         """Multiply-accumulates by module path, of a module with all that is in it; the model is the empty path."""
-        return shown.by_module(self.ledger)
+        return summary.by_module(self.ledger)
 
     def by_kind(self) -> dict[str, int]:
         """Multiply-accumulates by kind of product."""
@@ -124,7 +124,7 @@ class RightCount:
         """A row for each product: path, kind, sizes, times, macs, flops, and its share in percent."""
         import pandas
 
-        return pandas.DataFrame(shown.records(self.ledger), columns=shown.COLUMNS)
+        return pandas.DataFrame(summary.records(self.ledger), columns=summary.COLUMNS)
 
     def _notes(self) -> list[str]:
         apart = self.with_elementwise - self.dispatched
@@ -133,12 +133,12 @@ class RightCount:
         return [f"{self.macs:,} MACs = {self.flops:,} FLOPs, {self.headline}", *named, *unknown]
 
     def __str__(self) -> str:
-        return shown.text(self.ledger, self._notes())
+        return summary.text(self.ledger, self._notes())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return shown.html(self.ledger, self._notes())
+        return summary.html(self.ledger, self._notes())
 
     @property
     def elementwise_ledger(self) -> Ledger:

@@ -19,11 +19,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from headcount.bench.contractions.layout import Axis, Mark, aligned, carried, together, written
-from headcount.bench.contractions.memory import Known, Memory
-from headcount.bench.contractions.no_contraction import FREE, GATHERS, base
-from headcount.bench.contractions.written_as import of_vectors, summed_by_einsum
-from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+from headcount.bench.contractions.dataflow import Known, Memory
+from headcount.bench.contractions.strides import Axis, Mark, aligned, carried, together, written
+from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
+from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 
 _OUTER = "outer product"
 CONTRACTION, SQUARE, SCALED = "elementwise_contraction", "square_sum", "scaled_addition"
@@ -297,3 +296,27 @@ def _dims(event: Event, name: str, rank: int) -> set[int]:
         # without dimensions the sum is over all of them
         return set(range(rank))
     return {dim % max(rank, 1) for dim in dims}
+
+
+def summed_by_einsum(trace: Trace, event: Event) -> bool:
+    """Whether torch.einsum of two operands runs ``event`` for an index that it sums, of size one."""
+    for outer in trace.around(event):
+        if outer.what == FUNCTION and outer.name == "einsum" and outer.args and isinstance(outer.args[0], str):
+            inputs, _, kept = outer.args[0].partition("->")
+            first, *others = inputs.split(",")
+            # Without an arrow, what two operands have is summed.
+            return len(others) == 1 and any(x.isalpha() and x not in kept for x in first if x in others[0])
+    return False
+
+
+def of_vectors(trace: Trace, event: Event) -> bool:
+    """Whether ``event`` differentiates a product with a vector."""
+    if event.forward is None:
+        return False
+    for later in range(event.forward, len(trace.events)):
+        inner = trace.events[later]
+        if later > event.forward and (inner.parent is None or inner.parent < event.forward):
+            return False
+        if base(inner.name) in ("dot", "vdot", "mv", "addmv"):
+            return True
+    return False

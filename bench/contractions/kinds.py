@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from math import prod
 
-from headcount.bench.contractions.no_contraction import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base
 from headcount.bench.contractions.products import Product
+from headcount.bench.contractions.zero_mac_ops import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, Event, TensorFact, Trace
 from headcount.formulas.ledger import BACKWARD_KINDS
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from math import prod
 
-from headcount.bench.contractions.declared import declared
+from headcount.bench.contractions.convolution import convolution, convolution_backward, time_first
+from headcount.bench.contractions.custom_ops import declared
 from headcount.bench.contractions.product import Product
-from headcount.bench.contractions.ragged import as_stored
+from headcount.bench.contractions.sparse_nested import as_stored
 from headcount.bench.contractions.trilinear import trilinear
-from headcount.bench.contractions.windows import convolution, convolution_backward, time_first
 from headcount.bench.trace.events import Event, TensorFact
 
 
@@ -36,7 +36,7 @@ def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
 
 
 def _of_nested(event: Event) -> None:
-    """Arrives whole with nested operands alone (bench.contractions.ragged)."""
+    """Arrives whole with nested operands alone (bench.contractions.sparse_nested)."""
 
 
 def _vector(first: int, second: int) -> Callable[[Event], list[Product]]:

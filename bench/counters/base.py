@@ -9,7 +9,7 @@ Each of bench.counters.registry has
                            kind of the ledger (a number, or a function of the entry); kinds that are left out are not
                            in a reading
     read(model, inputs)    the tool's Reading of one forward pass
-    bills(trace)           the calls of a recorded pass that the tool bills (bench.counters.bills)
+    bills(trace)           the calls of a recorded pass that the tool bills (bench.counters.call_counts)
     missed(trace, event)   why an operation's products are in no bill, and where in the tool's source that is decided
 
 and, where it needs them, ``also(ledger, device)``, additions by name that are no matter of kinds, ``NAMES``, Python

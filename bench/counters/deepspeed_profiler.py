@@ -26,8 +26,8 @@ import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import Reading, whole
-from headcount.bench.counters.bills import PRODUCT, Bill, why
-from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.counters.call_counts import PRODUCT, Bill, why
+from headcount.bench.counters.run_context import arguments, device_of, undisturbed
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
 from headcount.bench.trace.names import keeping
 from headcount.formulas.ledger import Ledger, Size

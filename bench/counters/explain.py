@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from headcount.bench.contractions.count import RightCount
-from headcount.bench.counters.bills import PRODUCT, Bill, total, unverified, versions
+from headcount.bench.counters.call_counts import PRODUCT, Bill, total, unverified, versions
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"

@@ -22,9 +22,9 @@ from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import Reading, whole
-from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, why
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, why
 from headcount.bench.counters.liveness import live_functions
-from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.counters.run_context import arguments, device_of, undisturbed
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
 from headcount.bench.trace.shapes import remembered_shapes
 

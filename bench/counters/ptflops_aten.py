@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, why
-from headcount.bench.counters.undisturbed import device_of
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, why
+from headcount.bench.counters.run_context import device_of
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
 NAME = "ptflops-aten"

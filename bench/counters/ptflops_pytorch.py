@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, total, why
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, total, why
 from headcount.bench.counters.ptflops_hooks import HOOKED
-from headcount.bench.counters.undisturbed import device_of
+from headcount.bench.counters.run_context import device_of
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
 from headcount.formulas.ledger import Ledger, Size
 

@@ -13,7 +13,7 @@ from ptflops import get_model_complexity_info
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.undisturbed import arguments, one_line, undisturbed
+from headcount.bench.counters.run_context import arguments, one_line, undisturbed
 from headcount.bench.trace.shapes import remembered_shapes
 
 VERSION = version("ptflops")

@@ -13,7 +13,7 @@ COUNTERS = {
     "fvcore": "fvcore_jit",
     "torch": "torch_dispatch",
     "deepspeed": "deepspeed_profiler:deepspeed",
-    "right": "own",
+    "right": "headcount",
 }
 """The file of each (see bench.counters.base for what stands in one), and after a colon the package that it needs where
 that is an extra of ours of the same name."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.counters.base import Reading, macs_from_flops
-from headcount.bench.counters.bills import PRODUCT, TORCH, Bill, why
-from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, why
+from headcount.bench.counters.run_context import arguments, device_of, undisturbed
 from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
 from headcount.bench.trace.shapes import remembered_shapes
 

@@ -10,7 +10,7 @@ import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headcount.bench.contractions.count import UncountedError, right_parts
-from headcount.bench.counters.undisturbed import one_thread
+from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import format_guard
 from headcount.bench.derive.interpolate import (

@@ -15,7 +15,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
-from headcount.bench.counters.undisturbed import one_thread
+from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError, build, called, load
 from headcount.bench.trace.events import Event, tensors_in

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.bills import known
+from headcount.bench.counters.call_counts import known
 from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
-from headcount.bench.counters.undisturbed import one_line, one_thread
+from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
 from headcount.bench.table import Column, Row, Section, Table, macs_column

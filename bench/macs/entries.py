@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.bench.case import describe_input
-from headcount.bench.contractions.rows import sizes
+from headcount.bench.contractions.summary import sizes
 from headcount.bench.counters.base import Count
 from headcount.bench.measure import Measurement, as_records
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column

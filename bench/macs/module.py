@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headcount.bench.contractions.rows import cut, folded, merged, sizes
+from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.table import TONES, Column, Row, Section, Table

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from math import prod
 
-from headcount.bench.contractions.rows import folded
+from headcount.bench.contractions.summary import folded
 from headcount.bench.snapshot.file import natural
 from headcount.bench.snapshot.snapshot import CountSnapshot
 

@@ -14,9 +14,9 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headcount.bench.trace.decompositions import each_score, each_tensor, fused_on_meta
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
 from headcount.bench.trace.names import ORIGINAL, Guards
-from headcount.bench.trace.stand_ins import each_score, each_tensor, fused_on_meta
 
 _DIFFERENTIATES = "headcount: index of the event that this node differentiates"
 _LAYOUT_QUESTIONS = {

@@ -77,6 +77,9 @@ def _makes_anew(operation: Any) -> bool:
     """Whether no result shares memory with an argument, as the schema says it, and nothing is written or drawn."""
     if not isinstance(operation, OpOverload) or operation.namespace != "aten":
         return False
+    # its schema does not say that it is a view
+    if operation is torch.ops.aten._unsafe_view.default:
+        return False
     schema = operation._schema
     shares = any(part.alias_info is not None for part in (*schema.arguments, *schema.returns))
     tensors = all(isinstance(part.type, torch.TensorType) for part in schema.returns)

@@ -50,5 +50,4 @@ VARIANT = Variant(
         active=lambda config: config.top_k,
         sizes=("K", "E"),
     ),
-    switches=("gates",),
 )

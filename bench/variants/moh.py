@@ -59,7 +59,6 @@ VARIANT = Variant(
         shared=lambda config: config.num_shared_heads,
         released=True,
     ),
-    switches=("gates",),
     forms="every head computed, and no head computed for a token that does not use it",
     ideal="nothing computed or read of a head for a token that does not select it; keys and values of all heads are "
     "stored in both forms. Its peak bytes are of the reference, which gathers weights, keys and values for each row.",

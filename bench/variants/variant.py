@@ -98,8 +98,7 @@ class Routed:
 class Variant:
     """One attention: ``label`` is its short name in print.
 
-    ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``switches`` are
-    fields without a letter that change what is live in the reference layer, moment after moment. ``forms`` says what
+    ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``forms`` says what
     its two forms are, ``ideal`` what the ideal one leaves out of a step; empty where it has one form. ``unsearched``
     says why there is no ``search``.
     """
@@ -113,7 +112,6 @@ class Variant:
     unsearched: str = ""
     beside: Callable[[Any], list[Beside]] = lambda config: []
     routed: Routed | None = None
-    switches: tuple[str, ...] = ()
     forms: str = ""
     ideal: str = ""
 

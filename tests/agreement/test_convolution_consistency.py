@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headcount.bench import accounts
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
-from headcount.bench.counters import base, own, registry
+from headcount.bench.counters import base, headcount, registry
 from headcount.bench.measure import measure
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
@@ -100,7 +100,7 @@ def test_every_counter_reads_every_product(point, device, name):
 def test_our_own_count_knows_windows_from_other_products(point, device):
     case = case_at(point)
     model, inputs = build(case.config, device=device), example_inputs(case.config, case.lengths, device=device)
-    found = own.read(model, inputs, label=point_id(point)).by_operator
+    found = headcount.read(model, inputs, label=point_id(point)).by_operator
     by_kind = case.ledger.group(lambda entry: entry.kind)
     assert found == {kind: macs for kind, macs in by_kind.items() if macs}
     assert ("conv" in found) == (point["spelling"] == "windows")

@@ -1,4 +1,4 @@
-"""Memory and decoding: the ledger's figures against real caches, counters and live tensors, with ==."""
+"""Memory and decoding: the ledger's figures against real caches and counters, with ==."""
 
 from fractions import Fraction
 
@@ -11,7 +11,6 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests import tally
 
 LAYERS = {
     "mha": dict(attention="mha", d_model=21, num_heads=3, head_dim=7),
@@ -33,7 +32,7 @@ ROUTED |= {f"{name}-ideal": values | dict(form="ideal") for name, values in ROUT
 DECODING = LAYERS | ROUTED
 MLA = dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
 MAE = dict(attention="mae", d_model=13, num_heads=3, head_dim=5, gate_width=7)
-UNSCHEDULED = {
+OTHERS = {
     "mla": MLA,
     "mla-ideal": MLA | dict(form="ideal"),
     "mla-query-latent": MLA | dict(query_rank=17, bias=True),
@@ -41,7 +40,6 @@ UNSCHEDULED = {
     "switchhead": dict(attention="switchhead", d_model=13, num_heads=3, head_dim=5, num_experts=7, top_k=2),
     "mae-running": MAE | dict(gate="running", causal_gate="running"),
 }
-"""Whose tensors nobody wrote down moment after moment."""
 LLAMA = dict(model="llama", d_model=13, d_ff=19, num_layers=3, vocab_size=29)
 UNEVEN = MOH | dict(num_heads=(10, 4, 10), num_kv_heads=(5, 4, 2), num_shared_heads=(2, 1, 10), top_k=(3, 2, 0))
 LANGUAGE = {
@@ -54,7 +52,7 @@ LANGUAGE = {
     "uneven-ideal": LLAMA | UNEVEN | dict(head_dim=6, form="ideal"),
     "mla": LLAMA | MLA | dict(query_rank=17),
     "mla-ideal": LLAMA | MLA | dict(query_rank=17, form="ideal"),
-    "switchhead": LLAMA | UNSCHEDULED["switchhead"] | dict(head_dim=6),
+    "switchhead": LLAMA | OTHERS["switchhead"] | dict(head_dim=6),
 }
 TRANSLATION = dict(model="encoder_decoder", d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41)
 
@@ -80,9 +78,9 @@ def counted(call):
 
 
 @pytest.mark.parametrize("dtype, element_bytes", [(torch.float32, 4), (torch.bfloat16, 2)], ids=str)
-@pytest.mark.parametrize("name", DECODING | UNSCHEDULED)
+@pytest.mark.parametrize("name", DECODING | OTHERS)
 def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
-    config = make_config((DECODING | UNSCHEDULED)[name])
+    config = make_config((DECODING | OTHERS)[name])
     layer = build(config, dtype=dtype)
     case, given = Case(name, config, lengths(2, 11)), Assumptions(element_bytes=element_bytes)
     cache = layer.make_cache(2, 13)
@@ -95,9 +93,9 @@ def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
     assert cache.num_bytes - seven == (11 - 7) * 2 * value("kv_token_bytes", case, given)
 
 
-@pytest.mark.parametrize("name", DECODING | UNSCHEDULED)
+@pytest.mark.parametrize("name", DECODING | OTHERS)
 def test_a_layers_decode_steps_cost_the_predicted_macs(name):
-    config = make_config((DECODING | UNSCHEDULED)[name])
+    config = make_config((DECODING | OTHERS)[name])
     layer, case = build(config), Case("case", config, lengths(3, 7))
     cache, x = layer.make_cache(3, 7), example_inputs(config, lengths(3, 7))["query"]
     each = []
@@ -165,9 +163,9 @@ def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
     assert value("decode_bytes", Case("case", config, lengths(1, 11))) == 4 * elements
 
 
-@pytest.mark.parametrize("name", ["mha", "gqa", "moa", "mae-memory", *UNSCHEDULED])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moa", "mae-memory", *OTHERS])
 def test_a_translation_models_cache_and_steps(name):
-    config = make_config(TRANSLATION | (LAYERS | UNSCHEDULED | {"mae-memory": MAE})[name] | dict(d_model=22))
+    config = make_config(TRANSLATION | (LAYERS | OTHERS | {"mae-memory": MAE})[name] | dict(d_model=22))
     model = build(config)
     case = Case("case", config, lengths(2, 5, 17))
     source, target = example_inputs(config, lengths(2, 5, 17)).values()
@@ -182,25 +180,12 @@ def test_a_translation_models_cache_and_steps(name):
     assert prefill + sum(each) == value("generate_macs", case)
 
 
-@pytest.mark.parametrize("name", ["mha", "gqa", "moa", *UNSCHEDULED])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moa", *OTHERS])
 def test_a_training_step_costs_three_forwards(name):
-    config = make_config(TRANSLATION | (LAYERS | UNSCHEDULED)[name] | dict(d_model=22))
+    config = make_config(TRANSLATION | (LAYERS | OTHERS)[name] | dict(d_model=22))
     model, inputs = build(config).train(), example_inputs(config, lengths(2, 5, 17))
     case = Case("case", config, lengths(2, 5, 17))
     assert counted(lambda: model(**inputs).sum().backward()) == value("training_macs", case)
-
-
-def test_the_tally_sees_what_is_live_and_no_views():
-    x = torch.ones(7)
-
-    def call():
-        a = x + 1
-        del a
-        b = (x + 2).view(1, 7)
-        return b + b
-
-    assert tally.peak_bytes(call, [x]) == 2 * 7 * 4
-    assert tally.peak_bytes(lambda: x, [x]) == 0
 
 
 def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
@@ -219,38 +204,11 @@ def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
     assert value("forward_bytes", Case("moh", model, {"batch_size": 2, "seq_len": 7})) == 4 * weights
 
 
-@pytest.mark.parametrize("name", DECODING)
-@pytest.mark.parametrize("which", ["forward", "training"])
-def test_the_column_is_the_peak_of_live_tensors(which, name):
-    config = make_config(DECODING[name])
-    layer, x = build(config).train(which == "training"), example_inputs(config, lengths(3, 11))["query"]
-    gradient = torch.ones_like(x)
-
-    def call():
-        with torch.set_grad_enabled(which == "training"):
-            out = layer(x)
-            if which == "training":
-                out.backward(gradient)
-
-    case = Case("case", config, lengths(3, 11))
-    assert tally.peak_bytes(call, [x, gradient, *layer.parameters()]) == value(f"peak_{which}_bytes", case)
-
-
 def test_a_layer_that_sees_what_is_not_made_yet_says_why_it_has_no_step():
     names = ["kv_bytes", "decode_macs", "generate_bytes"]
     _, missing = accounts.values(names, Case("mae", make_config(MAE), lengths(3, 11)), FLOATS)
     reason = "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
     assert missing == dict.fromkeys(names, reason)
-
-
-def test_what_has_no_schedule_has_no_peak():
-    case = Case("moa", make_config(LAYERS["moa"] | dict(head_dim=1)), lengths(3, 11))
-    _, missing = accounts.values(["peak_training_bytes"], case, FLOATS)
-    assert missing == {"peak_training_bytes": "no schedule for experts of width 1, which make other reshapes copy"}
-    for sizes in UNSCHEDULED.values():
-        case = Case("other", make_config(sizes), lengths(3, 11))
-        _, missing = accounts.values(["peak_training_bytes"], case, FLOATS)
-        assert missing == {"peak_training_bytes": f"no schedule of a {sizes['attention']} layer's tensors"}
 
 
 def test_bytes_that_steps_move():

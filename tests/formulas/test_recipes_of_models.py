@@ -2,13 +2,9 @@
 
 from functools import partial
 
-import pytest
 import sympy
 
 from headcount.formulas import conventions, convolution, decoding, jetmoe, mae, mha, moh, moh_ideal
-from headcount.formulas.activations import moa as activations_moa
-from headcount.formulas.activations import moh as activations_moh
-from headcount.formulas.activations.schedule import NoSchedule
 from headcount.formulas.ledger import least
 from headcount.formulas.published import columns
 from headcount.formulas.published.rounding import Printing
@@ -86,24 +82,6 @@ def test_a_sum_of_steps_bends_where_it_is_told():
 
     assert decoding.total(macs, 5, (1,)) == 100 + 3 * (2 + 3 + 4 + 5)
     assert decoding.total(macs, 1, (1,)) == 100
-
-
-@pytest.mark.parametrize("field", [{"g": 2}, {"output_bias": True}, {"g": 2, "output_bias": True}])
-def test_experts_of_several_heads_and_a_bias_after_their_sum_have_no_schedule(field):
-    sizes = dict(B=2, T=7, S=5, d_m=13, E=11, K=3, D=6, element_bytes=4)
-    for schedule in (activations_moa.forward, activations_moa.training):
-        with pytest.raises(NoSchedule, match="^no schedule for experts of several heads or with a bias after their "):
-            schedule(**sizes, **field)
-
-
-def test_a_forward_of_heads_counts_biases_where_there_are_some():
-    sizes = dict(B=2, T=7, S=5, d_m=13, h=6, s=2, r=3, d_h=5, g=3, element_bytes=4)
-    plain, biased = (activations_moh.parts(**_without(sizes), bias=bias)[0] for bias in (False, True))
-    assert plain != biased
-
-
-def _without(sizes):
-    return {letter: size for letter, size in sizes.items() if letter != "element_bytes"}
 
 
 def test_shared_heads_are_a_share_of_those_that_a_token_uses():

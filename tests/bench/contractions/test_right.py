@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.contractions.count import COUNTED, NO_CONTRACTION, UncountedError, right_count
-from headcount.bench.contractions.no_contraction import KNOWN, base
 from headcount.bench.contractions.products import RULES
+from headcount.bench.contractions.zero_mac_ops import KNOWN, base
 from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.ledger import MAC_KINDS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.bench.contractions.rows import cut, folded, merged, sizes
+from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.formulas.ledger import Entry
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from headcount.bench.counters import ptflops_pytorch
 from headcount.bench.counters.base import failed_record
-from headcount.bench.counters.bills import PRODUCT
+from headcount.bench.counters.call_counts import PRODUCT
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.readings import as_record, read
 from headcount.bench.trace.record import record

@@ -17,7 +17,7 @@ from torch import nn
 
 from headcount.bench.counters import base, readings, registry
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.bills import Bill
+from headcount.bench.counters.call_counts import Bill
 from headcount.formulas.ledger import KINDS, Entry, ledger
 
 B, T, IN, OUT, V = 3, 5, 7, 11, 13

@@ -11,7 +11,7 @@ from torch import nn
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import CounterError, macs_from_flops, whole
-from headcount.bench.counters.undisturbed import one_line
+from headcount.bench.counters.run_context import one_line
 from headcount.bench.errors import EnvironmentMissing
 
 B, T, IN, OUT = 3, 5, 7, 11

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.counters import ptflops_pytorch
-from headcount.bench.counters.bills import known, unverified
+from headcount.bench.counters.call_counts import known, unverified
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.readings import read
 from headcount.bench.trace.record import record

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headcount.bench.contractions import no_contraction
+from headcount.bench.contractions import zero_mac_ops
 from headcount.bench.counters import ptflops_aten, registry
 from headcount.bench.counters.explain import ADDED, MISSED, Cause, Explanation
 from headcount.bench.formulations.catalog import FORMULATIONS
@@ -127,7 +127,7 @@ def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch
 
 
 def test_an_operation_that_nobody_knows_makes_the_audit_fail(capsys, monkeypatch):
-    monkeypatch.setattr(no_contraction, "KNOWN", no_contraction.KNOWN - {"topk"})
+    monkeypatch.setattr(zero_mac_ops, "KNOWN", zero_mac_ops.KNOWN - {"topk"})
     assert main(["--audit", "--device", "meta", "--counter", "torch"]) == 1
     assert "moa-matmul on meta: failed: UncountedError: operations that may hold" in capsys.readouterr().err
 

@@ -1,12 +1,12 @@
-"""A count as a tree of modules with subtotals and shares: as text of 80 columns, as HTML, as a data frame."""
+"""A count as rows with repeated layers folded, and as a tree of modules: as text, as HTML, as a data frame."""
 
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from textwrap import wrap
 from typing import Any
 
-from headcount.bench.contractions.rows import merged, sizes
 from headcount.formulas.ledger import Entry, Ledger, flops
 
 WIDTH = 80
@@ -14,6 +14,43 @@ INDENT = "  "
 MODEL = "(model)"
 COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share"]
 """Of a data frame, where there are no rows too."""
+
+
+def folded(path: str) -> str:
+    """A module path with ``*`` for every index: ``layers.*.self_attn``."""
+    return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)", "*", path)
+
+
+def cut(path: str, depth: int | None) -> str:
+    """The first ``depth`` names of a path; all of them for None."""
+    return path if depth is None else ".".join(path.split(".")[:depth])
+
+
+def sizes(entry: Entry) -> str:
+    """The named sizes of an entry: ``6 x T=10 i=512 j=512``."""
+    # a factor that is a number, as the two of a scaling and an addition, has no letter
+    text = " ".join(str(size) if letter.isdigit() else f"{letter}={size}" for letter, size in entry.dims.items())
+    return f"{entry.times} x {text}" if entry.times != 1 else text
+
+
+def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:
+    """Entries of the same folded, cut path, kind and sizes as one with all repetitions.
+
+    With a ``depth`` the sizes go, because different products meet at one path: what is left is ``{"i": MACs}``.
+    """
+    times: dict[tuple, Entry] = {}
+    for entry in entries:
+        entry = replace(entry, path=cut(folded(entry.path), depth))
+        if depth is not None:
+            key = (entry.path, entry.kind)
+            old = times.get(key)
+            entry = replace(entry, dims={"i": entry.macs + (old.macs if old else 0)}, times=1)
+        else:
+            key = (entry.path, entry.kind, tuple(entry.dims.items()))
+            old = times.get(key)
+            entry = replace(entry, times=entry.times + (old.times if old else 0))
+        times[key] = entry
+    return Ledger(tuple(times.values()))
 
 
 @dataclass

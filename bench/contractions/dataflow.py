@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from headcount.bench.contractions.layout import Axis, Layout, Mark, aligned, plain, together, written
-from headcount.bench.contractions.no_contraction import base
+from headcount.bench.contractions.strides import Axis, Layout, Mark, aligned, plain, together, written
+from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 
 _FILLS = frozenset(

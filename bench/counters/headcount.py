@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from headcount.bench.contractions.count import right_count
 from headcount.bench.counters.base import Reading
-from headcount.bench.counters.bills import PRODUCT, TORCH, Bill
-from headcount.bench.counters.undisturbed import arguments, device_of, undisturbed
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill
+from headcount.bench.counters.run_context import arguments, device_of, undisturbed
 from headcount.bench.trace.events import Event, Trace
 from headcount.bench.trace.record import record
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 
+from headcount.bench.trace.decompositions import _on_cpu
 from headcount.bench.trace.record import record
-from headcount.bench.trace.stand_ins import _on_cpu
 from tests.bench.contractions.written import module
 
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"

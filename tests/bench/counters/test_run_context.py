@@ -9,7 +9,7 @@ from torch import nn
 from headcount.bench.counters import ptflops_run, registry
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.readings import read
-from headcount.bench.counters.undisturbed import arguments, device_of, one_thread
+from headcount.bench.counters.run_context import arguments, device_of, one_thread
 from tests.bench.contractions.written import module
 
 

@@ -9,7 +9,7 @@ run, a constant in a closure, has no producer either.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headcount.bench.contractions.no_contraction import FREE, base
+from headcount.bench.contractions.zero_mac_ops import FREE, base
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 
 _WAYS_OUT = frozenset({"numpy", "__array__", "tolist", "data_ptr", "__dlpack__"})

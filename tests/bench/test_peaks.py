@@ -1,0 +1,170 @@
+"""Measured peak bytes: by hand at prime sizes, equal to closed forms, and on meta those of the CPU."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from headcount.bench import accounts, peaks
+from headcount.bench.accounts import Assumptions
+from headcount.bench.case import Case
+from headcount.bench.peaks import LiveStorage, measure_peak
+from headcount.models.configs.make import make_config
+
+MOH = dict(attention="moh", d_model=13, num_heads=10, num_shared_heads=2, top_k=3, num_kv_heads=5, head_dim=7)
+IDEAL = MOH | dict(form="ideal")
+LAYERS = {
+    "mha": dict(attention="mha", d_model=21, num_heads=3, head_dim=7),
+    "gqa": dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=3, head_dim=5),
+    "mqa": dict(attention="mha", d_model=13, num_heads=5, num_kv_heads=1, head_dim=7, bias=False),
+    "moa": dict(attention="moa", d_model=13, num_experts=11, top_k=3, head_dim=5),
+    "moa-biased": dict(attention="moa", d_model=13, num_experts=5, top_k=3, head_dim=7, bias=True),
+    "moa-noisy": dict(attention="moa", d_model=13, num_experts=11, top_k=3, head_dim=5, noisy=True),
+    "moh": MOH,
+    "moh-ideal": IDEAL,
+    "moh-ideal-query-norm": IDEAL | dict(num_kv_heads=1, router="query_norm"),
+    "mla": dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11),
+    "switchhead": dict(attention="switchhead", d_model=13, num_heads=3, head_dim=5, num_experts=7, top_k=2),
+    "mae": dict(attention="mae", d_model=13, num_heads=3, head_dim=5, gate_width=7),
+}
+CHUNKED = {
+    "moa-512": dict(attention="moa", d_model=512, top_k=8, num_experts=32, head_dim=128),
+    "moa-512-biased": dict(attention="moa", d_model=512, top_k=8, num_experts=8, head_dim=256, bias=True),
+    "moh-768-ideal": IDEAL | dict(d_model=768, num_heads=12, num_shared_heads=3, top_k=6, num_kv_heads=12, head_dim=64),
+}
+"""Layers whose matrices are gathered in several chunks."""
+MODELS = {
+    "translation-moa-noisy": dict(model="encoder_decoder", d_ff=29, num_encoder_layers=3, num_decoder_layers=2)
+    | LAYERS["moa-noisy"] | dict(vocab_size=41, d_model=22, dropout=0.1),
+    "llama-moh-ideal": dict(model="llama", d_ff=19, num_layers=3, vocab_size=29) | IDEAL | dict(head_dim=6),
+    "dit": dict(model="dit", d_model=28, num_layers=2, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
+    | dict(attention="mha", num_heads=2, head_dim=11),
+}  # fmt: skip
+
+CLOSED_FORMS = {
+    ("mha", 2, 7, 7, 4): (9408, 11760),
+    ("mha", 3, 11, 5, 4): (16056, 20880),
+    ("gqa", 2, 7, 7, 4): (13104, 14784),
+    ("gqa", 3, 11, 5, 4): (25560, 27360),
+    ("mqa", 2, 7, 7, 4): (10584, 11564),
+    ("mqa", 3, 11, 5, 4): (21300, 21536),
+    ("moa", 2, 7, 7, 4): (17080, 33824),
+    ("moa", 3, 11, 5, 4): (39540, 78216),
+    ("moa-biased", 2, 7, 7, 4): (21672, 43884),
+    ("moa-biased", 3, 11, 5, 4): (50076, 101288),
+    ("moa-noisy", 2, 7, 7, 4): (17080, 35056),
+    ("moa-noisy", 3, 11, 5, 4): (39540, 81120),
+    ("moh", 2, 7, 7, 4): (28280, 35560),
+    ("moh", 3, 11, 5, 4): (56340, 71200),
+    ("moh-ideal", 2, 7, 7, 4): (39760, 99680),
+    ("moh-ideal", 3, 11, 5, 4): (88680, 215160),
+    ("moh-ideal-query-norm", 2, 7, 7, 4): (36624, 99862),
+    ("moh-ideal-query-norm", 3, 11, 5, 4): (85320, 215589),
+    ("moa-512", 1, 257, 257, 2): (7529168, 288323810),
+    ("moa-512-biased", 1, 257, 257, 2): (10818672, 554002050),
+    ("moh-768-ideal", 1, 257, 257, 2): (9377754, 394225718),
+}
+"""Forward and training peaks by layer, B, T, S and bytes per element, from schedules that took and freed each tensor of
+the reference by name and size, in the order of its equations (headcount 0.2.0, formulas/activations)."""
+
+
+def case_of(fields, *lengths):
+    names = ("batch_size", "tgt_len", "src_len")
+    if fields.get("model") == "llama":
+        names, lengths = ("batch_size", "seq_len"), lengths[:2]
+    elif fields.get("model") == "dit":
+        names, lengths = ("batch_size",), lengths[:1]
+    return Case("case", make_config(fields), dict(zip(names, lengths, strict=True)))
+
+
+def both(case, element_bytes, device="meta"):
+    return tuple(
+        measure_peak(case, training=training, element_bytes=element_bytes, device=device) for training in (False, True)
+    )
+
+
+def test_views_and_freed_tensors_are_not_live():
+    x, live = torch.ones(7), LiveStorage(4)
+    live.exclude(x)
+    with live:
+        a = x + 1
+        del a
+        b = (x + 2).view(1, 7)
+        b + b
+    assert live.peak_bytes == 2 * 7 * 4
+
+
+def test_integers_keep_their_own_size():
+    live = LiveStorage(2)
+    with live:
+        values, indices = torch.zeros(7).topk(3)
+    assert live.live_bytes == 3 * (2 + 8)
+
+
+@pytest.mark.parametrize("element_bytes", [1, 2, 3, 8])
+def test_multi_query_attention_by_hand(element_bytes):
+    B, T, S, d_m, h, d_h = 2, 7, 5, 13, 3, 11
+    fields = dict(attention="mha", d_model=d_m, num_heads=h, num_kv_heads=1, head_dim=d_h, bias=False)
+    rows, keys, scores = B * T * h * d_h, B * S * d_h, B * h * T * S
+    # keys, values, queries, scaled queries, scores, their softmax, and the heads' results
+    expected = element_bytes * (2 * keys + 2 * rows + 2 * scores + rows)
+    case = case_of(fields, B, T, S)
+    assert measure_peak(case, training=False, element_bytes=element_bytes) == expected
+
+
+def test_multi_head_attention_of_one_token_by_hand():
+    d_m, h, d_h = 13, 3, 11
+    fields = dict(attention="mha", d_model=d_m, num_heads=h, head_dim=d_h, bias=False)
+    width, weight = h * d_h, d_m * h * d_h
+    # forward: keys, values, queries, heads and the scaled queries, scores and weights; nothing is copied
+    assert measure_peak(case_of(fields, 1, 1, 1), training=False, element_bytes=4) == 4 * (5 * width + 2 * h)
+    # training: the gradients of four matrices, beside the output and the last gradient of keys
+    peak = measure_peak(case_of(fields, 1, 1, 1), training=True, element_bytes=4)
+    assert peak == 4 * (4 * weight + d_m + width)
+
+
+@pytest.mark.parametrize("sizes", CLOSED_FORMS, ids=lambda s: "{}-B{}-T{}-S{}-{}bytes".format(*s))
+def test_measured_peaks_equal_closed_forms(sizes):
+    name, *lengths, element_bytes = sizes
+    assert both(case_of((LAYERS | CHUNKED)[name], *lengths), element_bytes) == CLOSED_FORMS[sizes]
+
+
+@pytest.mark.parametrize("lengths", [(2, 7, 7), (3, 11, 5)], ids="B{0[0]}-T{0[1]}-S{0[2]}".format)
+@pytest.mark.parametrize("name", LAYERS | MODELS)
+def test_meta_measures_what_the_cpu_allocates(name, lengths, monkeypatch):
+    # a few rows in a chunk
+    monkeypatch.setattr(peaks.experts, "GATHERED_BYTES", 3 * 13 * 5 * 4)
+    case = case_of((LAYERS | MODELS)[name], *lengths)
+    assert both(case, 4, "meta") == both(case, 4, "cpu")
+
+
+def test_a_measurement_of_too_many_chunks_is_a_dash(monkeypatch):
+    monkeypatch.setattr(peaks, "MAX_CHUNKS", 2)
+    monkeypatch.setattr(peaks.experts, "GATHERED_BYTES", 1)
+    _, missing = accounts.values(["peak_forward_bytes"], case_of(LAYERS["moa"], 2, 7, 7), Assumptions())
+    reason = "peak bytes not measured: the reference gathers matrices in more than 2 chunks"
+    assert missing == {"peak_forward_bytes": reason}
+
+
+def test_too_large_a_case_is_a_dash():
+    case = case_of(LAYERS["mha"], 2**60, 7, 7)
+    _, missing = accounts.values(["peak_forward_bytes"], case, Assumptions())
+    assert "case is too large to run" in missing["peak_forward_bytes"]
+
+
+WITHOUT_TORCH = """
+import sys
+sys.path.insert(0, {root!r})
+sys.modules["torch"] = None
+from headcount.bench.macs.__main__ import main
+argv = ["--grid", "h=2 d_h=3 d_m=7 T=5", "--counter", "closed-form", "--columns", "peak_forward_bytes"]
+sys.exit(main(argv))
+"""
+
+
+def test_without_torch_a_peak_is_a_dash():
+    code = WITHOUT_TORCH.format(root=str(Path(__file__).parents[2]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "no peak_forward_bytes: peak bytes are measured, which needs torch." in done.stdout
