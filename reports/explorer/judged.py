@@ -43,40 +43,25 @@ def part(entry: Entry) -> str:
 
 
 def tables(facts: Facts) -> dict[str, Any]:
-    """The tables that print MACs or parameters: the parts of each model, and by column the rule and the rows.
+    """Return the tables that print MACs or parameters: the parts of each model, and by column the rule and the rows.
 
-    ``parts``: words, and whether they are contractions; ``models``: by preset and quantity, the number of each part
-    and its total in turn. ``bills`` of a column: by number of a part how many times the rule counts it, where that is
-    not 0; empty where it counts every part once.
+    ``parts``: by the part's words, whether it is a contraction; ``models``: by preset and quantity, the total of each
+    part; ``bills`` of a column: how many times the rule counts each part.
     """
-    models: dict[str, dict[str, Ledger]] = {}
-    words: dict[str, int] = {}
+    models: dict[str, dict[str, dict[str, int]]] = {}
+    parts: dict[str, bool] = {}
     found = []
     for table in facts.tables.values():
         columns = [one for column in table.columns for one in _columns(facts, table, column)]
         for row in table.rows if columns else ():
-            models.setdefault(row.preset, {}).update({c["of"]: facts.ledger(row.preset) for c in columns})
+            ledger = facts.ledger(row.preset)
+            for of in (column["of"] for column in columns):
+                models.setdefault(row.preset, {})[of] = _totals(ledger, _ACCOUNTS[of])
+            for entry in ledger:
+                parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
         if columns:
             found.append({"name": table.name, "title": table.title, "columns": columns})
-    totals = {
-        preset: {of: _totals(ledger, _ACCOUNTS[of]) for of, ledger in by.items()} for preset, by in models.items()
-    }
-    for of in (of for parts in totals.values() for of in parts.values()):
-        for text in of:
-            words.setdefault(text, len(words))
-    ledgers = (ledger for by in models.values() for ledger in by.values())
-    contractions = {part(entry) for ledger in ledgers for entry in ledger if conventions.exact(entry)}
-    for column in (column for table in found for column in table["columns"]):
-        bills = {words[text]: times for text, times in column["bills"].items() if times}
-        column["bills"] = {} if set(column["bills"].values()) == {1} else bills
-    return {
-        "parts": [[text, int(text in contractions)] for text in words],
-        "models": {
-            preset: {of: [n for text, size in parts.items() for n in (words[text], size)] for of, parts in by.items()}
-            for preset, by in totals.items()
-        },
-        "tables": found,
-    }
+    return {"parts": parts, "models": models, "tables": found}
 
 
 _ACCOUNTS: dict[str, Callable[[Entry], int]] = {

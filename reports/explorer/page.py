@@ -69,27 +69,24 @@ def _paper(name: str) -> str:
 def heat(found: Sequence[Cell]) -> dict[str, Any]:
     """The heat map: by spelling and device the cells of all counters.
 
-    A cell is 0 where the reading is exact; else its difference, and for each cause the number of its text, the calls
-    and what they make; or ``r`` and the number of the reason why there is none.
+    A cell is 0 where the count is exact; else its difference, and for each cause its text, the calls and their MACs;
+    or, where there is no count, the reason.
     """
     spellings: dict[str, list[Any]] = {}
     names: dict[str, None] = {}
     rows: dict[tuple[str, str], list[Any]] = {}
-    texts: dict[str, int] = {}
     for cell in found:
         spellings[cell.spelling] = [cell.spelling, cell.written, cell.exact]
         names[cell.counter] = None
-        why = [[texts.setdefault(f"{c['what']} {c['name']}", len(texts)), c["calls"], c["macs"]] for c in cell.causes]
+        why = [[f"{cause['what']} {cause['name']}", cause["calls"], cause["macs"]] for cause in cell.causes]
         read = [cell.difference, *why] if cell.difference else 0
-        reason = cell.reason and f"r{texts.setdefault(cell.reason[:LONGEST], len(texts))}"
-        rows.setdefault((cell.spelling, cell.device), []).append(reason or read)
+        rows.setdefault((cell.spelling, cell.device), []).append(cell.reason[:LONGEST] or read)
     devices = dict.fromkeys(device for _, device in rows)
     return {
         "counters": list(names),
         "devices": list(devices),
         "spellings": list(spellings.values()),
         "rows": [[rows[name, device] for device in devices] for name in spellings],
-        "texts": list(texts),
     }
 
 

@@ -1,7 +1,6 @@
 """The explorer's layers as data: terms that are equal stand together, with the modules that they are of."""
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -25,13 +24,12 @@ WORDS = {
     "norms": "norms",
 }
 """What terms have one colour, with the words for it."""
-FAMILIES = tuple(WORDS)
 _OF_KIND = {"scores": "pairs", "values": "pairs", "rms_norm": "norms"}
 _OF_PATH = {"q": "queries", "out": "queries", "k": "keys", "v": "keys", "kv": "keys"}
 
 
 def family(entry: Entry) -> str:
-    """One of FAMILIES. KeyError for an entry that is of none."""
+    """Return one of WORDS. KeyError for an entry that is of none."""
     if conventions.router(entry):
         return "router"
     if entry.kind.startswith("cache"):
@@ -40,32 +38,15 @@ def family(entry: Entry) -> str:
 
 
 def as_data(layers: Sequence[Form]) -> dict[str, Any]:
-    """The forms, and what they name by number: ``entries``, the module path and kind of what their terms are of;
-    ``products``, the factors of these; ``heads``, those of the command's columns."""
-    heads, products, entries = Numbers(), Numbers(), Numbers()
-    made = [_form(form, heads, products, entries) for form in layers]
-    return {"forms": made, "entries": entries.all, "products": products.all, "heads": heads.all}
+    """Return the forms as plain data."""
+    return {"forms": [_form(form) for form in layers]}
 
 
-class Numbers:
-    """Things, each kept once and called by its number."""
+def _form(form: Form) -> dict[str, Any]:
+    """Return a form: its letters, what its sizes must meet, its terms, and how the command line asks for it.
 
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-        self._known: dict[str, int] = {}
-
-    def of(self, thing: Any) -> int:
-        """The number of ``thing``."""
-        if str(thing) not in self._known:
-            self._known[str(thing)] = len(self.all)
-            self.all.append(thing)
-        return self._known[str(thing)]
-
-
-def _form(form: Form, heads: Numbers, products: Numbers, entries: Numbers) -> dict[str, Any]:
-    """A form: its letters, what its sizes must meet, its terms by account, and how the command line asks for it.
-
-    ``cases``: sizes at which the terms are others than elsewhere; the last one that holds is meant.
+    ``cases``: sizes at which the terms are others than elsewhere; the last one that holds is meant. ``accounts``: by
+    account the groups of equal terms of each case.
     """
     special = {letter: sizes for letter, sizes in form.of.search.cases.items() if form.sizes[letter] == symbol(letter)}
     chosen = product(*((None, *sizes) for sizes in special.values()))
@@ -78,34 +59,18 @@ def _form(form: Form, heads: Numbers, products: Numbers, entries: Numbers) -> di
         "letters": form.letters,
         "needs": _conditions(form),
         "cases": cases,
-        "accounts": _shared({a.name: _terms(form, a, cases, products, entries) for a in LAYER_ACCOUNTS}),
+        "accounts": {account.name: [_groups(form, account, case) for case in cases] for account in LAYER_ACCOUNTS},
         "printed": {account.name: found for account in LAYER_ACCOUNTS if (found := _printed(form, account))},
         "grid": _grid(form),
-        "columns": [heads.of(head) for head in _columns(form)],
+        "columns": _columns(form),
     }
 
 
-def _shared(accounts: dict[str, Any]) -> dict[str, Any]:
-    """Accounts by name; one whose terms are those of an earlier one is its name."""
-    first: dict[str, str] = {}
-    return {name: terms if (same := first.setdefault(str(terms), name)) == name else same
-            for name, terms in accounts.items()}  # fmt: skip
+def _groups(form: Form, account: Account, case: Mapping[str, int]) -> list[list[Any]]:
+    """Return the groups of equal terms: the family, the factors, and entries as path, kind, how many times, billed.
 
-
-def _terms(form: Form, account: Account, cases: Sequence[Mapping[str, int]], products, entries) -> list[list[Any]]:
-    """The groups of equal terms; last, where these are not all, the numbers of the cases that have one."""
-    found: dict[str, list[int]] = {}
-    groups: dict[str, list[Any]] = {}
-    for number, case in enumerate(cases):
-        for group in _groups(form, account, case, products, entries):
-            groups[str(group)] = group
-            found.setdefault(str(group), []).append(number)
-    return [[*group, *([found[key]] if len(found[key]) < len(cases) else [])] for key, group in groups.items()]
-
-
-def _groups(form: Form, account: Account, case: Mapping[str, int], products, entries) -> list[list[Any]]:
-    """Numbers of the family, of the product and of entries; these with how many times, where that is not once, and 1
-    where the paper does not bill them. Factors that are letters alone are one text."""
+    An entry is billed unless the paper's equation leaves it out. ArithmeticError where the sum is not the account.
+    """
     groups: dict[str, list[Any]] = {}
     total = 0
     at_case = {symbol(letter): size for letter, size in case.items()}
@@ -116,13 +81,10 @@ def _groups(form: Form, account: Account, case: Mapping[str, int], products, ent
         total += size
         # written as elsewhere where that is the same
         elsewhere = sympy.sympify(usual.get((entry.path, entry.kind), 0), strict=True)
-        size = elsewhere if elsewhere.subs(at_case) == size else size
-        times, parts = factors(size)
-        written = " ".join(parts) if all(isinstance(one, str) for one in parts) else parts
-        group = groups.setdefault(f"{family(entry)} {parts}", [FAMILIES.index(family(entry)), products.of(written), []])
-        number = entries.of([entry.path, entry.kind])
-        unbilled = [1] if account.billed and not account.billed(entry) else []
-        group[2].append([number, _number(times), *unbilled] if unbilled or times != 1 else number)
+        times, parts = factors(elsewhere if elsewhere.subs(at_case) == size else size)
+        billed = not account.billed or bool(account.billed(entry))
+        group = groups.setdefault(f"{family(entry)} {parts}", [family(entry), parts, []])
+        group[2].append([entry.path, entry.kind, [times.numerator, times.denominator], billed])
     _same(f"the terms of {form.label}", total, account.total(form, case))
     return list(groups.values())
 
@@ -130,10 +92,6 @@ def _groups(form: Form, account: Account, case: Mapping[str, int], products, ent
 def _same(what: str, found: Size, wanted: Size) -> None:
     if sympy.expand(found - wanted) != 0:
         raise ArithmeticError(f"{what}: {found} is not {wanted}")
-
-
-def _number(times: Fraction) -> int | list[int]:
-    return times.numerator if times.denominator == 1 else [times.numerator, times.denominator]
 
 
 def _conditions(form: Form) -> list[list[Any]]:

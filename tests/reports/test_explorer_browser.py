@@ -34,7 +34,7 @@ const state = fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=j
 const junk = fromHash("T=-5&K=1e9&d_m=0&account=nothing&tab=<b>&E=12345678901&h=7.5&unknown=1&toString=2");
 const hashes = { state, again: fromHash(toHash(state)), hash: toHash(state), start: fromHash(""), junk };
 const rounded = JUDGED.tables.map(({ columns }) => columns.map(({ of, print, rows }) => rows.map(([, preset, cell]) => {
-  const sizes = JUDGED.models[preset][of].filter((_, i) => i % 2);
+  const sizes = Object.values(JUDGED.models[preset][of]);
   return sizes.map((size) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
 })));
 const crossings = near.map((point) => crossingsOf(FORMS.slice(0, 4), "forward", bigs(point)).map(
@@ -74,16 +74,6 @@ def test_500_random_points_are_pythons_integers(called):
     assert len(numbers) > 20_000 and sum(number > 2**53 for number in numbers) > 5_000
 
 
-def test_a_letter_that_is_another_is_seen(tmp_path):
-    assert made.text().count('"B T d_m K D"') == 1
-    flipped = made.text().replace('"B T d_m K D"', '"B T d_m K E"')
-    said = chromium.ask(tmp_path, flipped, given(points=POINTS[:9]) + EVALUATE + "answer(evaluated);")
-    pairs = [
-        (one[form], wanted(point)[form], form) for one, point in zip(said, POINTS[:9], strict=True) for form in FORMS
-    ]
-    assert {form for found, exact, form in pairs if found != exact} == {"moa", "mqa"}
-
-
 def test_the_address_holds_the_state(called):
     said = called["hashes"]
     assert said["again"] == said["state"] != said["start"]
@@ -99,7 +89,7 @@ def test_numbers_are_rounded_as_the_tables_rules_say(called):
         for column, rows in zip(table["columns"], columns, strict=True):
             printing = typed()[table["name"]].column(column["of"]).printing
             for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
-                sizes = judged["models"][preset][column["of"]][1::2]
+                sizes = judged["models"][preset][column["of"]].values()
                 assert texts == [[printing.like(cell).text(7 * size + n) for n in ADDED] for size in sizes]
                 found += len(sizes)
     assert found > 500

@@ -83,11 +83,3 @@ def test_without_a_program_the_table_of_the_first_sizes_is_what_is_seen(tmp_path
     assert off != made.text()
     assert chromium.ask(tmp_path, off, SEEN) == ["", "static", ""]
     assert chromium.ask(tmp_path, made.text(), SEEN) == ["", "compare", ""]
-
-
-def test_what_overlaps_and_what_runs_over_is_seen(tmp_path):
-    page = made.text().replace(
-        "<footer>", '<footer><b style="margin-left:-3000px">far</b><b style="margin-left:-60px">on it</b>'
-    )
-    said = chromium.ask(tmp_path, page, MEASURE, "tab=judge")
-    assert "far" in said["outside"] and said["overlaps"]

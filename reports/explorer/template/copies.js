@@ -5,7 +5,7 @@ function reproduce(form, account, sizes) {
   const point = Object.entries(form.grid).map(([letter, node]) => `${letter}=${evaluate(node, sizes)}`);
   const asked = account.column ? ` --columns ${account.column} --context ${sizes.T}` : "";
   const command = `headcount macs --grid '${point.join(" ")}' --counter closed-form${asked}`;
-  return { command, column: DATA.heads[form.columns[DATA.accounts.indexOf(account)]] };
+  return { command, column: form.columns[DATA.accounts.indexOf(account)] };
 }
 
 const TEXTS = {

@@ -59,7 +59,7 @@ function drawHeat() {
   const place = `<b>${escaped(counter)}</b> on ${escaped(device)}, <b>${escaped(spelling[0])}</b> (${escaped(spelling[1])})`;
   const detail =
     typeof read === "string"
-      ? `<p>${place} gives no number: ${escaped(HEAT.texts[read.slice(1)])}</p>`
+      ? `<p>${place} gives no number: ${escaped(read)}</p>`
       : readingHtml(place, spelling, read);
   element("cell").innerHTML =
     `${detail}<p class="command"><code>headcount macs --audit --device ${device} --counter ${counter === "right" ? "torch" : counter}</code></p>`;
@@ -71,7 +71,7 @@ function readingHtml(place, spelling, read) {
   if (!difference) return `<p>${place} reads what is right: ${exact}.</p>`;
   const rows = causes.map(
     ([cause, calls, macs]) =>
-      `<tr><td class="n">${signed(BigInt(macs))}</td><td>${escaped(HEAT.texts[cause])}</td><td class="n">${calls}</td></tr>`,
+      `<tr><td class="n">${signed(BigInt(macs))}</td><td>${escaped(cause)}</td><td class="n">${calls}</td></tr>`,
   );
   return (
     `<p>${place} reads ${grouped(spelling[2] + difference)}, ${exact}: <b>${signed(BigInt(difference))}</b>, ${((100 * difference) / spelling[2]).toFixed(2).replace("-", "−")}&nbsp;%.</p>` +

@@ -1,6 +1,10 @@
 // The second tab: a printed number of a paper, and what is billed for it, switched on and off.
 
 const JUDGED = DATA.judged;
+const PARTS = Object.keys(JUDGED.parts);
+
+/** The number of a part in an address. */
+const numberOf = (text) => String(PARTS.indexOf(text));
 
 const judgedTable = () => byName(JUDGED.tables, state.table);
 const judgedColumn = () => judgedTable().columns[state.column] || judgedTable().columns[0];
@@ -9,7 +13,7 @@ const judgedRow = () => judgedColumn().rows[state.row] || judgedColumn().rows[0]
 /** Numbers of the parts that the table's rule bills. */
 function ruleParts() {
   const { bills } = judgedColumn();
-  return Object.keys(bills).length ? Object.keys(bills) : JUDGED.parts.map((_, part) => String(part));
+  return Object.keys(bills).filter((text) => bills[text]).map(numberOf);
 }
 
 /** Numbers of the parts that are billed, and a1, a2, ... for what closes the chosen row's gap. */
@@ -21,11 +25,9 @@ function billedParts() {
 /** The parts of a model with their totals, and how many times each is billed where it is billed. */
 function partsOf(preset) {
   const { of, bills } = judgedColumn();
-  const flat = JUDGED.models[preset][of];
-  return flat.flatMap((part, i) => {
-    if (i % 2) return [];
-    const [text, contraction] = JUDGED.parts[part];
-    return [{ id: String(part), text, contraction, size: BigInt(flat[i + 1]), times: BigInt(bills[part] || 1) }];
+  return Object.entries(JUDGED.models[preset][of]).map(([text, size]) => {
+    const contraction = JUDGED.parts[text];
+    return { id: numberOf(text), text, contraction, size: BigInt(size), times: BigInt(bills[text] || 1) };
   });
 }
 

@@ -3,7 +3,6 @@
 const DATA = JSON.parse(element("data").textContent);
 const FORMS = DATA.forms;
 const BASE = FORMS[0];
-const FAMILIES = Object.keys(DATA.families);
 const MQA = byName(FORMS, "mqa");
 
 const bigs = (sizes) => Object.fromEntries(Object.entries(sizes).map(([letter, size]) => [letter, BigInt(size)]));
@@ -18,23 +17,15 @@ const GROUPS = new Map();
 
 /** The groups of equal terms of an account, read once for each case: family, factors, entries and how many times. */
 function groupsOf(form, account, sizes) {
-  const terms = form.accounts[account];
-  if (typeof terms === "string") return groupsOf(form, terms, sizes);
   const now = caseAt(form, sizes);
   const key = `${form.name} ${account} ${now}`;
-  if (!GROUPS.has(key)) GROUPS.set(key, terms.filter(([, , , cases]) => !cases || cases.includes(now)).map(groupFrom));
+  if (!GROUPS.has(key)) GROUPS.set(key, form.accounts[account][now].map(groupFrom));
   return GROUPS.get(key);
 }
 
-function groupFrom([number, product, of]) {
-  const written = DATA.products[product];
-  const entries = of.map((one) => {
-    const [index, count = 1, out = 0] = [one].flat(1);
-    const [path, kind] = DATA.entries[index];
-    return { path, kind, times: [count, 1].flat().slice(0, 2).map(BigInt), out: Boolean(out) };
-  });
-  const factors = typeof written === "string" ? written.split(" ") : written;
-  return { family: FAMILIES[number], factors, entries, count: sumOf(entries.map((one) => one.times)) };
+function groupFrom([family, factors, of]) {
+  const entries = of.map(([path, kind, times, billed]) => ({ path, kind, times: times.map(BigInt), out: !billed }));
+  return { family, factors, entries, count: sumOf(entries.map((one) => one.times)) };
 }
 
 /** The sum of fractions, above and below the line; below is 1 where it is whole. */
