@@ -1,4 +1,4 @@
-"""python -m bench: which commands there are."""
+"""``python -m bench``: names the commands."""
 
 import sys
 
@@ -9,7 +9,7 @@ COMMANDS = ("macs", "latency", "derive", "budget", "routing", "lock")
 
 
 def main() -> int:
-    """Say that one of the commands must be named; the exit code of wrong usage."""
+    """Print the commands to choose from and return the exit code of wrong usage."""
     return run("python -m bench", _refuse)
 
 

@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are those of any other wrong usage, and name what may have been meant."""
+    """Argument parser that raises UsageError, and suggests the nearest option or choice."""
 
     def __init__(self, **options: Any) -> None:
         width = max(60, min(shutil.get_terminal_size().columns, 120)) - 2
@@ -43,14 +43,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def parse_args(self, args=None, namespace=None):
-        """The arguments; UsageError, with options like it, for one that is unknown."""
+        """Return the arguments. Raise UsageError for an unknown option, and for an empty value."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         for action in self._actions:
             given = getattr(found, action.dest, None)
-            # a variable of a shell that is not set is no path, and nothing that was left out
+            # an unset shell variable gives an empty argument
             if "" in (given if isinstance(given, list) else [given]):
                 self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
         return found
@@ -63,19 +63,21 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """The options that every command has: what is printed where, in which format and unit."""
+    """Add the options that every command has: output file, format and unit."""
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=FORMATS, help="text, or what the ending of --out says; csv is one table")
     group.add_argument(
-        "-o", "--out", metavar="PATH", help="write there instead of stdout; DIR/ for a file for each table"
+        "--format", choices=FORMATS, help="output format (default: by the ending of --out, else text); csv is one table"
     )
-    group.add_argument("--wide", action="store_true", help="every column, however wide the terminal is")
+    group.add_argument(
+        "-o", "--out", metavar="PATH", help="output file (default: stdout); DIR/ writes a file for each table"
+    )
+    group.add_argument("--wide", action="store_true", help="print every column, however narrow the terminal is")
     group.add_argument(
         "--unit", choices=(AUTO, RAW, *UNITS), default=AUTO,
-        help="of large integers; auto: M or G where integers do not fit. json and csv have integers",
+        help="unit of large integers (default: auto, M or G where integers do not fit); json and csv have integers",
     )  # fmt: skip
-    group.add_argument("--flops", action="store_true", help="FLOPs, two for each MAC; json and csv have MACs")
-    group.add_argument("--brief", action="store_true", help="the answer without its details")
+    group.add_argument("--flops", action="store_true", help="print FLOPs = 2 x MACs; json and csv have MACs")
+    group.add_argument("--brief", action="store_true", help="print the answer without its details")
     group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
 
 
@@ -83,9 +85,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 class Work:
     """What a command prints, and how it ends.
 
-    Where ``strict``, what is wrong with a row is named on stderr and the exit code is 1. ``remark`` ends the line that
-    says the time, read after the last row. ``verdict`` is said where nothing is wrong; empty where nobody asked.
-    ``result`` is the last line: what came out, in one sentence, of the sections with all their rows.
+    ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is printed behind the time,
+    and read after the last row. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``
+    is the last line, one sentence about the sections with all their rows.
     """
 
     sections: Iterable[Section]
@@ -102,16 +104,16 @@ def serve(
     argv: Sequence[str] | None = None,
     tells: bool = False,
 ) -> int:
-    """The exit code of a command: parse ``argv``, plan, print each section as its rows are ready.
+    """Run a command and return its exit code: parse ``argv``, plan, print each section as its rows are ready.
 
-    ``plan`` raises for what cannot be had, before anything is printed; a text is printed as it is. ``tells``: the
-    command has a progress of its own. The parser has the options of :func:`add_output`.
+    ``plan`` raises before anything is printed; a text is printed as it is. ``tells``: the command prints its own
+    progress. The parser has the options of :func:`add_output`.
     """
     with progress.left_alone() if tells else nullcontext():
-        return run(prog, lambda: _served(prog, parser.parse_args(argv), plan))
+        return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
 
 
-def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Work | str]) -> int:
+def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Work | str]) -> int:
     started = time.perf_counter()
     args.format = files.chosen(args.format, args.out)
     if args.out:
@@ -121,70 +123,66 @@ def _served(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namesp
     if isinstance(work, str):
         print(shown(work))
         return 0
-    details = _Details(args.brief and args.format != "json")
-    in_text = args.format == "text" and not (args.out and files.is_folder(args.out))
-    done = _Done(prog, work, started, details, in_text, apart=bool(args.out) or args.format != "text")
+    printer = _Printer(prog, args, work, started)
     deliver(
-        details.kept(progress.watched(work.sections, prog, "table")),
+        printer.visible(),
         args.format,
         args.out,
         partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops),
-        lambda printed: work.result(details.with_all(printed)),
-        done,
+        lambda printed: work.result(printer.with_hidden(printed)),
+        printer.end,
     )
-    return 1 if done.failures else 0
+    return 1 if printer.failures else 0
 
 
 @dataclass
-class _Details:
-    """The details that a ``brief`` answer keeps to itself, though they may fail it too."""
+class _Printer:
+    """Prints the work of a command: its sections, then failures and time on stderr, and the result.
 
-    brief: bool
+    ``--brief`` hides sections of details, which still count for failures and for the result.
+    """
+
+    prog: str
+    args: argparse.Namespace
+    work: Work
+    started: float
     hidden: dict[int, Section] = field(default_factory=dict)
+    failures: Sequence[str] = ()
 
-    def kept(self, sections: Iterable[Section]) -> Iterator[Section]:
-        """The sections that are printed."""
-        for place, section in enumerate(sections):
-            if self.brief and section.detail:
+    def visible(self) -> Iterator[Section]:
+        """Yield the sections to print."""
+        brief = self.args.brief and self.args.format != "json"
+        for place, section in enumerate(progress.watched(self.work.sections, self.prog, "table")):
+            if brief and section.detail:
                 self.hidden[place] = replace(section, rows=list(section.rows))
             else:
                 yield section
 
-    def with_all(self, printed: Sequence[Section]) -> list[Section]:
-        """What is printed and what is not, in order."""
+    def with_hidden(self, printed: Sequence[Section]) -> list[Section]:
+        """Return the printed and the hidden sections in order."""
         out = list(printed)
         for place, section in self.hidden.items():
             out.insert(place, section)
         return out
 
-
-@dataclass
-class _Done:
-    """Says how a command ended, on stderr, and its result: ``in_text`` below the tables, or ``apart`` on stderr."""
-
-    prog: str
-    work: Work
-    started: float
-    details: _Details
-    in_text: bool
-    apart: bool
-    failures: Sequence[str] = ()
-
-    def __call__(self, stream: TextIO, style: Style, printed: Sequence[Section]) -> None:
-        sections = self.details.with_all(printed)
-        failures = [failure for section in sections for row in section.rows for failure in row.failures]
-        self.failures = failures if self.work.strict else []
+    def end(self, stream: TextIO, style: Style, printed: Sequence[Section]) -> None:
+        """Print failures, time and verdict on stderr; the result below tables of text, and on stderr otherwise."""
+        sections = self.with_hidden(printed)
+        if self.work.strict:
+            self.failures = [failure for section in sections for row in section.rows for failure in row.failures]
         for failure in self.failures:
             print(shown(f"{self.prog}: {failure}"), file=sys.stderr)
         print(shown(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}"), file=sys.stderr)
         if self.work.verdict:
-            said = f"{len(self.failures)} disagree" if self.failures else self.work.verdict
-            print(f"check: {said}", file=sys.stderr)
+            print(f"check: {f'{len(self.failures)} disagree' if self.failures else self.work.verdict}", file=sys.stderr)
         result = self.work.result(sections)
-        if result and self.in_text:
+        if not result:
+            return
+        is_text, out = self.args.format == "text", self.args.out
+        if is_text and not (out and files.is_folder(out)):
             stream.write("\n" * bool(printed) + wrapped(shown(result), style.notes) + "\n")
             stream.flush()
-        if result and self.apart:
+        if out or not is_text:
             print(shown(result), file=sys.stderr)
 
 

@@ -1,15 +1,15 @@
-"""What an attention layer costs: closed forms, counted multiply-accumulates and wall-clock, and where they differ.
+"""Count multiply-accumulates and parameters of attention layers, by closed form and by running them.
 
     import headcount as hc
 
-    hc.count(model, x).macs                                       # every contraction of one run, whatever its spelling
-    hc.lock(model, x).check("macs.lock")                          # that count against a file's, entry by entry
-    hc.moa.layer("attn", B=1, T=7, S=7, d_m=13, E=11, K=3, D=5)   # a closed form: integers in, a ledger of them out
-    hc.build(hc.preset("moa-8K8E128D"), device="cuda")            # a model of the papers that trains
-    hc.convert(model, shared=16, routed=8)                        # a dense model whose tokens choose among its heads
+    hc.count(model, x).macs                                       # every contraction of one run, in any formulation
+    hc.lock(model, x).check("macs.lock")                          # compare that count with a file's, entry by entry
+    hc.moa.layer("attn", B=1, T=7, S=7, d_m=13, E=11, K=3, D=5)   # a closed form: integers in, a ledger out
+    hc.build(hc.preset("moa-8K8E128D"), device="cuda")            # a trainable model of the papers
+    hc.convert(model, shared=16, routed=8)                        # a dense model as mixture-of-head attention
 
-Each name is imported when it is first asked for, so that closed forms and presets need no torch. Beside those of
-``__all__``, each attention variant is its module of closed forms: ``mha``, ``moa`` and what else ``dir`` lists.
+Each name is imported at its first use, so that closed forms and presets need no torch. Each attention variant is
+an attribute too, its module of closed forms: ``mha``, ``moa`` and the others that ``dir`` lists.
 """
 
 from importlib import import_module
@@ -46,7 +46,7 @@ _HOMES = {
     "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
 }
-"""Where each name of ``__all__`` is defined."""
+"""Module and attribute of each name of ``__all__``."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What an attention layer costs: in closed form, counted, and by the clock."""
+"""What an attention layer costs: in closed form, counted, and measured."""
 
 import argparse
 import difflib
@@ -13,32 +13,30 @@ from headcount.completion import SHELLS, script
 
 PROG = "headcount"
 COMMANDS = {
-    "macs": ("bench.macs", "the papers' MAC and parameter columns again, any preset, a grid, or a module of yours"),
-    "latency": ("bench.latency", "time per layer and per model, beside the hardware's floor"),
-    "derive": ("bench.derive", "the closed form of a layer, found by running it"),
+    "macs": ("bench.macs", "MACs and parameters of the papers' tables, of a preset, a grid, or a user module"),
+    "latency": ("bench.latency", "time per layer and per model, beside the roofline bound"),
+    "derive": ("bench.derive", "the closed form of a layer, derived by running it"),
     "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
-    "routing": ("bench.routing", "where a trained model's tokens go"),
-    "lock": ("bench.lock", "what a module of yours costs, held by a file: what changed, by name"),
+    "routing": ("bench.routing", "tokens per expert or head of a trained model"),
+    "lock": ("bench.lock", "the cost of a user module in a file, and each term that changed since"),
     "report": ("reports", "the report, and in a checkout the other generated files"),
 }
-"""Command -> the package whose ``__main__`` it is, and what it does."""
+"""Package whose ``__main__`` a command is, and what the command prints, by command."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line before that of a command."""
+    """Return the parser of the options before the command."""
     lines = [f"  {name:8} {what}" for name, (_, what) in COMMANDS.items()]
-    epilog = "\n".join(["commands:", *lines, "", "headcount COMMAND --help tells more"])
+    epilog = "\n".join(["commands:", *lines, "", "headcount COMMAND --help lists its options"])
     layout = argparse.RawDescriptionHelpFormatter
     out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=__doc__, epilog=epilog, formatter_class=layout)
-    out.add_argument(
-        "--print-completion", choices=SHELLS, help="the script that completes this command, for your shell to read"
-    )
+    out.add_argument("--print-completion", choices=SHELLS, help="print the completion script for a shell")
     out.add_argument("--version", action="version", version=f"{PROG} {headcount.__version__}")
     return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the first of ``argv`` names; its exit code."""
+    """Run the command that the first of ``argv`` names and return its exit code."""
     return run(PROG, lambda: _main(list(sys.argv[1:] if argv is None else argv)))
 
 

@@ -1,4 +1,4 @@
-"""What a shell completes after ``headcount``: commands, their options, and what these can be chosen from."""
+"""Shell completion for ``headcount``: commands, options and their choices."""
 
 import argparse
 from importlib import import_module
@@ -9,14 +9,14 @@ from headcount.models.configs.presets import PRESETS
 
 SHELLS = ("bash", "zsh")
 FILES = ("out", "check", "update", "json", "records", "plot", "module")
-"""Options, by the name of what they set, that take a path."""
+"""Destinations of options that take a path."""
 
 MODELS = ("preset", "compare", "model")
-"""Options that take a preset, and more than its name, so that they name no choices themselves."""
+"""Destinations of options that take a preset with overrides, for which argparse has no choices."""
 
 
 def script(shell: str, top: argparse.ArgumentParser, commands: dict[str, tuple[str, str]]) -> str:
-    """The script that ``shell``, one of SHELLS, reads; EnvironmentMissing where shtab is not installed."""
+    """Return the completion script for ``shell``, one of SHELLS. Raise EnvironmentMissing without shtab."""
     try:
         import shtab
     except ImportError:
