@@ -18,10 +18,10 @@ from headcount.models.configs.registry import MODELS
 MOST = 2**60
 """MACs or parameters of what runs: numbers of bytes have 63 bits in torch."""
 LENGTHS = {
-    "src_len": "tokens that are translated",
-    "tgt_len": "tokens that they are translated to",
-    "seq_len": "tokens of the input, or of both sides of a translation",
-    "batch_size": "inputs at once",
+    "src_len": "source length in tokens",
+    "tgt_len": "target length in tokens",
+    "seq_len": "sequence length in tokens, or that of both sides of a translation",
+    "batch_size": "batch size",
 }
 """The lengths that a model may have, as options of commands ask for them."""
 

@@ -113,6 +113,11 @@ class Column:
         return f"{sign}{whole:,}" + (f".{decimals:0{self.digits}}" if self.digits else "")
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 row", "2 rows"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def macs_column(key: str, head: str, **options: Any) -> Column:
     """Return a column of MACs."""
     return Column(key, head, kind="int", of="MACs", **options)

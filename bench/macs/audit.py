@@ -17,8 +17,8 @@ from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 
 ABOUT = (
-    "Each line is one way of writing a layer. Right: our count less the closed form. Counters: reading less the closed "
-    "form, in multiply-accumulates."
+    "A row is one formulation of a layer on one device. Column headcount: its count minus the closed form. Other "
+    "counters: reported MACs minus the closed form."
 )
 
 
@@ -74,15 +74,15 @@ def _matrix_table(counters: Sequence[str]) -> Table:
     experts = f"E={catalog.EXPERTS} K={catalog.TOP_K} D={catalog.WIDTH} V={catalog.VOCABULARY}"
     difference = partial(macs_column, sign=True, words=True)
     columns = [
-        Column("spelling", "spelling", width=24),
+        Column("spelling", "formulation", width=24),
         Column("written", "written with", width=max(len(s.written) for s in FORMULATIONS), priority=3, wraps=20),
         Column("device", "device", width=6, priority=0),
         macs_column("exact", "MACs\nexact", width=9),
-        difference("right", "right", width=6, priority=0),
+        difference("right", "headcount", width=9, priority=0),
         *(difference(name, name.replace("-", "\n"), width=9) for name in counters),
     ]
     notes = [f"Sizes: {sizes}, {experts}.", ABOUT]
-    return Table("audit", "audit: reading less exact", columns, notes, note_column="spelling")
+    return Table("audit", "audit: error of each counter", columns, notes, note_column="spelling")
 
 
 def _row(cells: Cells, counters: Sequence[str]) -> Row:
@@ -115,16 +115,16 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
 def _causes_table() -> Table:
     columns = [
         Column("counter", "counter", width=15),
-        macs_column("difference", "reading\nless exact", sign=True, width=10),
+        macs_column("difference", "error\nvs exact", sign=True, width=10),
         macs_column("amount", "of which", sign=True, width=10, priority=0),
         Column("what", "what", width=12, priority=3),
         Column("name", "call", width=70, priority=0, wraps=20),
         Column("calls", "calls", kind="int", priority=4),
         Column("place", "place in the tool's source", width=40, priority=2, wraps=20),
-        Column("cells", "spellings and devices", width=30, priority=2, wraps=20),
+        Column("cells", "formulations and devices", width=30, priority=2, wraps=20),
     ]
-    notes = ["Cells with the same causes stand together; their parts sum to their difference."]
-    return Table("audit-causes", "audit: the calls that make each difference", columns, notes)
+    notes = ["Formulations with the same causes share their rows; the parts sum to the error."]
+    return Table("audit-causes", "audit: where each tool's error comes from", columns, notes)
 
 
 def _causes(cells: Iterable[Cells]) -> Iterator[Row]:

@@ -58,11 +58,11 @@ PARAMS = [
 TURN_COLUMNS = [
     Column("account", "account"),
     Column("letter", "letter", width=9, priority=0),
-    Column("difference", "A less B", width=44, wraps=16),
+    Column("difference", "A - B", width=44, wraps=16),
     Column("below", "last at", kind="int", width=9, priority=0),
-    macs_column("at_below", "A less B\nthere", width=15, sign=True, priority=2),
+    macs_column("at_below", "A - B\nthere", width=15, sign=True, priority=2),
     Column("above", "first at", kind="int", width=9, priority=0),
-    macs_column("at_above", "A less B\nthere", width=15, sign=True, priority=2),
+    macs_column("at_above", "A - B\nthere", width=15, sign=True, priority=2),
     Column("counted", "counted there", priority=0),
 ]
 """Rows come one by one: each column reserves its width."""
@@ -121,10 +121,10 @@ def _by_part(
         columns += [
             Column(f"a_{key}", f"{head}\nA", kind="int", of=of),
             Column(f"b_{key}", f"{head}\nB", kind="int", of=of),
-            Column(f"difference_{key}", f"{head}\nA less B", kind="int", sign=True, of=of, priority=0),
+            Column(f"difference_{key}", f"{head}\nA - B", kind="int", sign=True, of=of, priority=0),
         ]
         if of == "MACs":
-            columns.append(macs_column(f"sum_{key}", f"{head}\nfrom B to A", priority=3))
+            columns.append(macs_column(f"sum_{key}", f"{head}\nrunning total", priority=3))
     found = dict.fromkeys(part_of(entry) for side in (a, b) for entry in side.ledger)
     order = [*BLOCKS, *MAC_KINDS]
     parts = sorted(found, key=lambda part: order.index(part) if part in order else len(order))
@@ -150,14 +150,14 @@ def _turns(a: Compared, b: Compared, rules: Sequence[ComparisonRule], counters, 
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
-        notes[0] += f" Of A or of B alone, in every layer and with all else as it is: {', '.join(moved)}"
-        notes[0] += " (and g with it, where every head has keys and values of its own)." if "h" in moved else "."
+        notes[0] += f" Changed in A or in B alone, in all layers, everything else fixed: {', '.join(moved)}"
+        notes[0] += " (g changes with h where every head has its own keys and values)." if "h" in moved else "."
     uneven = [f"{', '.join(s.uneven())} of {side}" for side, s in (("A", a), ("B", b)) if s.uneven()]
     if uneven:
-        notes.append(f"Left out, because they differ from layer to layer: {'; '.join(uneven)}.")
+        notes.append(f"Not changed, because they differ between layers: {'; '.join(uneven)}.")
     layout = Table(
         "compare-turns",
-        f"{a.name} against {b.name}: where the ranking turns",
+        f"{a.name} against {b.name}: crossovers",
         TURN_COLUMNS,
         notes_above=notes,
         note_column="counted",
@@ -188,7 +188,7 @@ class Change:
     built: dict[int, list[Compared]] = field(default_factory=dict)
 
     def less(self, size: Size) -> Size:
-        """A less B."""
+        """A - B."""
         left, right = (
             (s.ledger_in(self.letter, size) if side in self.which else s.ledger).billed(self.rule.bills)
             for side, s in (("A", self.a), ("B", self.b))
@@ -237,7 +237,7 @@ def _rows_of(change: Change, counters, device) -> Iterator[Row]:
     values = {"account": change.rule.head, "letter": letter if change.which == "AB" else f"{letter} of {change.which}"}
     values["difference"] = str(difference).replace("**", "^")
     apart = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
-    apart = [f"A less B is {apart}"] if apart else []
+    apart = [f"A - B is {apart}"] if apart else []
     found = crossovers(difference, unknown, least, exceptions)
     for turn in found:
         reason = change.refusal(turn.below) or change.refusal(turn.above)
@@ -247,7 +247,7 @@ def _rows_of(change: Change, counters, device) -> Iterator[Row]:
         row = {**values, **vars(built or turn), "counted": counted}
         yield Row(row, notes=notes, records=[{**row, "exceptions": exceptions}], failures=failures)
     if not found:
-        row = {**values, "below": None, "at_below": None, "above": None, "at_above": None, "counted": "never turns"}
+        row = {**values, "below": None, "at_below": None, "above": None, "at_above": None, "counted": "no crossover"}
         yield Row(row, notes=apart, records=[{**row, "exceptions": exceptions}])
 
 
@@ -256,7 +256,7 @@ def _confirm(change: Change, turn: Crossover, counters, device) -> tuple[str, li
     if change.rule is not EXACT:
         return "closed form", [], []
     if not counters:
-        return "not asked", [], []
+        return "not counted", [], []
     failures = []
     for size, expected in ((turn.below, turn.at_below), (turn.above, turn.at_above)):
         left, right = (cases.counted(side, counters, device) for side in change.sides(size))

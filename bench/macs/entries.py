@@ -24,14 +24,14 @@ ABOUT = (
     "MACs: multiply-accumulates of one forward pass. Elements: outputs of an operation without any. A * stands for "
     "the index of a repeated layer, all repetitions together."
 )
-CAUSES = "the calls that make each difference"
+CAUSES = "where each tool's error comes from"
 COUNTED = [
     Column("counter", "counter"),
     Column("device", "device"),
-    macs_column("reading", "reading", priority=0),
-    macs_column("difference", "reading\nless exact", sign=True, priority=0),
+    macs_column("reading", "reported\nMACs", priority=0),
+    macs_column("difference", "error\nvs exact", sign=True, priority=0),
     Column("because", "what it adds, by name", priority=0, wraps=16),
-    Column("agrees", "as its rules\npredict", priority=0, tones=TONES),
+    Column("agrees", "explained\nby its rules", priority=0, tones=TONES),
 ]
 """What a counter reports, and what makes it differ."""
 CALLED = [

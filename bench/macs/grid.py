@@ -13,7 +13,7 @@ from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.measure import as_records, measure
-from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column, plural
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
@@ -69,7 +69,7 @@ def parse(text: str) -> Grid:
         raise UsageError(f"this grid needs {', '.join(missing)}: '{example} T=10,128'")
     number = math.prod(map(len, values.values()))
     if number > MOST:
-        raise UsageError(f"a grid of {number:,} points is of more than {MOST:,}; give fewer values")
+        raise UsageError(f"a grid has at most {MOST:,} points, not {number:,}; give fewer values")
     return Grid(variant, values)
 
 
@@ -140,7 +140,7 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
         _layout(grid, counters, cases),
         # what needs no counting is known at once, and its columns are measured
         rows if counters else list(rows),
-        below=[*left_out, f"{len(buildable)} points, {len(left_out)} left out."],
+        below=[*left_out, f"{plural(len(buildable), 'point')}, {len(left_out)} left out."],
         ideal=ideal_statement(cases),
     )
 
@@ -198,7 +198,7 @@ def _layout(grid: Grid, counters: Sequence[str], cases: Sequence[Case]) -> Table
     if printed:
         about = f"B times {printed.name} as printed (S = T), what it leaves out by name, the exact count."
     elif ideal:
-        about = f"Exact counts of both forms: {variant.forms}; the counters read the first, and are checked on both."
+        about = f"Exact counts of both forms: {variant.forms}; the counters run the first and are checked on both."
     else:
         about = "Exact counts; its paper prints no equation."
     return Table(

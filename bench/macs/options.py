@@ -13,10 +13,10 @@ from headcount.formulas.published import tables
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Every option, in groups."""
     out = Parser(prog=prog, description=description)
-    _what(out.add_argument_group("what"))
+    _what(out.add_argument_group("what to count"))
     _sizes(out.add_argument_group("sizes"))
     _counters(out.add_argument_group("counters"))
-    _modules(out.add_argument_group("a module of yours, with --module"))
+    _modules(out.add_argument_group("your module, with --module"))
     _memory(out.add_argument_group("memory and decoding"))
     add_output(out)
     return out
@@ -24,8 +24,8 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 def _what(group) -> None:
     group.add_argument("--table", nargs="+", metavar="NAME", choices=tables.names(), help=", ".join(tables.names()))
-    group.add_argument("--params", action="store_true", help="with tables: vocabularies that parameters imply too")
-    group.add_argument("--preset", nargs="+", metavar="NAME", help="a model by name (see --list)")
+    group.add_argument("--params", action="store_true", help="with tables: also the vocabularies that parameters imply")
+    group.add_argument("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
     group.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
     group.add_argument(
         "--compare",
@@ -35,13 +35,18 @@ def _what(group) -> None:
         "modules, FILE.py:FUNCTION,NAME=INTEGER,…, or files of counts: locks, or JSON of --module",
     )
     group.add_argument(
-        "--convert", nargs="+", metavar="LETTER=N", help="the presets as MoH: s=16 r=8, router=linear for matrices"
+        "--convert",
+        nargs="+",
+        metavar="LETTER=N",
+        help="convert the presets to MoH: s=16 r=8, router=linear for matrices",
     )
-    group.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of your own")
-    group.add_argument("--audit", action="store_true", help="every spelling of a layer: readings, and why they differ")
+    group.add_argument("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
+    group.add_argument(
+        "--audit", action="store_true", help="compare all counters on equivalent formulations of each layer"
+    )
     group.add_argument("--published", help=argparse.SUPPRESS)
-    group.add_argument("--check", action="store_true", help="exit 1 if a verdict or a count is not as stated")
-    group.add_argument("--list", action="store_true", help="what there is to choose from")
+    group.add_argument("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
+    group.add_argument("--list", action="store_true", help="list tables, presets, counters, columns")
 
 
 def _sizes(group) -> None:
@@ -53,28 +58,36 @@ def _sizes(group) -> None:
 def _counters(group) -> None:
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     group.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
-    group.add_argument("--device", choices=DEVICES, help="count there instead of where each counter is right")
+    group.add_argument(
+        "--device",
+        choices=DEVICES,
+        help="device for all counters (default: the device on which each counter was verified)",
+    )
 
 
 def _modules(group) -> None:
-    group.add_argument("--depth", type=int, metavar="N", help="no module paths longer than N names")
-    group.add_argument("--allow-uncounted", action="store_true", help="list unknown operations, go on")
+    group.add_argument("--depth", type=int, metavar="N", help="merge modules below depth N")
+    group.add_argument("--allow-uncounted", action="store_true", help="list unknown operations instead of failing")
     group.add_argument(
         "--formula", nargs="+", metavar="OPERATOR=EXPRESSION", default=[],
         help="MACs of an unknown operation in the sizes of its tensors: a0 is the first size of the first, b1 the "
-        "second of the second, o that of the result; a, b, o alone are numbers of elements",
+        "second of the second, o0 that of the result; a, b, o alone are numbers of elements",
     )  # fmt: skip
     group.add_argument(
         "--elementwise", choices=("report", "include", "refuse"),
-        help="contractions written elementwise and summed, (a * b).sum(-1), are named beside the count, a part of it, "
-        "or an error",
+        help="contractions written elementwise and summed, (a * b).sum(-1): list them apart, count them too, or "
+        "fail (default: report)",
     )  # fmt: skip
 
 
 def _memory(group) -> None:
     group.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
-    group.add_argument("--context", type=int, metavar="N", help="stored tokens after a decode step")
-    group.add_argument("--generate", type=int, metavar="N", help="tokens generated one by one")
-    group.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element, 2 without it")
-    group.add_argument("--peak-macs", type=float, metavar="N", help="the hardware's MACs per second")
-    group.add_argument("--bandwidth", type=float, metavar="N", help="its bytes per second")
+    group.add_argument(
+        "--context", type=int, metavar="N", help="stored tokens after a decode step (default: the input's length)"
+    )
+    group.add_argument(
+        "--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)"
+    )
+    group.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
+    group.add_argument("--peak-macs", type=float, metavar="N", help="peak of the hardware in MACs/s")
+    group.add_argument("--bandwidth", type=float, metavar="N", help="memory bandwidth in bytes/s")

@@ -24,13 +24,13 @@ ENOUGH = 6
 """Models for which a second process is worth its start."""
 QUANTITIES = ("active", "activated", "shared", "macs")
 """The quantities with columns behind the parameters, in their order in a table."""
-ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add."
+ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
     "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
     "causal scores as executed, the whole square: of the dense baseline, with the same vocabulary; as released, "
-    "every head computed and then gated, which the counters read; ideal, nothing computed of a head for a token "
-    "that does not use it, but for its keys and values, and for its queries where their norms route. Counters: raw "
-    "readings, with what they add."
+    "every head computed and then gated, which the counters run; ideal, nothing computed of a head for a token "
+    "that does not use it, but for its keys and values, and for its queries where their norms route. Counters: "
+    "MACs as reported."
 )
 
 

@@ -33,8 +33,8 @@ class Layout:
     def notes(self) -> list[str]:
         """What the reader must know of the layout."""
         names = ", ".join(" ".join(column.head_lines) for column in self.left_out)
-        out = [f"Left out for want of room: {names} (--wide)."] if names else []
-        return out + (["M and G are rounded: --unit raw for integers."] if self.rounded else [])
+        out = [f"Hidden columns (use --wide): {names}."] if names else []
+        return out + (["Rounded; --unit raw prints integers."] if self.rounded else [])
 
 
 def fit(

@@ -112,7 +112,7 @@ def test_a_preset_is_told_the_calls_and_their_places(capsys):
     argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "ptflops-aten", "torch", "--check"]
     assert main(argv) == 0
     out = capsys.readouterr().out
-    assert "mlm-transformer: the calls that make each difference" in out
+    assert "mlm-transformer: where each tool's error comes from" in out
     assert "aten_ops.py:36-54" in out
     assert main([*argv, "--format", "json"]) == 0
     row = json.loads(capsys.readouterr().out)["tables"][0]["rows"]

@@ -89,7 +89,7 @@ def test_it_says_who_printed_it_where_by_which_rule_and_for_which_inputs(folder)
     assert section.table.notes_above == [
         "Source: Nobody, Table 9. Input: batch_size 1; batch_size 1, src_len 10, tgt_len 10.",
         f"Rule: {table.rule}",
-        "Exact: every multiply-accumulate of the forward pass once. Counters: raw readings, with what they add.",
+        "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported.",
     ]
 
 

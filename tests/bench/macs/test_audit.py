@@ -123,7 +123,7 @@ def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch
     assert main(["--audit", "--device", "meta", "--counter", "ptflops-aten"]) == 1
     out, err = capsys.readouterr()
     assert "mha-baddbmm on meta: ptflops-aten reads" in err and "its rules predict" in err
-    assert "audit: the calls that make each difference" in out
+    assert "audit: where each tool's error comes from" in out
 
 
 def test_an_operation_that_nobody_knows_makes_the_audit_fail(capsys, monkeypatch):
@@ -144,8 +144,9 @@ def test_what_could_not_be_recorded_has_no_number_and_fails_where_the_layer_itse
     matrix, causes = audit.sections(["fvcore", "torch"], "meta")
     matrix = replace(matrix, rows=list(matrix.rows))
     assert columns(matrix) == {
-        "spelling": ["mha-matmul"], "written with": [spelling.written], "device": ["meta"],
-        "MACs exact": [f"{PROJECTIONS + ATTENTION:,}"], "right": ["failed"], "fvcore": ["failed"], "torch": ["failed"],
+        "formulation": ["mha-matmul"], "written with": [spelling.written], "device": ["meta"],
+        "MACs exact": [f"{PROJECTIONS + ATTENTION:,}"],
+        "headcount": ["failed"], "fvcore": ["failed"], "torch": ["failed"],
     }  # fmt: skip
     (row,), said = matrix.rows, "failed: ValueError: a"
     assert (row.notes, row.failures) == ([said], [f"mha-matmul on meta: {said}"] if runs else [])
@@ -163,7 +164,7 @@ def test_rules_that_are_not_for_the_installed_version_are_a_row_of_their_own(cap
     monkeypatch.setattr(audit, "FORMULATIONS", [s for s in FORMULATIONS if s.name == "mha-matmul"])
     monkeypatch.setattr(ptflops_aten, "VERIFIED", {"ptflops": "0.0.7"})
     main(["--audit", "--device", "meta", "--counter", "ptflops-aten"])
-    causes = capsys.readouterr().out.split("audit: the calls that make each difference")[1]
+    causes = capsys.readouterr().out.split("audit: where each tool's error comes from")[1]
     lines = [line.split() for line in causes.splitlines()]
     (row,) = (words for words in lines if "unverified" in words)
     assert row[:5] == ["–", "–", "unverified", "for", "ptflops"] and row[-1] == "–"
@@ -189,14 +190,14 @@ def test_cells_with_the_same_causes_stand_together_under_one_name():
     groups = [[cell("fvcore", 6, one)], [cell("fvcore", 6, one), cell("torch", 11, other)], [cell("torch", 0, None)]]
     cells = [audit.Cells(FORMULATIONS[i], "meta", SimpleNamespace(counters=found)) for i, found in enumerate(groups)]
     names, table = [spelling.name for spelling in FORMULATIONS], audit._causes_table()
-    assert table.notes_above[0].startswith("Cells with the same causes stand together;")
+    assert table.notes_above[0].startswith("Formulations with the same causes share their rows;")
     assert columns(Section(table, list(audit._causes(cells)))) == {
         "counter": ["fvcore", "", "torch", ""],
-        "reading less exact": ["+6", "–", "+11", "–"],
+        "error vs exact": ["+6", "–", "+11", "–"],
         "of which": ["+11", "-5", "+11", "–"],
         "what": [ADDED, MISSED, ADDED, ""],
         "call": ["addmm", "bmm", "addmm", "unverified for torch 2.99"],
         "calls": ["3", "2", "3", "–"],
         "place in the tool's source": ["a.py:7", "a.py:13", "a.py:7", ""],
-        "spellings and devices": [f"{names[0]} meta, {names[1]} meta", "", f"{names[1]} meta", ""],
+        "formulations and devices": [f"{names[0]} meta, {names[1]} meta", "", f"{names[1]} meta", ""],
     }

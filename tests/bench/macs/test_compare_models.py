@@ -136,7 +136,7 @@ def test_ideal_moh_turns_dearer_than_its_dense_model_with_so_many_heads(capsys):
     # h heads have keys and values, and a router of h + 2 columns; 9 are computed
     cost = {h: 12 * 2048 * 768 * (h + 2) + 9 * (own + pairs) + h * kv - 12 * (own + kv + pairs) for h in (22, 23)}
     assert ("h of A", 22, 23, cost[22], cost[23], "torch") in found
-    assert ("T", None, None, None, None, "never turns") in found and len(found) == 4
+    assert ("T", None, None, None, None, "no crossover") in found and len(found) == 4
 
 
 def test_the_sizes_at_which_a_router_is_left_out_are_cases_of_their_own(capsys):
@@ -161,12 +161,12 @@ def test_a_turn_is_between_sizes_that_can_be_built(capsys):
     # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
     T, d_m, d_h = 8192, 4096, 128
     eight = 8 * (2 * T * d_m * d_h + 2 * T * T * d_h)
-    assert found == {("h of A", 24, 32, -eight, 0, "not asked"), ("h of A", 32, 40, 0, eight, "not asked")}
+    assert found == {("h of A", 24, 32, -eight, 0, "not counted"), ("h of A", 32, 40, 0, eight, "not counted")}
 
 
 def test_letters_that_differ_from_layer_to_layer_are_left_out_by_name(capsys):
     out = run(capsys, "--compare", "moh-dit-l2-75", "moh-dit-b2-75", *CLOSED)[1]
-    assert "Left out, because they differ from layer to layer: h, s, r of A; s, r of B." in " ".join(out.split())
+    assert "Not changed, because they differ between layers: h, s, r of A; s, r of B." in " ".join(out.split())
     assert "h of B" in out and "s of B  " not in out
 
 

@@ -30,12 +30,12 @@ BY_KIND = """
 STEPS = """
     rule A                       MACs         80
     rule B                       MACs         80
-    rule A less B                ±MACs        always
-    rule from B to A             MACs         80
+    rule A - B                ±MACs        always
+    rule running total           MACs         80
     exact A                      MACs         80
     exact B                      MACs         80
-    exact A less B               ±MACs        always
-    exact from B to A            MACs         wide
+    exact A - B               ±MACs        always
+    exact running total          MACs         wide
 """
 PUBLISHED = {
     "moa-table1": """
@@ -135,13 +135,13 @@ COMMANDS = {
             mlm-transformer: counters
             counter                      text          always
             device                       text          80
-            reading                      MACs          always
-            reading less exact           ±MACs         always
+            reported MACs                MACs          always
+            error vs exact               ±MACs         always
             what it adds, by name        text, broken  always
-            as its rules predict         verdict       always
+            explained by its rules       verdict       always
         """,
         "mlm-transformer-causes": """
-            mlm-transformer: the calls that make each difference
+            mlm-transformer: where each tool's error comes from
             counter                      text          always
             MACs                         ±MACs         always
             what                         text          80
@@ -223,20 +223,20 @@ COMMANDS = {
             block                        text         always
             params A                     params       80
             params B                     params       80
-            params A less B              ±params      always
+            params A - B                 ±params      always
             active A                     params       80
             active B                     params       80
-            active A less B              ±params      always
+            active A - B                 ±params      always
         """,
         "compare-turns": """
-            moa-8K8E128D against transformer-base: where the ranking turns
+            moa-8K8E128D against transformer-base: crossovers
             account                      text          always
             letter                       text          always
-            A less B                     text, broken  80
+            A - B                        text, broken  80
             last at                      integer       always
-            A less B there               ±MACs         wide
+            A - B there                  ±MACs         wide
             first at                     integer       always
-            A less B there               ±MACs         wide
+            A - B there                  ±MACs         wide
             counted there                text          always
         """,
     },
@@ -260,24 +260,24 @@ COMMANDS = {
     },
     "--audit --device meta --counter torch": {
         "audit": """
-            audit: reading less exact
-            spelling                     text            always
+            audit: error of each counter
+            formulation                  text            always
             written with                 text, broken    wide
             device                       text            always
             MACs exact                   MACs            80
-            right                        ±MACs or text   always
+            headcount                    ±MACs or text   always
             torch                        ±MACs or text   80
         """,
         "audit-causes": """
-            audit: the calls that make each difference
+            audit: where each tool's error comes from
             counter                      text            always
-            reading less exact           ±MACs           80
+            error vs exact               ±MACs           80
             of which                     ±MACs           always
             what                         text            wide
             call                         text, broken    always
             calls                        integer         wide
             place in the tool's source   text, broken    wide
-            spellings and devices        text, broken    wide
+            formulations and devices     text, broken    wide
         """,
     },
 }

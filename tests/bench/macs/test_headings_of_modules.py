@@ -37,7 +37,7 @@ MODULE = {
         by its calls                 verdict           always
     """,
     "module-causes": """
-        the calls that make each difference
+        where each tool's error comes from
         counter                      text              always
         MACs                         ±MACs             always
         what                         text              80

@@ -20,19 +20,19 @@ ROUTERS = 12 * 2048 * 768 * (12 + 2)
 SAID = {
     f"--table moa-table3 {CLOSED}": "8 printed MACs: 7 reproduced, 1 explained.",
     f"--table moa-table1 moa-table2 {CLOSED}": "16 printed MACs: 8 reproduced, 3 explained, 5 no rule.",
-    f"--table moh-table-h {CLOSED}": "2 printed shares of heads: 2 reproduced.",
-    f"--table jetmoe {CLOSED}": "1 printed rows: 1 reproduced.",
+    f"--table moh-table-h {CLOSED}": "2 printed shares: 2 reproduced.",
+    f"--table jetmoe {CLOSED}": "1 printed row: 1 reproduced.",
     f"--table moh-table-h moa-table3 {CLOSED}": "10 printed rows: 9 reproduced, 1 explained.",
     "--grid 'K=2,3 E=2 D=3 T=5' --counter torch": (
-        "1 points, 1 left out; 0 of 1 counts differ from their counter's rules."
+        "1 point, 1 left out; counts that differ from their counter's rules: 0 of 1."
     ),
     f"--compare moh-llm-s-75,form=ideal llm-s {CLOSED}": (
-        f"A: {3 * ONE_HEAD - ROUTERS:,} MACs less than B; the ranking turns at 3 sizes (h of A, s of A, r of A)."
+        f"A: {3 * ONE_HEAD - ROUTERS:,} MACs less than B; 3 crossovers (h of A, s of A, r of A)."
     ),
     f"--compare llm-s moh-llm-s-75,form=ideal {CLOSED} --flops": (
-        f"A: {2 * (3 * ONE_HEAD - ROUTERS):,} FLOPs more than B; the ranking turns at 3 sizes (h of B, s of B, r of B)."
+        f"A: {2 * (3 * ONE_HEAD - ROUTERS):,} FLOPs more than B; 3 crossovers (h of B, s of B, r of B)."
     ),
-    f"--compare llm-s llm-s {CLOSED}": "A: as many MACs as B; the ranking never turns.",
+    f"--compare llm-s llm-s {CLOSED}": "A: as many MACs as B; no crossover.",
 }
 
 
@@ -48,7 +48,7 @@ def test_the_result_is_said_in_a_sentence(command, capsys):
 
 @pytest.mark.parametrize("difference, said", [(1, "1 MACs more than B"), (-1, "1 MACs less than B")])
 def test_one_multiply_accumulate_is_a_difference(difference, said):
-    table = Table("compare", "A against B", [Column("difference", "A less B")])
+    table = Table("compare", "A against B", [Column("difference", "A - B")])
     assert results.compared([Section(table, [Row({"difference": difference}, total=True)])], False) == f"A: {said}."
 
 
@@ -63,14 +63,14 @@ def test_parameters_that_a_token_leaves_alone_are_told_apart(capsys):
 def test_counts_that_are_not_as_predicted_are_counted(capsys, monkeypatch):
     monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
     said = last_line(capsys, "--grid", "h=2 d_h=3 T=5,7", "--counter", "torch")
-    assert said == "2 points, 0 left out; 2 of 2 counts differ from their counter's rules."
+    assert said == "2 points, 0 left out; counts that differ from their counter's rules: 2 of 2."
 
 
 def test_an_audit_says_how_many_cells_are_exact_explained_and_failed(capsys, monkeypatch):
     # biases are ptflops-aten's own; FlexAttention does not run on meta
     monkeypatch.setattr(audit, "FORMULATIONS", [s for s in FORMULATIONS if s.name in ("mha-matmul", "mha-flex")])
     said = last_line(capsys, "--audit", "--device", "meta", "--counter", "ptflops-aten", "torch")
-    assert said == "4 cells: 1 exact, 1 explained, 2 failed; 0 not explained."
+    assert said == "4 runs: 1 exact, 1 explained, 2 failed; 0 not explained."
 
 
 def test_the_readings_of_a_module_are_counted_where_its_calls_explain_them():
@@ -81,7 +81,7 @@ def test_the_readings_of_a_module_are_counted_where_its_calls_explain_them():
     said = "2,003 parameters"
     assert results.of_module([ledger], in_flops=False) == f"1,001 MACs (exact), {said}."
     assert results.of_module([ledger, counters], in_flops=True) == (
-        f"2,002 FLOPs (exact), {said}; 3 of 5 readings explained by their calls."
+        f"2,002 FLOPs (exact), {said}; 3 of 5 reported counts explained by the trace."
     )
 
 

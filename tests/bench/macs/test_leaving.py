@@ -14,7 +14,7 @@ from tests.bench.output.reading import left_out
 CLOSED = "--counter closed-form"
 LEDGER = "elements; params active; sizes; params; share %; kind"
 BY_KIND = "elements; params active; params; share %"
-STEPS = "exact from B to A; rule from B to A; exact B; exact A; rule B; rule A"
+STEPS = "exact running total; rule running total; exact B; exact A; rule B; rule A"
 LEAVING = {
     f"macs --table moa-table1 moh-llm jetmoe --params {CLOSED}": {
         "moa-table1": "params active; params printed En-Fr; params printed En-De; params exact; MACs under the rule",
@@ -45,7 +45,7 @@ LEAVING = {
         "compare-block": STEPS,
         "compare-kind": STEPS,
         "compare-params": "active B; active A; params B; params A",
-        "compare-turns": "A less B there; A less B",
+        "compare-turns": "A - B there; A - B",
     },
     "macs --preset llama3-8b --convert s=16 r=8": {
         "conversion": "params; training step MACs",
@@ -53,7 +53,7 @@ LEAVING = {
     },
     "macs --audit --device meta --counter torch": {
         "audit": "written with; torch; MACs exact",
-        "audit-causes": "calls; what; spellings and devices; place in the tool's source; reading less exact",
+        "audit-causes": "calls; what; formulations and devices; place in the tool's source; error vs exact",
     },
     "budget --macs 9G --range K=2 E=3 D=7": {
         "budget": "as a preset; KV cache bytes, 2 each; params active; params",

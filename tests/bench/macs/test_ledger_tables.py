@@ -60,10 +60,10 @@ def test_what_is_wrong_stands_below_the_ledger_and_beside_a_counter_why_it_has_n
     assert columns(counters) == {
         "counter": ["torch", "fvcore", "ptflops-aten"],
         "device": ["cpu", "meta", "cpu"],
-        "reading": ["–", f"{exact + 13:,}", f"{exact:,}"],
-        "reading less exact": ["–", "+13", "0"],
+        "reported MACs": ["–", f"{exact + 13:,}", f"{exact:,}"],
+        "error vs exact": ["–", "+13", "0"],
         "what it adds, by name": ["–", "norm +13", "nothing"],
-        "as its rules predict": ["–", "yes", "yes"],
+        "explained by its rules": ["–", "yes", "yes"],
     }
 
 

@@ -62,7 +62,7 @@ def test_the_last_line_but_one_is_the_sum_and_the_last_says_it(lines):
     assert found["total"] == [f"{COST:,}", "100.00", f"{11 * 13 + 11}"]
     assert found["ptflops-aten"][:4] == [f"{COST + 7 * 11:,}", "+77", "explained"]
     assert found["torch"] == [f"{COST:,}", "0", "right"]
-    said = "MACs (dispatched contractions), 154 parameters; 2 of 2 readings explained by their calls."
+    said = "MACs (dispatched contractions), 154 parameters; 2 of 2 reported counts explained by the trace."
     assert found["1,001"] == said.split()
 
 
@@ -70,7 +70,7 @@ def test_a_counter_that_failed_is_called_so_and_is_not_explained(lines):
     found = lines("tried", "fvcore", "torch")
     assert found["fvcore"] == ["–", "–", "failed", "[1]"]
     assert " ".join(found["[1]"]) == "failed: it ended its process, with exit code -11"
-    assert " ".join(found["1,001"]).endswith("1 of 2 readings explained by their calls.")
+    assert " ".join(found["1,001"]).endswith("1 of 2 reported counts explained by the trace.")
 
 
 def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_are_known():

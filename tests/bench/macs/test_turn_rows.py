@@ -21,7 +21,7 @@ class Begins(Change):
 
 
 @pytest.mark.parametrize(
-    ("first", "turns", "notes"), [(0, [(0, 1), (6, 7), (7, 8)], ["A less B is 5 at K = 0"]), (1, [(6, 7), (7, 8)], [])]
+    ("first", "turns", "notes"), [(0, [(0, 1), (6, 7), (7, 8)], ["A - B is 5 at K = 0"]), (1, [(6, 7), (7, 8)], [])]
 )
 def test_a_size_that_cannot_be_built_is_no_exception(first, turns, notes, monkeypatch):
     monkeypatch.setattr(Begins, "first", first)
@@ -51,12 +51,12 @@ def test_lengths_are_moved_where_both_have_them_and_other_letters_of_each(a, b, 
     ("a", "b", "said"),
     [
         (side("T"), side("T"), ""),
-        (side("T", "K"), side("E", "K"), " Of A or of B alone, in every layer and with all else as it is: K, E."),
+        (side("T", "K"), side("E", "K"), " Changed in A or in B alone, in all layers, everything else fixed: K, E."),
         (
             side("T", "h"),
             side("K"),
-            " Of A or of B alone, in every layer and with all else as it is: h, K"
-            " (and g with it, where every head has keys and values of its own).",
+            " Changed in A or in B alone, in all layers, everything else fixed: h, K"
+            " (g changes with h where every head has its own keys and values).",
         ),
     ],
 )

@@ -115,7 +115,7 @@ def test_every_command_ends_with_its_result(command):
 RESULTS = {
     "macs --counter closed-form --params": "24 printed MACs: 15 reproduced, 4 explained, 5 no rule.",
     "macs --table moa-table3 moa-table2": (
-        "13 printed MACs: 8 reproduced, 5 no rule; 0 of 52 counts differ from their counter's rules."
+        "13 printed MACs: 8 reproduced, 5 no rule; counts that differ from their counter's rules: 0 of 52."
     ),
     "macs --grid 'K=1,2,4,8 E=8,16,32 D=64,128 T=10,128,512' --counter closed-form": "72 points, 0 left out.",
 }
@@ -131,7 +131,7 @@ def test_a_count_that_is_not_as_its_rules_say_is_in_the_result(capsys, monkeypat
 
     monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
     assert macs(["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "torch"]) == 0
-    assert capsys.readouterr().out.endswith("parameters; 1 of 1 counts differ from their counter's rules.\n")
+    assert capsys.readouterr().out.endswith("parameters; counts that differ from their counter's rules: 1 of 1.\n")
 
 
 PDFLATEX = shutil.which("pdflatex")

@@ -82,5 +82,5 @@ def test_long_text_breaks_unless_wide(wide, kind):
 def test_columns_are_those_of_a_text_of_100_characters():
     columns = [Column("a", "a"), Column("b", "b"), Column("c", "c")]
     fitting = Row({"a": "a" * 30, "b": "b" * 30, "c": "c" * 36})
-    assert "Left out" not in "\n".join(printed(columns, [fitting]))
-    assert "Left out for want of room: c" in "\n".join(printed(columns, [Row({**fitting.values, "c": "c" * 37})]))
+    assert "Hidden" not in "\n".join(printed(columns, [fitting]))
+    assert "wide): c." in "\n".join(printed(columns, [Row({**fitting.values, "c": "c" * 37})]))

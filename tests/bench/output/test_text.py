@@ -71,11 +71,13 @@ def test_the_ledger_of_a_router_is_as_wide_as_its_longest_path():
 def test_what_is_left_out_and_rounded_is_said():
     text = shown("macs --counter closed-form --params", width=80)
     said = " ".join(text.split())
-    assert "Left out for want of room: params printed En-De, params printed En-Fr, params exact, params active" in said
-    assert "M and G are rounded: --unit raw for integers." in said
+    assert (
+        "Hidden columns (use --wide): params printed En-De, params printed En-Fr, params exact, params active" in said
+    )
+    assert "Rounded; --unit raw prints integers." in said
     assert "reproduced" in text and "2,092.97" in text
     wide = shown("macs --counter closed-form --params", width=80, wide=True)
-    assert "Left out" not in wide and "M and G" not in wide and "2,092,974,080" in wide
+    assert "Hidden" not in wide and "Rounded" not in wide and "2,092,974,080" in wide
 
 
 def test_notes_that_tables_share_are_printed_once():
@@ -136,10 +138,9 @@ def test_the_column_of_footnotes_stays_in_a_terminal_and_the_notes_stand_below()
         "----  -----",
         "[1] because",
         "so far",
-        "Left out for want of",
-        "    room:",
-        "    aaaaaaaaaaaaaaaaaaaa",
-        "    (--wide).",
+        "Hidden columns (use",
+        "    --wide): aaaaaaaaaaa",
+        "    aaaaaaaaa.",
     ]
 
 
@@ -152,7 +153,7 @@ def test_first_texts_are_broken_then_integers_are_rounded_then_columns_go():
         "-----  --------  ------  -----------",
         "layer  1,234.57       7  one two",
     ]
-    assert table_at(28)[1] == "name          G  why" and "(--wide)." in " ".join(table_at(28))
+    assert table_at(28)[1] == "name          G  why" and "Hidden columns" in " ".join(table_at(28))
     assert table_at(36, unit="raw")[0] == "name                MACs  why"
 
 
