@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
 from headcount.bench.case import Case
-from headcount.bench.counters.base import Reading
+from headcount.bench.counters.base import CounterResult
 
 if TYPE_CHECKING:
     from headcount.bench.measure import Measurement
@@ -77,6 +77,7 @@ def restored(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
     if not entry or entry["of"] != of(case):
         return {}
     counts = {
-        name: Reading(name, by_module=None, by_operator=None, **fields) for name, fields in entry["counts"].items()
+        name: CounterResult(name, by_module=None, by_operator=None, **fields)
+        for name, fields in entry["counts"].items()
     }
     return {PARAMS: entry[PARAMS], **counts}

@@ -53,13 +53,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
-def derive(build: Build, grid: Grid, without_values: Without = FakeTensorMode) -> Derivation:
+def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> Derivation:
     """The closed form of what ``build`` makes, in the sizes of ``grid``.
 
-    ``without_values``: in what tensors of numbers have none; nullcontext for those on meta, which have none anyway.
+    ``skip_values``: in what tensors of numbers have none; nullcontext for those on meta, which have none anyway.
     Raises CannotBuild for a point where it cannot be built, and UncountedError for unknown operations.
     """
-    count = partial(counted, build, without_values)
+    count = partial(counted, build, skip_values)
     with one_thread():
         try:
             return _symbolic(build, count, grid)
@@ -157,11 +157,11 @@ def _beyond(grid: Grid) -> list[dict[str, int]]:
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
 
 
-def counted(build: Build, without_values: Without, point: Mapping[str, int]) -> dict[str, int]:
+def counted(build: Build, skip_values: Without, point: Mapping[str, int]) -> dict[str, int]:
     """MACs by kind at one point, on tensors without values, or with values where the module asks for them."""
     try:
         try:
-            with quiet(), without_values(), no_initialisation():
+            with quiet(), skip_values(), no_initialisation():
                 parts = _parts(build, point)
         except UncountedError:
             raise

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
+from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.user_code import UserCodeError, build, called, load
@@ -116,7 +116,7 @@ def _materialised(module: nn.Module, args: tuple, kwargs: dict) -> None:
             raise called("the first run of a module with lazy parts", error) from error
 
 
-def _written_elementwise(right: RightCount) -> list[dict[str, Any]]:
+def _written_elementwise(right: ContractionCount) -> list[dict[str, Any]]:
     """Equal products of one module as one line with repetitions."""
     lines: dict[tuple, dict[str, Any]] = {}
     for part in right.elementwise:
@@ -168,7 +168,7 @@ CHEAP_MACS = 10**9
 
 
 def _otherwise(
-    run: Callable, on_meta: RightCount, module: nn.Module, args: tuple, kwargs: dict, given: set[str]
+    run: Callable, on_meta: ContractionCount, module: nn.Module, args: tuple, kwargs: dict, given: set[str]
 ) -> UserCodeError | None:
     """What is said of a module that counts otherwise where it is than on meta; None for any other."""
     if META in given or on_meta.macs > CHEAP_MACS:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headcount.bench.count import count_macs
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.trace.names import replacing
+from headcount.bench.trace.names import patched
 
 SIDE, FRAMES = 512, 16
 """An image before the weights' own preparation, and a film's length (pytorch/vision, test/common_extended_utils.py)."""
@@ -87,7 +87,7 @@ def _without_values() -> Iterator[None]:
         hold(module, name, None if buffer is None else buffer.to("meta"), persistent)
 
     enum = importlib.import_module("torchvision.models._api").WeightsEnum
-    with replacing(
+    with patched(
         (nn.Module, "register_parameter", on_meta),
         (nn.Module, "register_buffer", held_on_meta),
         (enum, "get_state_dict", lambda *_, **__: {}),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def young_only() -> Iterator[None]:
+def no_full_gc() -> Iterator[None]:
     """Collect what is young, and leave what is old for later: a trace is a million objects without a cycle, and each
     full collection looks at all of them again. Thresholds are afterwards what they were."""
     before = gc.get_threshold()
