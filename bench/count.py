@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
+from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.record import fresh, record
@@ -28,7 +28,7 @@ def count_macs(
     allow_uncounted: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
-) -> RightCount:
+) -> ContractionCount:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
@@ -46,7 +46,7 @@ def count_macs(
     ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
     """
     trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
-    return right_count(trace, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise)
+    return count_contractions(trace, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise)
 
 
 def assert_macs(

@@ -161,9 +161,9 @@ class _Call:
 
     def read(self, tool: ModuleType, label: str) -> Any:
         """The reading of ``tool``."""
-        from headcount.bench.trace.shapes import without_values
+        from headcount.bench.trace.shapes import skip_values
 
-        with without_values(self.where):
+        with skip_values(self.where):
             return tool.read(self.model, self.inputs, label=label)
 
     def explained(self, tool: ModuleType, tools: Sequence[ModuleType]) -> Any:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from headcount.bench.case import Case
-from headcount.bench.trace.shapes import remembered_shapes
+from headcount.bench.trace.shapes import cache_shapes
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
 
@@ -85,7 +85,7 @@ def measure_peak(case: Case, *, training: bool, element_bytes: int, device: str 
         inputs.pop("key", None)
     live = LiveStorage(element_bytes)
     live.exclude(*inputs.values(), *model.parameters(), *model.buffers())
-    with _split_rows(element_bytes), remembered_shapes(model), torch.set_grad_enabled(training):
+    with _split_rows(element_bytes), cache_shapes(model), torch.set_grad_enabled(training):
         with live:
             out = model(**inputs)
         if training:

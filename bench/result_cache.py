@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
 from headcount.bench.case import Case
-from headcount.bench.counters.base import Reading
+from headcount.bench.counters.base import CounterResult
 
 if TYPE_CHECKING:
     from headcount.bench.measure import Measurement
@@ -104,7 +104,8 @@ def from_cache(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
     if not entry or entry["of"] != _case_digest(case):
         return {}
     counts = {
-        name: Reading(name, by_module=None, by_operator=None, **stored) for name, stored in entry["counts"].items()
+        name: CounterResult(name, by_module=None, by_operator=None, **stored)
+        for name, stored in entry["counts"].items()
     }
     return {"params": entry["params"], **counts}
 

@@ -9,9 +9,9 @@ from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.products import Product, products
-from headcount.bench.contractions.untraced import returned
+from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
-from headcount.bench.trace.collector import young_only
+from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import Entry, Ledger, flops
 
@@ -71,7 +71,7 @@ class AuditLine:
 
 
 @dataclass(frozen=True, repr=False)
-class RightCount:
+class ContractionCount:
     """``ledger`` of all contractions, by module path and kind; ``audit`` of all dispatched operations.
 
     Prints as a tree of modules with subtotals and shares, in notebooks too.
@@ -155,14 +155,14 @@ class RightCount:
         return tuple(line for line in self.audit if line.state == UNKNOWN)
 
 
-@young_only()
-def right_count(
+@no_full_gc()
+def count_contractions(
     trace: Trace,
     *,
     allow_uncounted: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
-) -> RightCount:
+) -> ContractionCount:
     """The count of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
 
     Raises UncountedError for operations that neither hold known products nor are known to hold none;
@@ -180,11 +180,11 @@ def right_count(
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
-    for back in returned(trace):
+    for back in find_untraced_tensors(trace):
         name = f"data that left by {back.way} and came back, first used by {back.event.name},"
         shape = (back.fact.shape,)
         audit[name, back.event.path] = AuditLine(name, UNKNOWN, back.event.path, 1, shape)
-    out = RightCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
+    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.uncounted and not allow_uncounted:
         raise UncountedError(out.uncounted)
     written = (*hidden(trace), *fused_cells(trace))

@@ -7,7 +7,7 @@ positions of the operands among the arguments); an empty list says that there is
 from headcount.bench.trace.events import Event
 
 
-def declared(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
+def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
     """Kind, sizes and operands of each product of an operation; None where its operator tells nothing."""
     library, _, name = event.name.partition(".")
     if not name:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from headcount.bench.contractions.convolution import convolution, convolution_backward, time_first
-from headcount.bench.contractions.custom_ops import declared
+from headcount.bench.contractions.custom_ops import custom_op_products
 from headcount.bench.contractions.product import Product
-from headcount.bench.contractions.sparse_nested import as_stored
+from headcount.bench.contractions.sparse_nested import stored_products
 from headcount.bench.contractions.trilinear import trilinear
 from headcount.bench.trace.events import Event, TensorFact
 
@@ -15,12 +15,12 @@ def products(event: Event) -> list[Product] | None:
     """The contractions of an operation; None where it is not one of this table, or not in a form known here."""
     rule = RULES.get(event.name)
     if rule is None:
-        told = declared(event)
+        told = custom_op_products(event)
         return None if told is None else [Product(sizes, operands, kind) for kind, sizes, operands in told]
     held = [fact for fact in event.tensors() if fact.stored is not None]
     if not held:
         return rule(event)
-    return as_stored(event, held, rule)
+    return stored_products(event, held, rule)
 
 
 def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:

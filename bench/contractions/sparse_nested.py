@@ -14,7 +14,7 @@ _INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head
 """How many of the first arguments are the sequences; torch's attention takes several lengths only to itself."""
 
 
-def as_stored(event: Event, held: list[TensorFact], rule: Rule) -> list[Product] | None:
+def stored_products(event: Event, held: list[TensorFact], rule: Rule) -> list[Product] | None:
     """The products of an operation whose operands ``held`` are sparse or nested; None where nobody knows them."""
     if any(fact.parts for fact in held):
         return _of_parts(event, rule)

@@ -25,7 +25,7 @@ class Returned:
     fact: TensorFact
 
 
-def returned(trace: Trace) -> list[Returned]:
+def find_untraced_tensors(trace: Trace) -> list[Returned]:
     """Each memory whose values were made where no operation is seen, once."""
     ways = list(_ways_out(trace))
     if not ways:

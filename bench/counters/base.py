@@ -8,13 +8,13 @@ Each of bench.counters.registry has
     ADDS                   what a reading holds beside multiply-accumulates: how often each element of an entry, by
                            kind of the ledger (a number, or a function of the entry); kinds that are left out are not
                            in a reading
-    read(model, inputs)    the tool's Reading of one forward pass
-    bills(trace)           the calls of a recorded pass that the tool bills (bench.counters.call_counts)
-    missed(trace, event)   why an operation's products are in no bill, and where in the tool's source that is decided
+    read(model, inputs)    the tool's CounterResult of one forward pass
+    call_counts(trace)     what the tool counts for each call of a recorded pass (bench.counters.call_counts)
+    missed(trace, event)   why the tool does not count an operation, and where in its source that is decided
 
 and, where it needs them, ``also(ledger, device)``, additions by name that are no matter of kinds, ``NAMES``, Python
-names whose calls its bills need, ``summed(trace, bills)``, the reading where it is not the bills' sum, and ``TWICE``,
-the place in its source that bills one call several times.
+names whose calls it counts, ``summed(trace, call_counts)``, the total where it is not their sum, and ``TWICE``, the
+place in its source that counts one call several times.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,10 +38,10 @@ class CounterError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class CounterResult:
     """One counter's reading of one forward pass over the whole batch; what the tool cannot say is None.
 
-    ``macs`` is the tool's own total in multiply-accumulates, additions that it bills included.
+    ``macs`` is the tool's own total in multiply-accumulates, additions that it counts included.
     ``by_module`` maps module paths ("" is the model) to MACs, each with its submodules' share.
     ``uncounted`` is what the tool itself names as not counted, with its number: operators with their
     occurrences, or module types with the number of such modules.
@@ -71,7 +71,7 @@ class Count:
 
     counter: str
     exact: int
-    reading: Reading | None
+    reading: CounterResult | None
     reason: str | None = None
     device: str | None = None
     predicted_macs: int | None = None
@@ -140,7 +140,7 @@ def _times(adds: Any, entry: Entry) -> int:
 
 
 def names(tools: Iterable[ModuleType]) -> tuple[str, ...]:
-    """The Python names whose calls a trace must hold for the bills of ``tools``."""
+    """The Python names whose calls a trace must hold for the rules of ``tools``."""
     return tuple(dict.fromkeys(name for tool in tools for name in getattr(tool, "NAMES", ())))
 
 

@@ -1,4 +1,4 @@
-"""What a tool's rules make of a trace: bills, each on one call."""
+"""What a tool counts for each call of a trace, by its rules, and the versions for which the rules were verified."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -8,13 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 from headcount.bench.trace.events import Event, tensors_in
 
 PRODUCT = "product"
-"""The part of a bill that stands for multiply-accumulates; the others are additions by name."""
+"""The part of a call count that stands for multiply-accumulates; the others are additions by name."""
 TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
 """The versions with which the tests of the rules passed under ``make matrix``, the last as the newest there was."""
 
 
 def why(event: Event) -> str:
-    """Why the product of a bill on ``event`` may not be the number of multiply-accumulates: what is special in it."""
+    """Why the product counted for ``event`` may not be the number of multiply-accumulates: what is special in it."""
     operands = [fact for fact in event.tensors() if fact.shape]
     if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
         return "a complex convolution as three real ones"
@@ -28,7 +28,7 @@ def why(event: Event) -> str:
 
 
 @dataclass(frozen=True)
-class Bill:
+class CallCount:
     """What a tool adds to its total for one call: ``parts`` by name, ``times`` over.
 
     ``event`` is the call's index, ``rule`` and ``place`` say why, and where in the tool's source. ``differs`` is
@@ -78,6 +78,6 @@ def _is_version(installed: str, known: str) -> bool:
     return any(public == one or public.startswith(f"{one}.") for one in known.split(", "))
 
 
-def total(bills: Iterable[Bill]) -> int:
-    """The reading that the bills add up to."""
-    return sum(bill.amount for bill in bills)
+def total(call_counts: Iterable[CallCount]) -> int:
+    """Return the sum of the call counts."""
+    return sum(call_count.amount for call_count in call_counts)

@@ -1,4 +1,4 @@
-"""DeepSpeed's flops profiler: Python functions patched by name, whose calls it bills to the module that makes them.
+"""DeepSpeed's flops profiler: Python functions patched by name, whose calls it counts for the module that makes them.
 
     F.linear                   the input's elements times the rows of the weight: profiler.py:523-526
     matmul, mm, bmm, ``@``     the first operand's elements times the other's columns: :769-774
@@ -25,11 +25,11 @@ from math import prod
 import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import Reading, whole
-from headcount.bench.counters.call_counts import PRODUCT, Bill, why
-from headcount.bench.counters.run_context import arguments, device_of, undisturbed
+from headcount.bench.counters.base import CounterResult, whole
+from headcount.bench.counters.call_counts import PRODUCT, CallCount, why
+from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
-from headcount.bench.trace.names import keeping
+from headcount.bench.trace.names import restore_names
 from headcount.formulas.ledger import Ledger, Size
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
@@ -48,19 +48,19 @@ _PATCHES = f"{_FILE}:890-973"
 _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are all parameters. ``by_module`` are each module's own, without its submodules'. It cannot say what it
     did not count. Raises CounterError.
     """
-    with undisturbed(model, counter=NAME, label=label), keeping(NAMES):
+    with run_context(model, counter=NAME, label=label), restore_names(NAMES):
         profile = FlopsProfiler(model)
         try:
             profile.start_profile()
             model(*arguments(model, inputs))
             own = {path: whole(module.__macs__) for path, module in model.named_modules()}
-            return Reading(
+            return CounterResult(
                 counter=NAME,
                 tool="deepspeed",
                 version=version("deepspeed"),
@@ -137,8 +137,8 @@ NAMES = tuple(TABLE)
 """The names whose calls the trace must hold."""
 
 
-def bills(trace: Trace) -> list[Bill]:
-    """Every bill on a forward pass, in the order of the calls."""
+def call_counts(trace: Trace) -> list[CallCount]:
+    """Return what is counted for each call of a forward pass, in order."""
     out = []
     for event in trace.events:
         if event.what == NAMED and event.name in TABLE and not trace.taken_apart(event):
@@ -147,12 +147,12 @@ def bills(trace: Trace) -> list[Bill]:
             parts = {PRODUCT: rule(event)}
             # torch gives the odd element of the padding to one side, its formula to none.
             reason = "an even window of the same size" if event.argument(4, "padding") == "same" else why(event)
-            out.append(Bill(event.index, parts, f"patched {short}", f"{_FILE}:{lines}", differs=reason))
+            out.append(CallCount(event.index, parts, f"patched {short}", f"{_FILE}:{lines}", differs=reason))
     return out
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Why an operation's products are in no bill, and where in DeepSpeed that is decided."""
+    """Return why an operation is not counted, and where in DeepSpeed that is decided."""
     for outer in trace.around(event):
         if outer.what == MODULE and outer.module is not None and trace.modules[outer.module].kind in _RECURRENT:
             return f"the hook of nn.{outer.name} adds FLOPs and no MACs", f"{_FILE}:1041-1120"

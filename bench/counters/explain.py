@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from types import ModuleType
 
-from headcount.bench.contractions.count import RightCount
-from headcount.bench.counters.call_counts import PRODUCT, Bill, total, unverified, versions
+from headcount.bench.contractions.count import ContractionCount
+from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified, versions
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
@@ -38,21 +38,21 @@ class Explanation:
         return reading == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
-def explain(tool: ModuleType, trace: Trace, right: RightCount) -> Explanation:
+def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanation:
     """The causes for which the counter ``tool`` differs from ``right`` on ``trace``."""
-    bills = tool.bills(trace)
-    predicted = tool.summed(trace, bills) if hasattr(tool, "summed") else total(bills)
+    call_counts = tool.call_counts(trace)
+    predicted = tool.summed(trace, call_counts) if hasattr(tool, "summed") else total(call_counts)
     found = _Causes(tool, trace, right)
-    for bill in bills:
-        found.of_bill(bill)
-    found.of_missing()
+    for call_count in call_counts:
+        found.add_call_count(call_count)
+    found.add_missing()
     return Explanation(predicted, tuple(found.merged()), tuple(unverified(tool.VERIFIED, versions(tool.VERIFIED))))
 
 
 class _Causes:
-    """Bills against contractions: each contraction is covered by the outermost bill around it."""
+    """Call counts against contractions: the outermost counted call around a contraction covers it."""
 
-    def __init__(self, tool: ModuleType, trace: Trace, right: RightCount) -> None:
+    def __init__(self, tool: ModuleType, trace: Trace, right: ContractionCount) -> None:
         self._tool = tool
         self._trace = trace
         self._macs = {index: sum(p.macs for _, p in parts) for index, parts in right.by_event.items()}
@@ -68,33 +68,41 @@ class _Causes:
         if amount:
             self._causes.setdefault((what, name, place), []).append((amount, call))
 
-    def of_bill(self, bill: Bill) -> None:
-        """What a bill adds to the products that it stands for."""
-        for part, amount in bill.parts.items():
+    def add_call_count(self, call_count: CallCount) -> None:
+        """Add the differences between a call count and the contractions that it covers."""
+        for part, amount in call_count.parts.items():
             if part != PRODUCT:
-                self.add(ADDED, f"{part} by {bill.rule}", bill.place, amount, bill.event)
-        if bill.times != 1:
-            again = bill.amount - sum(bill.parts.values())
-            self.add(TWICE, f"{bill.rule}, registered {bill.times} times", self._tool.TWICE, again, bill.event)
-        product = bill.parts.get(PRODUCT)
+                self.add(ADDED, f"{part} by {call_count.rule}", call_count.place, amount, call_count.event)
+        if call_count.times != 1:
+            again = call_count.amount - sum(call_count.parts.values())
+            self.add(
+                TWICE,
+                f"{call_count.rule}, registered {call_count.times} times",
+                self._tool.TWICE,
+                again,
+                call_count.event,
+            )
+        product = call_count.parts.get(PRODUCT)
         if product is None:
             return
-        within = self._within.get(bill.event, [])
+        within = self._within.get(call_count.event, [])
         new = [index for index in within if index not in self._covered]
         if new:
             self._covered.update(new)
             exact = sum(self._macs[index] for index in new)
-            reason = bill.differs if exact else "one of three real products that make a complex one"
-            self.add(DIFFERS, f"{bill.rule}: {reason}", bill.place, product - exact, bill.event)
-        elif within or self._in_contraction(bill):
-            self.add(TWICE, f"{bill.rule} in {self._place_of(bill)}", bill.place, product, bill.event)
+            reason = call_count.differs if exact else "one of three real products that make a complex one"
+            self.add(DIFFERS, f"{call_count.rule}: {reason}", call_count.place, product - exact, call_count.event)
+        elif within or self._in_contraction(call_count):
+            self.add(
+                TWICE, f"{call_count.rule} in {self._place_of(call_count)}", call_count.place, product, call_count.event
+            )
         else:
-            failed = self._trace.events[bill.event].failed
+            failed = self._trace.events[call_count.event].failed
             reason = "a call that failed" if failed else "where no contraction was dispatched"
-            self.add(ADDED, f"{bill.rule}, {reason}", bill.place, product, bill.event)
+            self.add(ADDED, f"{call_count.rule}, {reason}", call_count.place, product, call_count.event)
 
-    def of_missing(self) -> None:
-        """What no bill stands for."""
+    def add_missing(self) -> None:
+        """Add the contractions that no call count covers."""
         for index, macs in self._macs.items():
             if index not in self._covered:
                 event = self._trace.events[index]
@@ -110,12 +118,12 @@ class _Causes:
             for (what, name, place), parts in self._causes.items()
         ]
 
-    def _in_contraction(self, bill: Bill) -> bool:
-        return any(outer.index in self._macs for outer in self._trace.around(self._trace.events[bill.event]))
+    def _in_contraction(self, call_count: CallCount) -> bool:
+        return any(outer.index in self._macs for outer in self._trace.around(self._trace.events[call_count.event]))
 
-    def _place_of(self, bill: Bill) -> str:
-        """The innermost call around a bill that another bill already stands for."""
-        for outer in self._trace.around(self._trace.events[bill.event]):
+    def _place_of(self, call_count: CallCount) -> str:
+        """The innermost call around a counted call that is counted already."""
+        for outer in self._trace.around(self._trace.events[call_count.event]):
             if outer.what == OPERATION:
                 return f"torch's Python for aten.{outer.name}"
             if outer.what == MODULE:

@@ -21,12 +21,12 @@ import numpy as np
 from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import Reading, whole
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, why
+from headcount.bench.counters.base import CounterResult, whole
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
 from headcount.bench.counters.liveness import live_functions
-from headcount.bench.counters.run_context import arguments, device_of, undisturbed
+from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
-from headcount.bench.trace.shapes import remembered_shapes
+from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "fvcore"
 DEVICE = "meta"
@@ -40,21 +40,21 @@ _HANDLES = "flop_count.py:26-46"
 _VERSION = version("fvcore")
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``uncounted`` are
     the operators without a handle; those it knows to be free (jit_analysis.py:28-87) are not among them.
     Raises CounterError, for instance for a convolution on meta, which torch 2.13 cannot trace.
     """
-    with undisturbed(model, counter=NAME, label=label), warnings.catch_warnings():
+    with run_context(model, counter=NAME, label=label), warnings.catch_warnings():
         # The trace compiles small functions, which torch has deprecated.
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         analysis = FlopCountAnalysis(model, arguments(model, inputs))
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        with remembered_shapes(model):
+        with cache_shapes(model):
             total = analysis.total()
-        return Reading(
+        return CounterResult(
             counter=NAME,
             tool="fvcore",
             version=_VERSION,
@@ -181,20 +181,20 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, Why | str]] = {
 }
 
 
-def bills(trace: Trace) -> list[Bill]:
-    """Every bill on a forward pass, in the order of the calls."""
+def call_counts(trace: Trace) -> list[CallCount]:
+    """Return what is counted for each call of a forward pass, in order."""
     out = []
     for index in sorted(live_functions(trace)):
         event = trace.events[index]
         if event.name in TABLE:
             rule, place, differs = TABLE[event.name]
             reason = differs(event) if callable(differs) else why(event)
-            out.append(Bill(index, rule(event), f"aten::{event.name}", place, differs=reason))
+            out.append(CallCount(index, rule(event), f"aten::{event.name}", place, differs=reason))
     return out
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Why an operation's products are in no bill, and where in fvcore or torch that is decided."""
+    """Return why an operation is not counted, and where in fvcore or torch that is decided."""
     for outer in trace.around(event):
         if outer.what == AUTOGRAD:
             return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import right_count
-from headcount.bench.counters.base import Reading
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill
-from headcount.bench.counters.run_context import arguments, device_of, undisturbed
+from headcount.bench.contractions.count import count_contractions
+from headcount.bench.counters.base import CounterResult
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
+from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import Event, Trace
 from headcount.bench.trace.record import record
 
@@ -21,15 +21,15 @@ ADDS = {}
 _PRODUCTS = "bench/contractions/products.py"
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``by_module`` holds each module's own products, without its submodules'; ``by_operator`` is by kind.
     Raises CounterError, also for an operation that may hold products nobody counts.
     """
-    with undisturbed(model, counter=NAME, label=label):
-        found = right_count(record(model, arguments(model, inputs)))
-    return Reading(
+    with run_context(model, counter=NAME, label=label):
+        found = count_contractions(record(model, arguments(model, inputs)))
+    return CounterResult(
         counter=NAME,
         tool="headcount",
         version=torch.__version__,
@@ -43,15 +43,17 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
     )
 
 
-def bills(trace: Trace) -> list[Bill]:
+def call_counts(trace: Trace) -> list[CallCount]:
     """Every contraction once."""
-    by_event = right_count(trace, allow_uncounted=True).by_event
+    by_event = count_contractions(trace, allow_uncounted=True).by_event
     return [
-        Bill(index, {PRODUCT: sum(product.macs for _, product in parts)}, f"aten.{trace.events[index].name}", _PRODUCTS)
+        CallCount(
+            index, {PRODUCT: sum(product.macs for _, product in parts)}, f"aten.{trace.events[index].name}", _PRODUCTS
+        )
         for index, parts in by_event.items()
     ]
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Never asked: what holds a contraction has a bill."""
+    """Not called: every contraction is counted."""
     return f"aten.{event.name} is not in its table", _PRODUCTS

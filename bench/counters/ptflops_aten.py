@@ -18,8 +18,8 @@ from math import prod
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
-from headcount.bench.counters.base import Reading
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, why
+from headcount.bench.counters.base import CounterResult
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
 from headcount.bench.counters.run_context import device_of
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
@@ -34,7 +34,7 @@ _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.
 _GLOBAL = re.compile(r"^Module:  Global\n((?:\S+: \d+ Mac\n)*)", re.MULTILINE)
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are the trainable ones (aten_engine.py:113). ``by_operator`` and ``uncounted`` are read from
@@ -42,7 +42,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
     """
     macs, params, report = ptflops_run.run(model, inputs, backend="aten", counter=NAME, label=label)
     rows = [line.split(": ") for block in _GLOBAL.findall(report) for line in block.splitlines()]
-    return Reading(
+    return CounterResult(
         counter=NAME,
         tool="ptflops",
         version=ptflops_run.VERSION,
@@ -83,18 +83,18 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
 }
 
 
-def bills(trace: Trace) -> list[Bill]:
-    """Every bill on a run, in the order of the operations."""
+def call_counts(trace: Trace) -> list[CallCount]:
+    """Return what is counted for each operation of a run, in order."""
     out = []
     for event in trace.events:
         arrives = event.what == OPERATION and not trace.inside(event, OPERATION)
         if arrives and event.name in TABLE and not event.failed:
             rule, place = TABLE[event.name]
-            out.append(Bill(event.index, rule(event), f"aten.{event.name}", place, differs=why(event)))
+            out.append(CallCount(event.index, rule(event), f"aten.{event.name}", place, differs=why(event)))
     return out
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Why an operation's products are in no bill, and where in ptflops that is decided."""
+    """Return why an operation is not counted, and where in ptflops that is decided."""
     arrived = [outer for outer in trace.around(event) if outer.what == OPERATION]
     return f"aten.{(arrived or [event])[-1].name} is not in its table", "aten_ops.py:109-116"

@@ -19,8 +19,8 @@ from math import prod
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
-from headcount.bench.counters.base import Reading
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, total, why
+from headcount.bench.counters.base import CounterResult
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total, why
 from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.run_context import device_of
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
@@ -40,7 +40,7 @@ TWICE = "pytorch_engine.py:96-103"
 _PATCHES = "pytorch_engine.py:348-390, 434-474"
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are the trainable ones (pytorch_engine.py:161). ``uncounted`` are the module types that ptflops
@@ -50,7 +50,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Readi
     macs, params, report = ptflops_run.run(model, inputs, backend="pytorch", counter=NAME, label=label)
     types = [type(module).__name__ for module in model.modules()]
     zero_ops = {line.split()[2] for line in report.splitlines() if line.endswith("is treated as a zero-op.")}
-    return Reading(
+    return CounterResult(
         counter=NAME,
         tool="ptflops",
         version=ptflops_run.VERSION,
@@ -137,8 +137,8 @@ NAMES = tuple(HANDLERS)
 """The names whose calls the trace must hold."""
 
 
-def bills(trace: Trace) -> list[Bill]:
-    """Every bill on a forward pass, in the order of the calls."""
+def call_counts(trace: Trace) -> list[CallCount]:
+    """Return what is counted for each call of a forward pass, in order."""
     reached = _reached(trace)
     out = []
     for event in trace.events:
@@ -147,11 +147,11 @@ def bills(trace: Trace) -> list[Bill]:
             rule, lines = HOOKED[module.kind]
             parts = rule(module, event)
             label = f"hook of nn.{module.kind.__name__}"
-            out.append(Bill(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
+            out.append(CallCount(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
         elif event.what == NAMED and event.name in HANDLERS and not trace.taken_apart(event):
             rule, place = HANDLERS[event.name]
             short = event.name.replace("torch.nn.functional.", "F.")
-            out.append(Bill(event.index, rule(event), f"patched {short}", place, differs=why(event)))
+            out.append(CallCount(event.index, rule(event), f"patched {short}", place, differs=why(event)))
     return out
 
 
@@ -169,14 +169,14 @@ def _reached(trace: Trace) -> list[int]:
     return times
 
 
-def summed(trace: Trace, bills: list[Bill], batch: int = 1) -> int:
+def summed(trace: Trace, call_counts: list[CallCount], batch: int = 1) -> int:
     """The reading; ``batch`` is the length by which module sums are divided, 1 where inputs go by keyword."""
-    hooks = total(bill for bill in bills if trace.events[bill.event].what == MODULE)
-    return int(hooks / batch + (total(bills) - hooks))
+    hooks = total(call_count for call_count in call_counts if trace.events[call_count.event].what == MODULE)
+    return int(hooks / batch + (total(call_counts) - hooks))
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Why an operation's products are in no bill, and where in ptflops that is decided."""
+    """Return why an operation is not counted, and where in ptflops that is decided."""
     for outer in trace.around(event):
         if outer.what == MODULE and outer.module is not None:
             kind = trace.modules[outer.module].kind

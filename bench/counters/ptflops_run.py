@@ -13,8 +13,8 @@ from ptflops import get_model_complexity_info
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.run_context import arguments, one_line, undisturbed
-from headcount.bench.trace.shapes import remembered_shapes
+from headcount.bench.counters.run_context import arguments, one_line, run_context
+from headcount.bench.trace.shapes import cache_shapes
 
 VERSION = version("ptflops")
 
@@ -43,9 +43,9 @@ def run(
     Raises CounterError with the exception that ptflops printed, where it returns (None, None).
     """
     report = StringIO()
-    # The other backend bills what torch's own Python calls for a shape.
-    remembered = remembered_shapes(model) if backend == "aten" else nullcontext()
-    with undisturbed(model, counter=counter, label=label) as printed, remembered:
+    # The other backend counts what torch's own Python calls for a shape.
+    remembered = cache_shapes(model) if backend == "aten" else nullcontext()
+    with run_context(model, counter=counter, label=label) as printed, remembered:
         named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
         root = _Whole(model)
         macs, params = get_model_complexity_info(

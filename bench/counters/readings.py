@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import REPORT, Formula, RightCount, right_count
+from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.counters import base, registry
-from headcount.bench.counters.base import Count, CounterError, Reading
+from headcount.bench.counters.base import Count, CounterError, CounterResult
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of, tensors_of
@@ -25,7 +25,7 @@ LONGEST = 160
 class Readings:
     """The right count of a module and every counter's reading."""
 
-    right: RightCount
+    right: ContractionCount
     counters: tuple[Count, ...]
 
 
@@ -59,17 +59,17 @@ class Recorded:
         return self._record(hooked=False)
 
     @cached_property
-    def right(self) -> RightCount:
+    def right(self) -> ContractionCount:
         """Every contraction once."""
-        return right_count(self._plain, allow_uncounted=self._allow_uncounted, **self._options)
+        return count_contractions(self._plain, allow_uncounted=self._allow_uncounted, **self._options)
 
     @cached_property
-    def _hooked(self) -> tuple[Trace, RightCount]:
+    def _hooked(self) -> tuple[Trace, ContractionCount]:
         """As tools see the call that set hooks: only torch's encoder layer asks whether modules have some."""
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
             return self._plain, self.right
         trace = self._record(hooked=True)
-        return trace, right_count(trace, allow_uncounted=True, **self._options)
+        return trace, count_contractions(trace, allow_uncounted=True, **self._options)
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Why the reading of ``tool`` is not the right count."""
@@ -132,7 +132,7 @@ def explanation_record(cell: Count) -> dict[str, Any]:
     }
 
 
-def _reading(tool: ModuleType, positional: "Positional", label: str) -> tuple[Reading | None, str | None]:
+def _reading(tool: ModuleType, positional: "Positional", label: str) -> tuple[CounterResult | None, str | None]:
     try:
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)

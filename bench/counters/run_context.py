@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
-from headcount.bench.trace.names import evaluating, keep_flex_eager, replacing, training_flags_kept
+from headcount.bench.trace.names import keep_flex_eager, patched, restore_training_flags, set_eval_mode
 
 
 @contextmanager
-def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.StringIO]:
+def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.StringIO]:
     """Evaluation mode, no gradients, stdout and stderr going to the stream that it yields.
 
     On leaving, each module has the training flag and the hooks that it had: ptflops' aten backend never
@@ -23,8 +23,8 @@ def undisturbed(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     printed = io.StringIO()
     before = {module: (set(module._forward_hooks), set(module._forward_pre_hooks)) for module in model.modules()}
     try:
-        with training_flags_kept(model), replacing() as replaced:
-            evaluating(model)
+        with restore_training_flags(model), patched() as replaced:
+            set_eval_mode(model)
             keep_flex_eager(replaced)
             # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
             # A compiled function reads as it is written: the same on the first call and on later ones.

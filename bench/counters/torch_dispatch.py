@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.counters.base import Reading, macs_from_flops
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, Bill, why
-from headcount.bench.counters.run_context import arguments, device_of, undisturbed
+from headcount.bench.counters.base import CounterResult, macs_from_flops
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
+from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
-from headcount.bench.trace.shapes import remembered_shapes
+from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "torch"
 DEVICE = "meta"
@@ -26,18 +26,18 @@ ADDS = {}
 """addmm and convolution leave the bias out (torch/utils/flop_counter.py:88-90, 131-178)."""
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Reading:
+def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     MACs are its FLOPs / 2. It cannot say what it did not count: an operator without a formula is 0 without a
     warning. ``by_module`` holds only modules with FLOPs. Raises CounterError.
     """
-    with undisturbed(model, counter=NAME, label=label):
-        with remembered_shapes(model), FlopCounterMode(display=False) as mode:
+    with run_context(model, counter=NAME, label=label):
+        with cache_shapes(model), FlopCounterMode(display=False) as mode:
             model(*arguments(model, inputs))
         counts = mode.get_flop_counts()
         by_operator = counts.pop("Global", {})
-        return Reading(
+        return CounterResult(
             counter=NAME,
             tool="torch",
             version=torch.__version__,
@@ -141,8 +141,8 @@ if torch.__version__ >= (2, 15):
     }
 
 
-def bills(trace: Trace) -> list[Bill]:
-    """Every bill on a run, in the order of the operations."""
+def call_counts(trace: Trace) -> list[CallCount]:
+    """Return what is counted for each operation of a run, in order."""
     out = []
     for event in trace.operations():
         if event.what == OPERATION and event.name in TABLE:
@@ -150,10 +150,10 @@ def bills(trace: Trace) -> list[Bill]:
             macs = rule(event)
             if macs is not None:
                 place = f"{_FILE}:{lines}"
-                out.append(Bill(event.index, {PRODUCT: macs}, f"aten.{event.name}", place, differs=why(event)))
+                out.append(CallCount(event.index, {PRODUCT: macs}, f"aten.{event.name}", place, differs=why(event)))
     return out
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Why an operation's products are in no bill, and where in torch that is decided."""
+    """Return why an operation is not counted, and where in torch that is decided."""
     return f"aten.{event.name} is not in its table", f"{_FILE}:729-751"

@@ -98,7 +98,7 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
 
     found = part(args.preset, args.part, parse_overrides(args.preset, args.set), names)
     grid = Grid(*_grid(args.base, found.starts))
-    derivation = derive(found.build, grid, without_values=nullcontext)
+    derivation = derive(found.build, grid, skip_values=nullcontext)
     return _sections(f"{args.preset}, {args.part}", names, derivation, dict(found.letters), found.closed)
 
 

@@ -67,13 +67,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
-def derive(build: Build, grid: Grid, without_values: Without = FakeTensorMode) -> Derivation:
+def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> Derivation:
     """Return the closed form of the module of ``build`` in the sizes of ``grid``.
 
-    ``without_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
+    ``skip_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
     Raises CannotBuild for a point where it cannot be built, and UncountedError for unsupported operations.
     """
-    count = partial(count_at, build, without_values)
+    count = partial(count_at, build, skip_values)
     with one_thread():
         try:
             return _symbolic(build, count, grid)
@@ -171,11 +171,11 @@ def _beyond(grid: Grid) -> list[dict[str, int]]:
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
 
 
-def count_at(build: Build, without_values: Without, point: Mapping[str, int]) -> dict[str, int]:
+def count_at(build: Build, skip_values: Without, point: Mapping[str, int]) -> dict[str, int]:
     """Return MACs by kind at one point, on tensors without values, or with values where the module needs them."""
     try:
         try:
-            with silence_fake_tensor_log(), without_values(), skip_initialisation():
+            with silence_fake_tensor_log(), skip_values(), skip_initialisation():
                 parts = _parts(build, point)
         except UncountedError:
             raise

@@ -24,7 +24,7 @@ from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UncountedError, right_parts
 from headcount.bench.derive.guards import ROUNDED, simplify_guards
-from headcount.bench.trace.names import replacing
+from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
@@ -140,7 +140,7 @@ def symbols_as_numbers() -> Iterator[None]:
     functions = {name: getattr(torch, f"_sym_{name}", None) for name in dir(math)}
     replaced = [(math, name, _for_symbols(getattr(math, name), f)) for name, f in functions.items() if f]
     replaced.append((normalization, "numbers", SimpleNamespace(Integral=(abstract.Integral, torch.SymInt))))
-    with replacing(*replaced):
+    with patched(*replaced):
         yield
 
 
@@ -159,7 +159,7 @@ def skip_initialisation() -> Iterator[None]:
         for name in ("reset_parameters", "_reset_parameters")
         if name in vars(cls)
     ]
-    with replacing(*((owner, name, _unchanged) for owner, name in (*functions, *methods))):
+    with patched(*((owner, name, _unchanged) for owner, name in (*functions, *methods))):
         yield
 
 

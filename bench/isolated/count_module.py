@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from headcount.bench.contractions.count import ElementwiseError, Formula, RightCount, UncountedError
+from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UncountedError
 from headcount.bench.counters.readings import Readings, as_record, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
@@ -152,7 +152,7 @@ def _run_on_device(
 
 
 def _difference(
-    run: Callable[..., Readings], on_meta: RightCount, module: nn.Module, args: tuple, kwargs: dict, own: set[str]
+    run: Callable[..., Readings], on_meta: ContractionCount, module: nn.Module, args: tuple, kwargs: dict, own: set[str]
 ) -> str | None:
     """Return by how much a cheap module counts differently on its own device and on meta; None where it does not."""
     if META in own or on_meta.macs > CHEAP_MACS:

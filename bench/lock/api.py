@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from headcount.bench.contractions.count import REPORT, Formula, RightCount
+from headcount.bench.contractions.count import REPORT, ContractionCount, Formula
 from headcount.bench.count import count_macs
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
@@ -87,7 +87,7 @@ def lock(
     )
 
 
-def _terms(counted: RightCount) -> tuple:
+def _terms(counted: ContractionCount) -> tuple:
     """Return all contractions; the ledger has those written elementwise where they are included."""
     written = () if counted.included else counted.elementwise_ledger
     return (*counted.ledger, *(entry for entry in written if entry.kind == WRITTEN_ELEMENTWISE))

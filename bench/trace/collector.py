@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def young_only() -> Iterator[None]:
+def no_full_gc() -> Iterator[None]:
     """Run no full garbage collection in the block.
 
     A trace is a million objects without a cycle, and each full collection would visit all of them again.

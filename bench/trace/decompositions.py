@@ -85,7 +85,7 @@ def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | No
     return q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2], once
 
 
-def each_tensor(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]] | None:
+def unfold_foreach(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]] | None:
     """A product of lists of tensors as products of tensors; None for other operations."""
     operation = _EACH.get(name.removeprefix("_foreach_")) if name.startswith("_foreach_") else None
     if operation is None:

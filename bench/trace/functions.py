@@ -12,7 +12,7 @@ from torch.autograd.function import Function, _SingleLevelFunction
 
 from headcount.bench.trace.events import AUTOGRAD
 from headcount.bench.trace.modes import Recorder
-from headcount.bench.trace.names import replacing
+from headcount.bench.trace.names import patched
 
 _APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes at which C's apply may be found: below Function's own, which is Python's, and from torch 2.14 on at
@@ -23,9 +23,9 @@ _recorders: list[Recorder] = []
 
 
 @contextmanager
-def watching_functions(recorder: Recorder) -> Iterator[None]:
+def patch_autograd_functions(recorder: Recorder) -> Iterator[None]:
     """Make every call of a Function an event of ``recorder``, at which its nodes in autograd's graph are marked."""
-    with replacing(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
+    with patched(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
         _recorders.append(recorder)
         try:
             yield

@@ -14,7 +14,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.bench.trace.decompositions import each_score, each_tensor, fused_on_meta
+from headcount.bench.trace.decompositions import each_score, fused_on_meta, unfold_foreach
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
 from headcount.bench.trace.names import ORIGINAL, Guards
 
@@ -37,7 +37,7 @@ class Recorder(Protocol):
     def repeated(self, times: int) -> AbstractContextManager[None]: ...
 
 
-class Called(TorchFunctionMode):
+class FunctionTracer(TorchFunctionMode):
     """Sees every call from Python into torch's C++."""
 
     def __init__(self, recorder: Recorder, guards: Guards) -> None:
@@ -71,7 +71,7 @@ class Called(TorchFunctionMode):
             self._passing.pop()
 
 
-class Dispatched(TorchDispatchMode):
+class DispatchTracer(TorchDispatchMode):
     """Sees every operation below autograd, higher-order ones too; composite ones are taken apart."""
 
     supports_higher_order_operators = True
@@ -108,7 +108,7 @@ class Dispatched(TorchDispatchMode):
     def _run(self, event, operation, args, kwargs):
         # In backward the function mode is on here, and would see each operation once more.
         with torch._C.DisableTorchFunction():
-            if each := each_tensor(event.name, args, kwargs):
+            if each := unfold_foreach(event.name, args, kwargs):
                 event.composite = True
                 with self:
                     out = each()

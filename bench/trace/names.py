@@ -23,7 +23,7 @@ ORIGINAL = "_headcount_original"
 """The attribute of a replaced function that holds the function itself."""
 
 
-class Replaced:
+class AttributePatches:
     """Attributes set on modules and classes, and what was there before."""
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Replaced:
 
 
 @contextmanager
-def replacing(*values: tuple[Any, str, Any]) -> Iterator[Replaced]:
+def patched(*values: tuple[Any, str, Any]) -> Iterator[AttributePatches]:
     """A Replaced, with ``values`` (owner, name, value) set, that is restored on leaving."""
-    out = Replaced()
+    out = AttributePatches()
     try:
         for owner, name, value in values:
             out.set(owner, name, value)
@@ -57,15 +57,15 @@ def replacing(*values: tuple[Any, str, Any]) -> Iterator[Replaced]:
 
 
 @contextmanager
-def keeping(names: Sequence[str]) -> Iterator[None]:
+def restore_names(names: Sequence[str]) -> Iterator[None]:
     """The functions of these names are afterwards what they were, and where they were, whatever is set meanwhile."""
     owners = [_owner(name) for name in names]
-    with replacing(*((owner, name, getattr(owner, name)) for owner, name in owners if hasattr(owner, name))):
+    with patched(*((owner, name, getattr(owner, name)) for owner, name in owners if hasattr(owner, name))):
         yield
 
 
 @contextmanager
-def training_flags_kept(model: nn.Module) -> Iterator[None]:
+def restore_training_flags(model: nn.Module) -> Iterator[None]:
     """Each module has afterwards the training flag that it had."""
     # A frozen script has none.
     before = {module: module.training for module in model.modules() if hasattr(module, "training")}
@@ -76,7 +76,7 @@ def training_flags_kept(model: nn.Module) -> Iterator[None]:
             module.training = flag
 
 
-def evaluating(model: nn.Module) -> None:
+def set_eval_mode(model: nn.Module) -> None:
     """``model.eval()``; exported modules and frozen scripts have no other mode, and say so by an error.
 
     Any other error of somebody's own ``eval`` passes through.
@@ -86,13 +86,13 @@ def evaluating(model: nn.Module) -> None:
         model.eval()
 
 
-def keep_flex_eager(replaced: Replaced) -> None:
+def keep_flex_eager(replaced: AttributePatches) -> None:
     """Eager FlexAttention compiles itself otherwise, which no mode can follow; what is seen depends on earlier runs."""
     if flex := sys.modules.get("torch.nn.attention.flex_attention"):
         replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def watch(names: Sequence[str], replaced: Replaced, around: Callable[[str], Any]) -> None:
+def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[[str], Any]) -> None:
     """Make every call through one of ``names`` ("torch.Tensor.matmul") pass through ``around(name)(call)``.
 
     A name that this torch does not have is left out.
@@ -126,7 +126,7 @@ class Guards:
     functions run their bodies and the calls they make are seen. A mode that the model enters itself still counts.
     """
 
-    def __init__(self, modes: type, replaced: Replaced) -> None:
+    def __init__(self, modes: type, replaced: AttributePatches) -> None:
         self._modes = modes
         self._replaced = replaced
         self._before = torch._C._len_torch_function_stack()

@@ -11,12 +11,12 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.trace.collector import young_only
+from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
-from headcount.bench.trace.names import evaluating, training_flags_kept
+from headcount.bench.trace.names import restore_training_flags, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
-from headcount.bench.trace.shapes import remembered_shapes
+from headcount.bench.trace.shapes import cache_shapes
 
 
 def record(
@@ -46,11 +46,11 @@ def record(
         kind = type(model.get_submodule(lazy)).__name__
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
-    flags, hooks = training_flags_kept(model), _hooks(model, hooked)
-    shapes = remembered_shapes(model, names, recorder.trace.events)
-    with young_only(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward), shapes:
+    flags, hooks = restore_training_flags(model), _hooks(model, hooked)
+    shapes = cache_shapes(model, names, recorder.trace.events)
+    with no_full_gc(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward), shapes:
         if not training:
-            evaluating(model)
+            set_eval_mode(model)
         torch.random.default_generator.manual_seed(seed)
         if backward:
             args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))

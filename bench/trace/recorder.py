@@ -25,9 +25,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
-from headcount.bench.trace.functions import watching_functions
-from headcount.bench.trace.modes import Called, Dispatched, Nodes, differentiated, tensors_of
-from headcount.bench.trace.names import Guards, keep_flex_eager, replacing, watch
+from headcount.bench.trace.functions import patch_autograd_functions
+from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, differentiated, tensors_of
+from headcount.bench.trace.names import Guards, keep_flex_eager, patched, watch
 
 _BORDERS = (
     (threading.Thread, "start"),
@@ -85,13 +85,13 @@ class Recorder:
     def recording(self, names: Sequence[str] = ()):
         """See every call until the block ends; ``names`` are the Python names whose calls are events."""
         with ExitStack() as stack:
-            replaced = stack.enter_context(replacing())
-            guards = Guards(Called, replaced)
+            replaced = stack.enter_context(patched())
+            guards = Guards(FunctionTracer, replaced)
             # nn.MultiheadAttention asks torch.overrides before it takes its fast path.
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
             replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
-            stack.enter_context(watching_functions(self))
+            stack.enter_context(patch_autograd_functions(self))
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
             for owner, name in _BORDERS:
@@ -101,8 +101,8 @@ class Recorder:
             # torch 2.12 warns that one was not compiled which asks to be as a whole.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "torch.compile with fullgraph=True found no compiled frames")
-            stack.enter_context(Dispatched(self))
-            stack.enter_context(Called(self, guards))
+            stack.enter_context(DispatchTracer(self))
+            stack.enter_context(FunctionTracer(self, guards))
             yield
 
     # Events

@@ -20,9 +20,7 @@ Made = tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
 _KNOWN: dict[tuple, tuple[bool, Made]] = {}
 
 
-def remembered_shapes(
-    model: nn.Module, watched: Sequence[str] = (), events: Sequence[Any] = ()
-) -> AbstractContextManager:
+def cache_shapes(model: nn.Module, watched: Sequence[str] = (), events: Sequence[Any] = ()) -> AbstractContextManager:
     """The mode where the weights of ``model`` are on meta; nothing elsewhere, or where a caller's mode looks on.
 
     Every operation still goes through every mode inside. Not for a tool that replaces what torch's own Python calls:
@@ -30,19 +28,19 @@ def remembered_shapes(
     """
     weight = next(model.parameters(), None)
     alone = _get_current_dispatch_mode() is None
-    return Remembered(watched, events) if alone and weight is not None and weight.is_meta else nullcontext()
+    return ShapeCache(watched, events) if alone and weight is not None and weight.is_meta else nullcontext()
 
 
-def without_values(device: str) -> AbstractContextManager:
+def skip_values(device: str) -> AbstractContextManager:
     """The mode on the CPU, for a model without values of its own: the first of equal calls is made, the others give
     tensors that nobody has written to. Nothing elsewhere.
 
     Not for somebody's module: what it does next may follow from a value.
     """
-    return Remembered(device=device) if device == "cpu" else nullcontext()
+    return ShapeCache(device=device) if device == "cpu" else nullcontext()
 
 
-class Remembered(TorchDispatchMode):
+class ShapeCache(TorchDispatchMode):
     """Gives new tensors on ``device`` of the shapes, strides and types that an equal call gave before.
 
     Remembered are torch's own operations that make every result anew and draw no random numbers; where there are values

@@ -10,7 +10,7 @@ from fvcore.nn import FlopCountAnalysis
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.trace.shapes import remembered_shapes
+from headcount.bench.trace.shapes import cache_shapes
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.convolution import ConvolutionConfig
@@ -66,7 +66,7 @@ def test_preset_runs_on_meta(name, unchecked):
     config = preset(name)
     model = build(config, device="meta")
     # layers that are equal call equal operations: the first has its shapes from torch
-    with remembered_shapes(model):
+    with cache_shapes(model):
         out = model(**example_inputs(config, LENGTHS, device="meta"))
     assert out.device.type == "meta"
     if config.variant == "dit":

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
@@ -33,7 +33,7 @@ def counted(name, arm, backward=False, lengths=(B, T, S), form=None):
         config, dict(zip(("batch_size", "tgt_len", "src_len"), lengths, strict=True)), device="meta"
     )
     with torch.set_grad_enabled(backward):
-        return layer, right_count(record(layer, (), inputs, backward=backward))
+        return layer, count_contractions(record(layer, (), inputs, backward=backward))
 
 
 def macs(count, kinds):

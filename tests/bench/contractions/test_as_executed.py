@@ -8,7 +8,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.contractions.count import UncountedError, right_count
+from headcount.bench.contractions.count import UncountedError, count_contractions
 from headcount.bench.count import count_macs
 from headcount.bench.counters.readings import read
 from headcount.bench.trace.record import record
@@ -212,7 +212,7 @@ def test_attention_within_sequences_of_several_lengths():
 def test_scores_and_values_of_sequences_of_several_lengths_are_known_by_where_they_come_from():
     sequences = torch.nested.nested_tensor([torch.ones(n, K) for n in LENGTHS])
     attend = module(lambda x: (x @ x.transpose(-2, -1)).softmax(-1) @ x)
-    kinds = right_count(record(attend, (sequences,))).ledger.group(lambda entry: entry.kind)
+    kinds = count_contractions(record(attend, (sequences,))).ledger.group(lambda entry: entry.kind)
     assert kinds == dict.fromkeys(("scores", "values"), sum(n * n * K for n in LENGTHS))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward, nothing, scores
@@ -46,7 +46,7 @@ def both(exact, name):
 @pytest.mark.parametrize(("name", "device"), CASES)
 def test_forward_and_backward_are_the_closed_form(name, device):
     model, inputs = formulation(name).build(device)
-    counted = right_count(record(model, tuple(inputs.values()), backward=True))
+    counted = count_contractions(record(model, tuple(inputs.values()), backward=True))
     expected = both(formulation(name).exact, name)
     assert by_kind(counted.ledger) == by_kind(expected)
     assert counted.macs == expected.macs
@@ -55,7 +55,7 @@ def test_forward_and_backward_are_the_closed_form(name, device):
 @pytest.mark.parametrize("name", ["mha-matmul", "mha-einsum", "mha-fused", "moa-bmm", "moa-function"])
 def test_every_gradient_stands_at_its_module(name):
     model, inputs = formulation(name).build("cpu")
-    counted = right_count(record(model, tuple(inputs.values()), backward=True)).ledger
+    counted = count_contractions(record(model, tuple(inputs.values()), backward=True)).ledger
     expected = both(formulation(name).exact, name).select(lambda entry: entry.kind in MAC_KINDS)
     paths = expected.group(lambda entry: (entry.path.removesuffix(".proj"), entry.kind))
     assert counted.group(lambda entry: (entry.path, entry.kind)) == paths
@@ -64,7 +64,7 @@ def test_every_gradient_stands_at_its_module(name):
 def test_a_frozen_weight_and_an_integer_input_need_no_gradient():
     model = nn.Sequential(nn.Embedding(11, 5), nn.Linear(5, 7), nn.Linear(7, 3))
     model[2].weight.requires_grad_(False)
-    kinds = right_count(record(model, (torch.zeros(13, dtype=torch.int64),), backward=True)).ledger.group(
+    kinds = count_contractions(record(model, (torch.zeros(13, dtype=torch.int64),), backward=True)).ledger.group(
         lambda entry: (entry.path, entry.kind)
     )
     assert kinds == {
@@ -86,7 +86,7 @@ def test_a_checkpointed_block_runs_again(reentrant):
         def forward(self, x):
             return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=reentrant)
 
-    ledger = right_count(record(Block(), (torch.ones(13, 5),), backward=True)).ledger
+    ledger = count_contractions(record(Block(), (torch.ones(13, 5),), backward=True)).ledger
     first, second = 13 * 5 * 7, 13 * 7 * 3
     again = {("inner.0", "linear_recompute"): first}
     if reentrant:
@@ -102,7 +102,7 @@ def test_a_checkpointed_block_runs_again(reentrant):
 
 def test_a_convolution_with_groups_goes_back_through_as_many_products():
     for layer in (nn.Conv1d(6, 9, 3, groups=3), nn.ConvTranspose1d(6, 9, 3, groups=3)):
-        ledger = right_count(record(layer, (torch.ones(2, 6, 11),), backward=True)).ledger
+        ledger = count_contractions(record(layer, (torch.ones(2, 6, 11),), backward=True)).ledger
         macs = ledger.group(lambda entry: entry.kind)
         assert macs["conv"] == macs["conv_dx"] == macs["conv_dw"]
 
@@ -134,7 +134,7 @@ class Penalty(nn.Module):
 def test_a_gradient_that_is_differentiated_costs_six_forward_passes(layer, shape, macs, device):
     """The pass and its gradient, two gradients of each."""
     trace = record(Penalty(layer(device=device)), (torch.zeros(shape, device=device),), backward=True)
-    assert right_count(trace).macs == 6 * macs
+    assert count_contractions(trace).macs == 6 * macs
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -148,7 +148,9 @@ def test_a_gradient_of_a_gradient_stands_at_the_layer_and_is_of_its_kind(kind, l
     """The pass, three products with the weight in gradients and two whose result is a weight's."""
     model = Penalty(nn.Sequential(layer(device=device, dtype=dtype), nn.Tanh()))
     x, macs = torch.ones(shape, device=device, dtype=dtype), 3 * 5 * 7
-    assert right_count(record(model, (x,), backward=True)).ledger.group(lambda entry: (entry.path, entry.kind)) == {
+    assert count_contractions(record(model, (x,), backward=True)).ledger.group(
+        lambda entry: (entry.path, entry.kind)
+    ) == {
         ("layer.0", kind): macs,
         ("layer.0", f"{kind}_dx"): 3 * macs,
         ("layer.0", f"{kind}_dw"): 2 * macs,
@@ -175,7 +177,7 @@ def test_the_gradient_of_a_custom_gradient_is_of_its_kind():
     layer = module(lambda x: Multiply.apply(x, weight))
     layer.weight = weight
     model = Penalty(layer)
-    counted = right_count(record(model, (torch.ones(3, 5),), backward=True))
+    counted = count_contractions(record(model, (torch.ones(3, 5),), backward=True))
     assert counted.by_kind() == {"linear": 105, "linear_dx": 3 * 105, "linear_dw": 3 * 105}
 
 
@@ -186,8 +188,8 @@ TWICE = ["mha-matmul", "mha-einsum", "mha-torch-weights", "mha-conv", "moa-bmm",
 def test_a_gradient_penalty_costs_six_of_each_weight_and_nine_of_scores_and_values(name):
     """Both operands of a score come from the input: two gradients of it, two of each of these, and two more."""
     layer, inputs = formulation(name).build("cpu")
-    forward = right_count(record(layer, tuple(inputs.values()))).by_kind()
-    counted = right_count(record(Penalty(layer), tuple(inputs.values()), backward=True))
+    forward = count_contractions(record(layer, tuple(inputs.values()))).by_kind()
+    counted = count_contractions(record(Penalty(layer), tuple(inputs.values()), backward=True))
     times = {kind: 9 if kind in ("scores", "values") else 6 for kind in forward}
     assert counted.macs == sum(times[kind] * macs for kind, macs in forward.items())
     for kind in forward.keys() - {"scores", "values"}:
@@ -198,7 +200,7 @@ def test_a_gradient_penalty_costs_six_of_each_weight_and_nine_of_scores_and_valu
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_windows_with_time_first_go_back_through_two_products(device):
     x, w = torch.ones(9, 2, 3, device=device), torch.ones(3, 3, 5, device=device)
-    counted = right_count(record(module(lambda x, w: torch.conv_tbc(x, w, w[0, 0])), (x, w), backward=True))
+    counted = count_contractions(record(module(lambda x, w: torch.conv_tbc(x, w, w[0, 0])), (x, w), backward=True))
     one = 2 * 7 * 3 * 3 * 5
     assert (counted.by_kind()["conv"], counted.macs) == (one, 3 * one)
 
@@ -206,5 +208,5 @@ def test_windows_with_time_first_go_back_through_two_products(device):
 def test_the_gradient_of_a_matrix_times_a_vector_is_a_product_of_vectors():
     layer = module(lambda x: torch.mv(x, layer.w))
     layer.w = nn.Parameter(torch.ones(7))
-    (found,) = right_count(record(layer, (torch.ones(5, 7).requires_grad_(),), backward=True)).elementwise
+    (found,) = count_contractions(record(layer, (torch.ones(5, 7).requires_grad_(),), backward=True)).elementwise
     assert (found.call, found.dims) == ("mul, gradient of a product of vectors", {"m": 5 * 7})

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.contractions.count import ElementwiseError, right_count
+from headcount.bench.contractions.count import ElementwiseError, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
@@ -18,7 +18,7 @@ def made(shapes, device):
 
 def sizes(function, *shapes, device="cpu", backward=False):
     """Multiplications by kind, dispatched ones under "dispatched"."""
-    found = right_count(record(module(function), made(shapes, device), backward=backward))
+    found = count_contractions(record(module(function), made(shapes, device), backward=backward))
     out = {"dispatched": found.macs} if found.macs else {}
     for part in found.elementwise:
         out[part.kind] = out.get(part.kind, 0) + part.size

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED
 from headcount.bench.trace.record import record
 from tests.bench.contractions.test_elementwise import sizes
@@ -26,7 +26,7 @@ def filled(x, y, z, w):
 def dims_of(function, *shapes):
     """The sizes of each product, kept and summed."""
     trace = record(module(function), [torch.ones(shape) for shape in shapes])
-    return [part.dims for part in right_count(trace).elementwise]
+    return [part.dims for part in count_contractions(trace).elementwise]
 
 
 def test_one_index_after_another_is_summed_as_both_at_once():
@@ -51,14 +51,14 @@ def test_an_interpolation_is_summed_over_what_its_weight_has():
     shapes = (7, 5), (7, 5), (7, 1)
     assert dims_of(lambda a, b, w: torch.lerp(a, b, w).sum(0), *shapes) == [{"m": 5, "i": 7}]
     assert dims_of(lambda a, b, w: torch.lerp(a, b, w).sum(1), *shapes) == [{"m": 35}]
-    (part,) = right_count(record(module(torch.lerp), [torch.ones(shape) for shape in shapes])).elementwise
+    (part,) = count_contractions(record(module(torch.lerp), [torch.ones(shape) for shape in shapes])).elementwise
     assert part.call == "lerp"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
 def test_numbers_that_are_not_whole_are_multiplied_and_added_up(dtype):
     trace = record(module(lambda a, b, c, d: a * b + c * d), [torch.ones(7, 5, dtype=dtype) for _ in range(4)])
-    found = [part.size for part in right_count(trace).elementwise]
+    found = [part.size for part in count_contractions(trace).elementwise]
     # whole numbers are places and positions
     assert found == ([] if dtype == torch.int64 else [35, 35])
 
@@ -72,7 +72,7 @@ def test_products_of_one_pair_meet_after_a_sum_over_what_one_of_them_has():
 
 def test_a_product_of_a_view_is_the_one_that_is_summed():
     trace = record(module(lambda x, v, w: ((x * v).view(35) * w).sum()), [torch.ones(s) for s in ((7, 5), (7, 1), 35)])
-    assert [part.shapes for part in right_count(trace).elementwise] == [((35,), (35,))]
+    assert [part.shapes for part in count_contractions(trace).elementwise] == [((35,), (35,))]
 
 
 def test_what_is_repeated_in_memory_is_so_in_a_view_of_it():
@@ -150,7 +150,7 @@ def test_the_sum_of_constants_is_one():
 def test_what_a_fused_cell_multiplies_stands_at_its_module():
     model = torch.nn.ModuleDict({"lstm": torch.nn.LSTM(5, 7)})
     model.forward = lambda x: model["lstm"](x)
-    (part,) = right_count(record(model, (torch.ones(3, 2, 5),))).elementwise
+    (part,) = count_contractions(record(model, (torch.ones(3, 2, 5),))).elementwise
     assert (part.path, part.size) == ("lstm", 2 * 3 * 2 * 7)
 
 
@@ -168,7 +168,7 @@ def test_a_part_that_is_written_leaves_the_products_of_the_others():
 def test_what_is_added_in_the_call_that_multiplies_is_summed_by_it():
     def found(function, number):
         trace = record(module(function), [torch.ones(7, 5) for _ in range(number)])
-        return [(part.call, part.dims) for part in right_count(trace).elementwise]
+        return [(part.call, part.dims) for part in count_contractions(trace).elementwise]
 
     by = "summed by addcmul"
     assert found(lambda a, b, c, d: torch.addcmul(a * b, c, d).sum(0), 4) == [
@@ -185,7 +185,7 @@ def test_outer_products_that_one_call_adds_are_summed_where_their_sum_is():
         return torch.zeros(5, 3).index_add(0, PLACES, torch.addcmul(x + a * b, c, d))
 
     trace = record(module(gathered), [torch.ones(size) for size in ((5, 3), (5, 1), (1, 3), (5, 1), (1, 3))])
-    calls = [part.call for part in right_count(trace).elementwise]
+    calls = [part.call for part in count_contractions(trace).elementwise]
     assert calls == ["mul, summed by index_add", "addcmul, summed by index_add"]
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED
 from headcount.bench.trace.record import record
 from tests.bench.contractions.test_elementwise import sizes
@@ -111,7 +111,7 @@ class Taps(nn.Module):
 
 @pytest.mark.parametrize(("rows", "kind"), [(True, CONTRACTION), (False, SCALED)])
 def test_parts_of_one_weight_are_taps(rows, kind):
-    found = right_count(record(Taps(rows), [torch.ones(7, 5)] * 3)).elementwise
+    found = count_contractions(record(Taps(rows), [torch.ones(7, 5)] * 3)).elementwise
     assert [(part.kind, part.size) for part in found] == [(kind, 35), (kind, 35)]
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.count import count_macs
 from headcount.bench.counters.explain import DIFFERS
 from headcount.bench.counters.readings import read
@@ -64,7 +64,7 @@ EITHER = {
 @pytest.mark.parametrize("how", EITHER)
 def test_attention_is_the_same_number_on_every_device(how):
     cpu, meta = (record(module(EITHER[how]), on(device, Q, K), backward=True) for device in ("cpu", "meta"))
-    assert right_count(cpu).macs == right_count(meta).macs
+    assert count_contractions(cpu).macs == count_contractions(meta).macs
     assert [fact.shape for fact in cpu.out] == [fact.shape for fact in meta.out]
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 
 SIZES = (2, 3, 5)
@@ -94,7 +94,7 @@ class Program(nn.Module):
 def check(program, device):
     a, b, steps, axis, end = program
     model = Program(steps, axis, end)
-    found = right_count(record(model, (torch.ones(a, device=device), torch.ones(b, device=device))))
+    found = count_contractions(record(model, (torch.ones(a, device=device), torch.ones(b, device=device))))
     assert found.with_elementwise == expected(a, b, steps, axis, end), program
 
 
@@ -129,7 +129,7 @@ def test_a_random_einsum_is_the_product_of_its_letters(case, device):
         def forward(self, a, b):
             return torch.einsum(text, a, b)
 
-    found = right_count(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
+    found = count_contractions(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
     whole = int(np.prod([letters[x] for x in {*sides[0], *sides[1]}]))
     summed = any(x not in kept for x in sides[0] if x in sides[1])
     large = {x for x in letters if letters[x] > 1}
@@ -197,5 +197,5 @@ def test_a_random_convolution_costs_its_taps_in_any_spelling(case, spelling, dev
             return spelling(x, w, stride, padding, dilation, groups)
 
     shapes = (batch, into, length), (out, into // groups, taps)
-    found = right_count(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
+    found = count_contractions(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
     assert found.with_elementwise == multiplications(*case), (case, spelling.__name__)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.contractions.count import COUNTED, NO_CONTRACTION, UncountedError, right_count
+from headcount.bench.contractions.count import COUNTED, NO_CONTRACTION, UncountedError, count_contractions
 from headcount.bench.contractions.products import RULES
 from headcount.bench.contractions.zero_mac_ops import KNOWN, base
 from headcount.bench.formulations.catalog import FORMULATIONS, formulation
@@ -18,7 +18,7 @@ IMPOSSIBLE = {("mha-flex", "meta"), ("moa-flex", "meta"), ("moa-mask-loop", "met
 
 
 def count(model, *inputs, **options):
-    return right_count(record(model, inputs, **options))
+    return count_contractions(record(model, inputs, **options))
 
 
 def spelled(name, device):
@@ -106,7 +106,7 @@ def test_an_unknown_operation_fails_with_its_name_shapes_and_module():
     message = r"^operations that may hold uncounted products: _fft_r2c on 3x5 \(in inner\); formulas="
     with pytest.raises(UncountedError, match=message):
         count(Distances(), torch.ones(3, 5))
-    allowed = right_count(record(Distances(), (torch.ones(3, 5),)), allow_uncounted=True)
+    allowed = count_contractions(record(Distances(), (torch.ones(3, 5),)), allow_uncounted=True)
     assert allowed.macs == 3 * 5 * 3
     assert [line.text() for line in allowed.uncounted] == ["_fft_r2c on 3x5 (in inner)"]
 
@@ -118,9 +118,9 @@ def test_a_formula_makes_an_unknown_operation_counted():
 
     trace = record(module(twice), (torch.ones(3, 5), torch.ones(5, 7)))
     with pytest.raises(UncountedError, match="headcount_test.twice on 3x5 5x7"):
-        right_count(trace)
+        count_contractions(trace)
     formulas = {"headcount_test.twice": lambda event: event.args[0].numel * event.out.shape[-1]}
-    assert right_count(trace, formulas=formulas).macs == 3 * 5 * 7
+    assert count_contractions(trace, formulas=formulas).macs == 3 * 5 * 7
 
 
 def test_a_matrix_for_each_block_of_rows_is_a_batch_of_products():

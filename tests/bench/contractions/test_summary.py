@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.contractions.count import UNKNOWN, AuditLine, RightCount
+from headcount.bench.contractions.count import UNKNOWN, AuditLine, ContractionCount
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, D, H = 3, 7, 11, 13
@@ -60,7 +60,7 @@ def test_it_prints_as_a_tree_of_subtotals_with_repeated_layers_as_one():
 def test_no_line_is_wider_than_80_columns_whatever_modules_are_called():
     deep = ".".join(["a_rather_long_name_of_a_module"] * 5)
     ledger = Ledger((Entry(f"{deep}.x", "linear", {"m": 10**9, "i": 10**9}), Entry(f"{deep}.y", "linear", {"m": 1})))
-    lines = str(RightCount(ledger, (), {})).splitlines()
+    lines = str(ContractionCount(ledger, (), {})).splitlines()
     assert max(map(len, lines)) == 80 and any("..." in line for line in lines)
 
 
@@ -80,23 +80,23 @@ def test_a_data_frame_has_a_row_for_each_product():
     assert abs(frame["share"].sum() - 100) < 1e-9
     assert frame["sizes"][0] == f"m={B * T} i={D} j={H}" and frame["times"][0] == 1
     assert [str(frame[name].dtype) for name in ("times", "macs", "flops")] == ["int64"] * 3
-    empty = RightCount(Ledger(()), (), {}).to_dataframe()
+    empty = ContractionCount(Ledger(()), (), {}).to_dataframe()
     assert len(empty) == 0 and list(empty.columns) == list(frame.columns)
 
 
 def test_html_escapes_names():
     ledger = Ledger((Entry("<b>&", "linear", {"m": 7}),))
-    page = RightCount(ledger, (), {})._repr_html_()
+    page = ContractionCount(ledger, (), {})._repr_html_()
     assert re.findall("<th>(.*?)</th>", page) == ["module", "MACs", "share"]
     assert "&lt;b&gt;&amp;" in page and "<b>" not in page and "<td>7</td><td>100.00 %</td>" in page
 
 
 def test_what_holds_no_product_has_no_shares():
-    lines = str(RightCount(Ledger(()), (), {})).splitlines()
+    lines = str(ContractionCount(Ledger(()), (), {})).splitlines()
     assert lines[0] == "0 MACs = 0 FLOPs, dispatched contractions" and lines[-1].split() == ["(model)", "0", "–"]
 
 
-HEAD_ALONE = RightCount(Ledger((Entry("head", "linear", {"m": 7}),)), (), {})
+HEAD_ALONE = ContractionCount(Ledger((Entry("head", "linear", {"m": 7}),)), (), {})
 
 
 def test_a_module_that_is_alone_in_the_model_has_its_line_below_the_models():
@@ -108,9 +108,9 @@ def test_a_module_that_is_alone_in_the_model_has_its_line_below_the_models():
 def test_a_note_goes_on_in_the_next_line_further_in():
     """The first line is full: 25 characters, and 5 for each of 11 tensors."""
     unknown = AuditLine("lib.an_op", UNKNOWN, "", 1, ((7, 11),) * 11)
-    lines = str(RightCount(Ledger(()), (unknown,), {})).splitlines()
+    lines = str(ContractionCount(Ledger(()), (unknown,), {})).splitlines()
     assert lines[1:4] == ["Not counted: lib.an_op on" + 11 * " 7x11", "  (in the model).", ""]
 
 
 def test_a_model_without_products_is_a_module_of_none():
-    assert RightCount(Ledger(()), (), {}).by_module() == {"": 0}
+    assert ContractionCount(Ledger(()), (), {}).by_module() == {"": 0}

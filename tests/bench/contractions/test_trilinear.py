@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import right_count
+from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
@@ -21,7 +21,7 @@ def by_kind(ledger):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_bilinear_layer_is_a_matrix_for_every_output_and_a_dot_product(device):
-    counted = right_count(record(nn.Bilinear(I, J, O, device=device), inputs(device)))
+    counted = count_contractions(record(nn.Bilinear(I, J, O, device=device), inputs(device)))
     assert by_kind(counted.ledger) == {"linear": N * O * I * J, "contraction": N * O * J}
 
 
@@ -29,7 +29,7 @@ def test_a_bilinear_layer_is_a_matrix_for_every_output_and_a_dot_product(device)
 def test_its_gradients_are_three_times_the_product_and_a_sum_over_outputs(device):
     """The gradient of y multiplies x by w once more, and sums that times the output's gradient over all outputs."""
     layer = nn.Bilinear(I, J, O, device=device)
-    counted = right_count(record(layer, inputs(device, requires_grad=True), backward=True))
+    counted = count_contractions(record(layer, inputs(device, requires_grad=True), backward=True))
     whole = N * O * I * J
     assert by_kind(counted.ledger) == {
         "linear": whole, "linear_dx": whole, "linear_dw": whole, "linear_recompute": whole,
@@ -45,5 +45,5 @@ def test_whichever_dimension_is_gone_through_one_by_one(unrolled):
         return torch.ops.aten._trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3], unroll_dim=unrolled)
 
     x, y = inputs("cpu")
-    counted = right_count(record(module(call), (x, torch.ones(O, I, J), y)))
+    counted = count_contractions(record(module(call), (x, torch.ones(O, I, J), y)))
     assert counted.macs == N * O * J * (I if unrolled == 2 else I + 1)

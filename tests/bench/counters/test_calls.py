@@ -188,15 +188,15 @@ def test_a_bill_is_in_whole_numbers():
     """Of attention 13 wide: 5 queries, 11 keys and values; projections in and out, scores and values."""
     layer = nn.MultiheadAttention(26, 2, batch_first=True)
     inputs = [torch.ones(3, tokens, 26) for tokens in (5, 11, 11)]
-    bills = ptflops_pytorch.bills(record(layer, inputs, names=ptflops_pytorch.NAMES))
-    (bill,) = (bill for bill in bills if bill.rule == "hook of nn.MultiheadAttention")
-    assert bill.parts == {
+    call_counts = ptflops_pytorch.call_counts(record(layer, inputs, names=ptflops_pytorch.NAMES))
+    (call_count,) = (call_count for call_count in call_counts if call_count.rule == "hook of nn.MultiheadAttention")
+    assert call_count.parts == {
         PRODUCT: 3 * (2 * 5 + 2 * 11) * 26 * 26 + 3 * 2 * 5 * 11 * 2 * 13,
         "query scaling": 3 * 5 * 26,
         "bias": 3 * (2 * 5 + 2 * 11) * 26,
         "softmax": 3 * 2 * 5 * 11,
     }
-    assert {type(part) for part in bill.parts.values()} == {int}
+    assert {type(part) for part in call_count.parts.values()} == {int}
 
 
 ADDITIONS = {
@@ -216,8 +216,8 @@ ADDITIONS = {
 def test_what_is_added_to_products_is_told_by_name(form):
     function, shapes, _ = FORMS[form]
     trace = record(module(function), [torch.ones(shape) for shape in shapes], names=ptflops_pytorch.NAMES)
-    (bill,) = ptflops_pytorch.bills(trace)
-    assert {part: amount for part, amount in bill.parts.items() if part != PRODUCT} == dict([ADDITIONS[form]])
+    (call_count,) = ptflops_pytorch.call_counts(trace)
+    assert {part: amount for part, amount in call_count.parts.items() if part != PRODUCT} == dict([ADDITIONS[form]])
 
 
 def test_what_torch_writes_in_python_on_meta_is_billed_again():
@@ -260,5 +260,5 @@ HOOKS = {
 @pytest.mark.parametrize("hook", HOOKS)
 def test_what_a_hook_adds_is_told_by_name(hook):
     layer, shape, parts = HOOKS[hook]
-    (bill, *_) = ptflops_pytorch.bills(record(layer, [torch.ones(shape)]))
-    assert (bill.rule, bill.parts) == (f"hook of nn.{type(layer).__name__}", parts)
+    (call_count, *_) = ptflops_pytorch.call_counts(record(layer, [torch.ones(shape)]))
+    assert (call_count.rule, call_count.parts) == (f"hook of nn.{type(layer).__name__}", parts)

@@ -17,7 +17,7 @@ from torch import nn
 
 from headcount.bench.counters import base, readings, registry
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.call_counts import Bill
+from headcount.bench.counters.call_counts import CallCount
 from headcount.formulas.ledger import KINDS, Entry, ledger
 
 B, T, IN, OUT, V = 3, 5, 7, 11, 13
@@ -191,18 +191,22 @@ def test_a_counter_is_a_file_and_a_line(monkeypatch):
         torch_reads = registry.counter("torch").read(model, inputs, label=label)
         return replace(torch_reads, counter="toy", macs=2 * torch_reads.macs + 7 * ELEMENTS)
 
-    def bills(trace):
+    def call_counts(trace):
         products = [
-            Bill(bill.event, {**bill.parts, "again": sum(bill.parts.values())}, "toy", "toy.py:1")
-            for bill in registry.counter("torch").bills(trace)
+            CallCount(
+                call_count.event, {**call_count.parts, "again": sum(call_count.parts.values())}, "toy", "toy.py:1"
+            )
+            for call_count in registry.counter("torch").call_counts(trace)
         ]
         norms = [event for event in trace.operations() if event.name == "native_layer_norm"]
-        return products + [Bill(event.index, {"norm": 7 * event.args[0].numel}, "toy", "toy.py:2") for event in norms]
+        return products + [
+            CallCount(event.index, {"norm": 7 * event.args[0].numel}, "toy", "toy.py:2") for event in norms
+        ]
 
     toy = ModuleType("headcount.bench.counters.toy")
     vars(toy).update(
-        NAME="toy", DEVICE="meta", VERIFIED={"torch": "0.1"}, HOOKS=False, read=read, bills=bills, missed=None,
-        ADDS={"norm": 7} | dict.fromkeys(("linear", "scores", "values"), 1),
+        NAME="toy", DEVICE="meta", VERIFIED={"torch": "0.1"}, HOOKS=False, read=read, missed=None,
+        call_counts=call_counts, ADDS={"norm": 7} | dict.fromkeys(("linear", "scores", "values"), 1),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, toy.__name__, toy)
     monkeypatch.setitem(registry.COUNTERS, "toy", "toy")

@@ -179,8 +179,8 @@ def test_module_sums_are_divided_by_the_batch_where_the_tool_knows_one():
         model, (5, 6), as_strings=False, print_per_layer_stat=False, input_constructor=lambda _: x, backend="pytorch"
     )
     trace = record(model, (x,), names=ptflops_pytorch.NAMES)
-    bills = ptflops_pytorch.bills(trace)
-    assert ptflops_pytorch.summed(trace, bills, batch=3) == macs == 5 * 6 * 7 + 5 * 7 + 5 * 7 + 3 * 5 * 7
+    call_counts = ptflops_pytorch.call_counts(trace)
+    assert ptflops_pytorch.summed(trace, call_counts, batch=3) == macs == 5 * 6 * 7 + 5 * 7 + 5 * 7 + 3 * 5 * 7
 
 
 def test_a_tool_that_fails_is_a_cell_with_a_reason():

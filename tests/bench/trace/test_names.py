@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.trace.events import FUNCTION, NAMED
-from headcount.bench.trace.modes import Called
-from headcount.bench.trace.names import Guards, evaluating, keeping, replacing
+from headcount.bench.trace.modes import FunctionTracer
+from headcount.bench.trace.names import Guards, patched, restore_names, set_eval_mode
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
@@ -21,17 +21,17 @@ class Broken(nn.Module):
 
 def test_an_error_in_a_modules_own_eval_passes_through():
     with pytest.raises(AttributeError, match="not_there"):
-        evaluating(Broken())
+        set_eval_mode(Broken())
 
 
 def test_what_has_no_other_mode_stays_in_its_own():
     plain = nn.Linear(3, 5)
-    evaluating(plain)
+    set_eval_mode(plain)
     assert not plain.training
     frozen = torch.jit.freeze(torch.jit.script(plain))
     assert not hasattr(frozen, "training")
-    evaluating(frozen)
-    evaluating(nn.Sequential(frozen))
+    set_eval_mode(frozen)
+    set_eval_mode(nn.Sequential(frozen))
 
 
 def test_functions_that_are_kept_are_afterwards_what_and_where_they_were():
@@ -39,7 +39,7 @@ def test_functions_that_are_kept_are_afterwards_what_and_where_they_were():
         return {name: (name in vars(owner), vars(owner).get(name)) for owner in (torch, torch.Tensor) for name in NAMES}
 
     before = held()
-    with keeping(("torch.mm", "torch.Tensor.matmul", "torch.there_is_none")):
+    with restore_names(("torch.mm", "torch.Tensor.matmul", "torch.there_is_none")):
         torch.mm = torch.Tensor.matmul = None
     assert held() == before and not hasattr(torch, "there_is_none")
 
@@ -81,8 +81,8 @@ def test_a_tensor_with_functions_of_its_own_takes_the_whole_call():
 
 def test_questions_are_answered_in_a_modules_own_names_and_in_nobody_elses():
     asked = torch.functional.has_torch_function
-    with replacing() as replaced:
-        guards = Guards(Called, replaced)
+    with patched() as replaced:
+        guards = Guards(FunctionTracer, replaced)
         for alone in ({}, {"__name__": "nowhere"}, {"__name__": "torch.functional"}):
             guards.open({**alone, "has_torch_function": asked})
             assert torch.functional.has_torch_function is asked

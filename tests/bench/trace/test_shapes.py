@@ -51,7 +51,7 @@ def facts(value):
 def test_what_is_remembered_is_what_torch_says(call):
     x = meta(2, 5, 7)
     expected = facts(CALLS[call](x))
-    with shapes.Remembered():
+    with shapes.ShapeCache():
         first, second = CALLS[call](x), CALLS[call](x)
     assert facts(first) == facts(second) == expected
 
@@ -70,7 +70,7 @@ class Seen(TorchDispatchMode):
 
 def test_an_equal_call_is_worked_out_once_and_seen_by_every_mode():
     x = meta(2, 5, 7)
-    with Seen() as below, shapes.Remembered(), Seen() as above:
+    with Seen() as below, shapes.ShapeCache(), Seen() as above:
         for _ in range(3):
             torch.softmax(x, dim=1)
     assert above.names == ["_softmax"] * 3
@@ -81,7 +81,7 @@ def test_a_callers_own_mode_sees_every_operation():
     module, x = nn.Linear(5, 7, device="meta"), meta(3, 5)
     with Seen() as outside:
         for _ in range(2):
-            with shapes.remembered_shapes(module):
+            with shapes.cache_shapes(module):
                 module(x)
     assert outside.names == ["t", "addmm"] * 2
 
@@ -92,23 +92,23 @@ def test_a_callers_own_mode_sees_every_operation():
     ids=["view", "in-place", "random", "no-tensor"],
 )
 def test_what_shares_memory_writes_draws_or_reads_nothing_is_not_remembered(call):
-    with shapes.Remembered():
+    with shapes.ShapeCache():
         call(meta(2, 5, 7))
     assert not shapes._KNOWN
 
 
 def test_tensors_with_values_are_not_remembered():
-    with shapes.Remembered():
+    with shapes.ShapeCache():
         out = torch.ones(2, 3) + torch.ones(2, 3)
     assert not shapes._KNOWN and out.eq(2).all()
-    assert isinstance(shapes.remembered_shapes(nn.Linear(2, 3, device="meta")), shapes.Remembered)
+    assert isinstance(shapes.cache_shapes(nn.Linear(2, 3, device="meta")), shapes.ShapeCache)
     for module in (nn.Linear(2, 3), nn.Identity()):
-        assert not isinstance(shapes.remembered_shapes(module), shapes.Remembered)
+        assert not isinstance(shapes.cache_shapes(module), shapes.ShapeCache)
 
 
 def test_a_result_has_memory_of_its_own():
     x = meta(2, 5)
-    with shapes.Remembered():
+    with shapes.ShapeCache():
         kept = [x, *(x + x for _ in range(3))]
     assert len({y.untyped_storage()._cdata for y in kept}) == 4
 
@@ -118,7 +118,7 @@ def test_the_default_type_is_a_part_of_the_question():
     try:
         for default in (torch.float32, torch.float64):
             torch.set_default_dtype(default)
-            with shapes.Remembered():
+            with shapes.ShapeCache():
                 found.append((whole / 2).dtype)
     finally:
         torch.set_default_dtype(torch.float32)
@@ -127,7 +127,7 @@ def test_the_default_type_is_a_part_of_the_question():
 
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(shapes, "MOST", 3)
-    with shapes.Remembered():
+    with shapes.ShapeCache():
         for size in range(1, 9):
             meta(size) + 1
             assert len(shapes._KNOWN) <= 3
@@ -151,14 +151,14 @@ def test_on_the_cpu_too(call, monkeypatch):
     monkeypatch.setitem(CALLS, "picked", lambda x: x[:, torch.zeros(5, dtype=torch.int64)])
     x = torch.ones(2, 5, 7)
     expected = facts(CALLS[call](x))
-    with shapes.without_values("cpu"):
+    with shapes.skip_values("cpu"):
         first, second = CALLS[call](x), CALLS[call](x)
     assert facts(first) == facts(second) == expected
 
 
 def test_on_the_cpu_whole_numbers_have_values_and_shapes_that_follow_from_values_are_asked_for():
     x = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
-    with shapes.without_values("cpu"):
+    with shapes.skip_values("cpu"):
         for _ in range(2):
             assert x.topk(2).indices.tolist() == [[0, 2], [1, 2]]
         for kept in (x > 2, x > 4):
@@ -168,7 +168,7 @@ def test_on_the_cpu_whole_numbers_have_values_and_shapes_that_follow_from_values
 
 def test_on_the_cpu_an_equal_product_is_made_once():
     x = torch.ones(3, 5)
-    with Seen() as below, shapes.without_values("cpu"):
+    with Seen() as below, shapes.skip_values("cpu"):
         for _ in range(3):
             torch.mm(x, x.t())
     assert below.names == ["t", "mm", "t", "empty_strided", "t", "empty_strided"]
@@ -176,7 +176,7 @@ def test_on_the_cpu_an_equal_product_is_made_once():
 
 def test_a_model_of_its_own_values_is_left_alone():
     for elsewhere in ("meta", "cuda"):
-        assert not isinstance(shapes.without_values(elsewhere), shapes.Remembered)
+        assert not isinstance(shapes.skip_values(elsewhere), shapes.ShapeCache)
 
 
 @pytest.mark.parametrize("tool", registry.NAMES)
@@ -186,13 +186,13 @@ def test_a_tool_reads_the_same_on_the_cpu_without_values(tool):
     model, adapter = build(case.config, initialise=False), registry.counter(tool)
     inputs = example_inputs(case.config, case.lengths)
     plain = adapter.read(model, inputs, label=tool)
-    with shapes.without_values("cpu"):
+    with shapes.skip_values("cpu"):
         assert adapter.read(model, inputs, label=tool) == plain
 
 
 def test_several_results_of_one_call_are_remembered_together():
     x = meta(5, 7)
-    with Seen() as below, shapes.Remembered():
+    with Seen() as below, shapes.ShapeCache():
         for _ in range(2):
             x.topk(3, dim=-1)
     assert below.names == ["topk", "empty_strided", "empty_strided"]

@@ -190,14 +190,14 @@ def test_a_function_is_called_as_it_is_written_and_by_its_own_name(function, cal
 def test_an_apply_that_is_kept_during_a_recording_sees_later_ones_and_nothing_between():
     kept = []
 
-    def keeping(x):
+    def restore_names(x):
         kept[:] = kept or [Squared.apply]
         return kept[0](x)
 
-    first = record(module(keeping), (torch.ones(5, 5),))
+    first = record(module(restore_names), (torch.ones(5, 5),))
     length = len(first.events)
     kept[0](torch.ones(5, 5))
-    second = record(module(keeping), (torch.ones(5, 5),))
+    second = record(module(restore_names), (torch.ones(5, 5),))
     assert len(first.events) == length == len(second.events)
     assert [event.name for event in second.events if event.what == AUTOGRAD] == ["Squared"]
 
