@@ -314,7 +314,7 @@ def layer_times(
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue
         # where every head is computed, an implementation that skips some is another layer
-        skips = next((impl.form for impl in config.arms if impl.name == record["implementation"]), None)
+        skips = next((impl.form for impl in config.implementations if impl.name == record["implementation"]), None)
         if skips not in (None, getattr(like, "form", None)):
             continue
         if any(getattr(config, fields[letter]) != size for letter, size in same.items()):

@@ -61,7 +61,7 @@ class CaseTensors:
 
     def _load(self, config: Config, impl: str, state: Mapping[str, Tensor]) -> nn.Module:
         # assign keeps the dtype of the state
-        module = build(config, device="meta", arm=impl)
+        module = build(config, device="meta", impl=impl)
         module.load_state_dict(state, assign=True)
         if hasattr(module, "tie_weights"):
             module.tie_weights()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headcount.bench.case import with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
-from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
+from headcount.models.configs.base import AttentionConfig, Implementation, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
@@ -72,9 +72,9 @@ class ImplSpec:
         return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
 
 
-def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:
+def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Implementation | None:
     """Return the implementation called ``name`` of an attention; None for ``auto``, which is any of them."""
-    return next((impl for impl in getattr(config, "attention", config).arms if impl.name == name), None)
+    return next((impl for impl in getattr(config, "attention", config).implementations if impl.name == name), None)
 
 
 def skips(name: str, impl: str) -> bool:
@@ -92,7 +92,7 @@ def layer_impls(
     """
     config = layer(name)
     # where an implementation skips heads, the timed one that does not is what it is compared with
-    skips = any(impl.form for impl in config.arms)
+    skips = any(impl.form for impl in config.implementations)
     rows = []
     for how in _resolve_impls(config, asked, device, tokens):
         known = impl_of(config, how)
@@ -124,28 +124,32 @@ def timed_models() -> list[str]:
 
 def impls_by_variant() -> dict[str, list[str]]:
     """Return the implementations of each variant that has any."""
-    return {name: [impl.name for impl in config.arms] + [AUTO] for name, config in ATTENTIONS.items() if config.arms}
+    return {
+        name: [impl.name for impl in config.implementations] + [AUTO]
+        for name, config in ATTENTIONS.items()
+        if config.implementations
+    }
 
 
 def _resolve_impls(
     config: AttentionConfig, asked: Sequence[str] | None, device: str | None, tokens: int | None
 ) -> list[str]:
-    here = list(config.arms) if device is None else _available(config, device)
+    here = list(config.implementations) if device is None else _available(config, device)
     if not asked:
         few = tokens is not None and tokens <= FEW_TOKENS
         return [impl.name for impl in here if impl.timed or few and impl.few_rows]
-    known = [impl.name for impl in config.arms] + [AUTO]
+    known = [impl.name for impl in config.implementations] + [AUTO]
     chosen = [how for how in asked if how in known]
     if not chosen:
         raise UsageError(f"{config.variant} has no implementation {', '.join(asked)}; choose from {', '.join(known)}")
-    for impl in config.arms:
+    for impl in config.implementations:
         if impl.name in chosen and impl not in here:
             needs = lacks(impl, device)
             raise UsageError(f"implementation {impl.name} needs {needs}; choose from {', '.join(a.name for a in here)}")
     return chosen
 
 
-def lacks(impl: Arm, device: str) -> str | None:
+def lacks(impl: Implementation, device: str) -> str | None:
     """Return what ``impl`` lacks to be timed on ``device``; None where it can be. An interpreter is not timed."""
     if impl.package is None:
         return None
@@ -158,5 +162,5 @@ def lacks(impl: Arm, device: str) -> str | None:
     return missing(impl, torch.device(device))
 
 
-def _available(config: AttentionConfig, device: str) -> list[Arm]:
-    return [impl for impl in config.arms if lacks(impl, device) is None]
+def _available(config: AttentionConfig, device: str) -> list[Implementation]:
+    return [impl for impl in config.implementations if lacks(impl, device) is None]

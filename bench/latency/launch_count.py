@@ -63,7 +63,7 @@ _counted: dict[tuple, int | None] = {}
 def _launched(case: TimingCase, spec: ImplSpec) -> int | None:
     dtype = DTYPES[case.dtype]
     try:
-        module = build(spec.config, device="meta", dtype=dtype, arm=spec.impl)
+        module = build(spec.config, device="meta", dtype=dtype, impl=spec.impl)
         arguments, options = _call(case, spec, module, dtype)
         with torch.no_grad(), _Operations() as operations, _Fused(operations):
             module(*arguments, **options)

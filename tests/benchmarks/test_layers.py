@@ -39,7 +39,7 @@ def test_layer(benchmark, case):
     benchmark.extra_info["macs"] = pass_macs(ledger_of(impl.config, lengths), which)
     benchmark.extra_info["device"] = DEVICE
     benchmark.pedantic(_synchronous, args=(run.call,), rounds=5, iterations=1, warmup_rounds=1)
-    benchmark.extra_info["arm_used"] = run.arm_used()
+    benchmark.extra_info["impl_used"] = run.impl_used()
 
 
 def _synchronous(call):

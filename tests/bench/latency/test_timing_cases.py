@@ -56,8 +56,8 @@ def test_what_decodes_are_the_arms_that_take_masks(monkeypatch):
     case = TimingCase("layer", "moh-32x64-50", **TINY | {"which": "decode"})
     assert [spec.impl for spec in case.impls()] == ["fused", "ragged", "fused"]
     config = layer("moh-32x64-50")
-    blind = [impl._replace(masks=impl.name != "ragged") for impl in config.arms]
-    monkeypatch.setattr(type(config), "arms", tuple(blind))
+    blind = [impl._replace(masks=impl.name != "ragged") for impl in config.implementations]
+    monkeypatch.setattr(type(config), "implementations", tuple(blind))
     assert [spec.impl for spec in case.impls()] == ["fused", "fused"]
 
 
