@@ -233,7 +233,7 @@ def layer_times(
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue
         # where every head is to be computed, an arm that skips some is another layer
-        skips = next((arm.form for arm in config.arms if arm.name == record["implementation"]), None)
+        skips = next((arm.form for arm in config.implementations if arm.name == record["implementation"]), None)
         if skips not in (None, getattr(like, "form", None)):
             continue
         if any(getattr(config, fields[letter]) != size for letter, size in same.items()):

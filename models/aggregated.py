@@ -110,7 +110,7 @@ class AggregatedAttention(Selectable):
 
         ValueError for another number of tokens than the grid's.
         """
-        run = self.chosen(query)
+        run = self.resolve_impl(query)
         if not torch.jit.is_tracing() and query.shape[1] != self.config.num_tokens:
             raise ValueError(f"query must hold the grid's {self.config.num_tokens} tokens, not {query.shape[1]}")
         return run(self, query, grid_of(self.config, query) if grid is None else grid)

@@ -99,11 +99,11 @@ def zero_padded(
 
 
 class Attention(CachedLayer, Selectable):
-    """An attention layer: a variant adds its projections, and a function for each arm of its configuration.
+    """An attention layer: a variant adds its projections, and a function for each implementation of its configuration.
 
-    An arm is called as ``arm(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=, dropout=)``,
-    with ``rotary=`` too where the variant takes rotary positions, and gives (B, T, d_m). Keys and values come from
-    ``k_proj`` and ``v_proj``, unless a variant says otherwise in ``project`` and ``stored_shapes``.
+    An implementation is called as ``impl(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=,
+    dropout=)``, with ``rotary=`` too where the variant takes rotary positions, and gives (B, T, d_m). Keys and values
+    come from ``k_proj`` and ``v_proj``, unless a variant says otherwise in ``project`` and ``stored_shapes``.
     """
 
     def forward(
@@ -127,7 +127,7 @@ class Attention(CachedLayer, Selectable):
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
         own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, for a ``value``
         where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
-        every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the variant's arms.
+        every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the implementations.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
@@ -135,7 +135,7 @@ class Attention(CachedLayer, Selectable):
             raise ValueError(f"{self.config.variant} makes keys and values of one sequence: leave value out")
         # tokens behind those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
-        run = self.chosen(query)
+        run = self.resolve_impl(query)
         k, v = self.keys_and_values(query, key, value, rotary, cache)
         how = {"rotary": rotary} if self.config.rotary else {}
         out = run(
@@ -153,7 +153,7 @@ class Attention(CachedLayer, Selectable):
         return zero_padded(self.completed(out), query_padding_mask)
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
-        """Return the output of the layer from the result of its arm. Variants that add to it override this."""
+        """Return the output of the layer from that of its implementation. Variants override this."""
         return out
 
     def of_memory(
@@ -193,6 +193,6 @@ class Attention(CachedLayer, Selectable):
 
     def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
         """Return ``triton`` where it is available, else ``fused``, which takes every mask without (T, S) scores."""
-        if self.offers("triton", query):
+        if self.is_available("triton", query):
             return "triton"
-        return "fused" if any(arm.name == "fused" for arm in self.config.arms) else REFERENCE
+        return "fused" if any(impl.name == "fused" for impl in self.config.implementations) else REFERENCE

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, LayerConfig, ModelConfig
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
-from headcount.models.kernels.selection import REFERENCE, select_arm
+from headcount.models.kernels.selection import REFERENCE, select_impl
 
 
 def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
@@ -31,20 +31,20 @@ def build(
     seed: int = 0,
     initialise: bool = True,
     drawn_on: str | torch.device = "cpu",
-    arm: str = REFERENCE,
+    impl: str = REFERENCE,
 ) -> nn.Module:
     """Return the model, layer or block of ``config`` on ``device``, in eval mode.
 
     Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
     state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the
     device whose generator draws them; a GPU's is faster, and draws other values. On meta there are no values.
-    ``arm`` is what every attention layer runs: a name, or ``auto``. Raises ConfigError for a variant without a
-    module, or without an arm of that name, and for a device that is not there.
+    ``impl`` is what every attention layer runs: a name, or ``auto``. Raises ConfigError for a variant without a
+    module, or without an implementation of that name, and for a device that is not there.
     """
     device = torch.device(device)
     with torch.device("meta"):
         model = make_module(config).to(dtype)
-    select_arm(model, arm)
+    select_impl(model, impl)
     if device.type != "meta":
         _check(device)
         model.to_empty(device=device)

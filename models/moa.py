@@ -40,7 +40,7 @@ gathered = partial(reference, attend=fused_attend)
 
 
 def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
-    """Return the arm of ``auto``: all experts at once where all are selected, else rows grouped by expert.
+    """Return the implementation of ``auto``: all experts at once where all are selected, else rows grouped by expert.
 
     A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
     copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
@@ -112,7 +112,7 @@ class MixtureOfAttentionHeads(Attention):
 
     def automatic(self, query: Tensor) -> str:
         """Return ``triton`` where it is available, else the rule of :func:`automatic_for`."""
-        if self.offers("triton", query):
+        if self.is_available("triton", query):
             return "triton"
         num_tokens = query.shape[0] * query.shape[1]
         return automatic_for(self.config.top_k, self.config.num_experts, num_tokens, query.dtype, query.device.type)

@@ -76,7 +76,7 @@ class MixtureOfHeadAttention(Attention):
     ) -> HeadGates:
         """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions.
 
-        ``every``: for an arm that computes every head (see HeadRouter).
+        ``every``: for an implementation that computes every head (see HeadRouter).
         """
         return self.router(x, padding_mask, query if self.config.router is Scoring.QUERY_NORM else None, every=every)
 

@@ -43,7 +43,7 @@ package names, so a project with its own `models/` or `bench/` works.
 or encoder-decoder, as the MoH paper continues LLaMA3-8B: no tensor changes, and with every head on it is the same
 function. `hc.load_hugging_face(config, state_dict)` reads checkpoints of LLaMA and JetMoE by renaming their tensors.
 `torch.compile(model, fullgraph=True)` traces every arm but `grouped` and `ragged`, whose segments have sizes that the
-host reads; a layer's arms say so in `config.arms`, and a test holds them to it on the CPU."""
+host reads; a layer's arms say so in `config.implementations`, and a test holds them to it on the CPU."""
 
 CLOCK = """\
 `bench.latency` checks each arm against the float64 reference before it times it: on the arm's own rounded parameters

@@ -119,7 +119,7 @@ def made(case, seed):
 
 def run_arm(config, arm, masks, arrays, theta, up, seed):
     """Output, losses, and the gradient of output times ``up`` plus losses to each array, as the layer computes them."""
-    layer = build(config, dtype=torch.float64, arm=arm.name).train()
+    layer = build(config, dtype=torch.float64, impl=arm.name).train()
     layer.load_state_dict({name: x for name, x in arrays.items() if name not in ("query", "key", "value")})
     inputs = {n: arrays[n].clone().requires_grad_() for n in ("query", "key", "value") if n in arrays}
     if theta:
@@ -159,7 +159,7 @@ def worst(case, seed=0):
     out, loss = plainly(a, config, told, kept)
     for form in ("released", "ideal") if hasattr(config, "form") else (None,):
         own = make_config(case.values | ({"form": form} if form else {}))
-        for arm in own.arms:
+        for arm in own.implementations:
             if arm.package or missing(arm, CPU):
                 continue
             found, losses, grads = run_arm(own, arm, masks, arrays, case.theta, up, seed)

@@ -35,7 +35,7 @@ def test_there_are_enough_cases_of_every_kind():
 def test_every_arm_that_takes_float64_is_run():
     for values in (MOA, NORM):
         forms = [{"form": form} for form in ("released", "ideal")] if values is NORM else [{}]
-        arms = [arm for form in forms for arm in make_config(values | form).arms if not arm.package]
+        arms = [arm for form in forms for arm in make_config(values | form).implementations if not arm.package]
         value, slope, ran = worst(Case(values, "three", (2, 4, 5)))
         assert ran == len(arms) and value[0] < EXACT and slope[0] < NEAR
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headcount.bench.case import with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
-from headcount.models.configs.base import Arm, AttentionConfig, ModelConfig
+from headcount.models.configs.base import AttentionConfig, Implementation, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
@@ -65,9 +65,9 @@ class ArmSpec:
         return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
 
 
-def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Arm | None:
+def arm_of(config: AttentionConfig | ModelConfig, name: str) -> Implementation | None:
     """The arm called ``name`` of an attention; None for ``auto``, which is any of them."""
-    return next((arm for arm in getattr(config, "attention", config).arms if arm.name == name), None)
+    return next((arm for arm in getattr(config, "attention", config).implementations if arm.name == name), None)
 
 
 def skips(name: str, arm: str) -> bool:
@@ -83,7 +83,7 @@ def layer_arms(name: str, asked: Sequence[str] | None, device: str | None, token
     """
     config = layer(name)
     # where one arm skips heads, the timed one that does not is what it is judged against
-    skips = any(arm.form for arm in config.arms)
+    skips = any(arm.form for arm in config.implementations)
     rows = []
     for how in _chosen(config, asked, device, tokens):
         known = arm_of(config, how)
@@ -113,26 +113,30 @@ def timed_models() -> list[str]:
 
 def arms_by_variant() -> dict[str, list[str]]:
     """The arms of each variant that has any."""
-    return {name: [arm.name for arm in config.arms] + [AUTO] for name, config in ATTENTIONS.items() if config.arms}
+    return {
+        name: [arm.name for arm in config.implementations] + [AUTO]
+        for name, config in ATTENTIONS.items()
+        if config.implementations
+    }
 
 
 def _chosen(config: AttentionConfig, asked: Sequence[str] | None, device: str | None, tokens: int | None) -> list[str]:
-    here = list(config.arms) if device is None else _runnable(config, device)
+    here = list(config.implementations) if device is None else _runnable(config, device)
     if not asked:
         few = tokens is not None and tokens <= FEW_TOKENS
         return [arm.name for arm in here if arm.timed or few and arm.few_rows]
-    known = [arm.name for arm in config.arms] + [AUTO]
+    known = [arm.name for arm in config.implementations] + [AUTO]
     chosen = [how for how in asked if how in known]
     if not chosen:
         raise UsageError(f"{config.variant} has no arm {', '.join(asked)}; choose from {', '.join(known)}")
-    for arm in config.arms:
+    for arm in config.implementations:
         if arm.name in chosen and arm not in here:
             needs = lacks(arm, device)
             raise UsageError(f"arm {arm.name} needs {needs}; choose from {', '.join(a.name for a in here)}")
     return chosen
 
 
-def lacks(arm: Arm, device: str) -> str | None:
+def lacks(arm: Implementation, device: str) -> str | None:
     """What ``arm`` lacks to be timed on ``device``; None where it can. An interpreter is nothing to time."""
     if arm.package is None:
         return None
@@ -145,5 +149,5 @@ def lacks(arm: Arm, device: str) -> str | None:
     return missing(arm, torch.device(device))
 
 
-def _runnable(config: AttentionConfig, device: str) -> list[Arm]:
-    return [arm for arm in config.arms if lacks(arm, device) is None]
+def _runnable(config: AttentionConfig, device: str) -> list[Implementation]:
+    return [arm for arm in config.implementations if lacks(arm, device) is None]

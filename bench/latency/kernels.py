@@ -60,7 +60,7 @@ _counted: dict[tuple, int | None] = {}
 def _launched(cell: Cell, spec: ArmSpec) -> int | None:
     dtype = DTYPES[cell.dtype]
     try:
-        module = build(spec.config, device="meta", dtype=dtype, arm=spec.arm)
+        module = build(spec.config, device="meta", dtype=dtype, impl=spec.arm)
         arguments, options = _call(cell, spec, module, dtype)
         with torch.no_grad(), _Operations() as operations, _Fused(operations):
             module(*arguments, **options)

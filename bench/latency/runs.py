@@ -51,7 +51,7 @@ class Run(ABC):
     def arm_used(self) -> str | None:
         """The path that the layers took in their last forward pass; None where they do not say."""
         layers = [layer for layer in self.module.modules() if hasattr(layer, "arm")]
-        used = {getattr(layer, "arm_used", None) for layer in layers} - {None}
+        used = {getattr(layer, "impl_used", None) for layer in layers} - {None}
         return "+".join(sorted(used)) or None
 
 

@@ -59,7 +59,7 @@ class Shared:
 
     def _load(self, config: Config, arm: str, state: Mapping[str, Tensor]) -> nn.Module:
         # whatever its type: it takes the tensors of the state as they are
-        module = build(config, device="meta", arm=arm)
+        module = build(config, device="meta", impl=arm)
         module.load_state_dict(state, assign=True)
         if hasattr(module, "tie_weights"):
             module.tie_weights()

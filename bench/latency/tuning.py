@@ -66,13 +66,13 @@ def _blocks(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
 
     for kernel, name in KERNELS.items():
         config = layer(name)
-        arm = next(arm for arm in config.arms if arm.package)
+        arm = next(arm for arm in config.implementations if arm.package)
         needs = lacks(arm, "cuda")
         what = f"kernel {kernel} in {name}, T = 128"
         if needs:
             yield {"what": what, "way": arm.name, "us": None, "chosen": None, "status": f"needs {needs}"}
             continue
-        module = build(config, device="cuda", dtype=dtype, arm=arm.name)
+        module = build(config, device="cuda", dtype=dtype, impl=arm.name)
         x = torch.randn(max(1, tokens // 128), 128, config.d_model, device="cuda", dtype=dtype)
 
         def call(_: int, module=module, x=x) -> torch.Tensor:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, Input
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation, Input
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,9 @@ class AggregatedAttentionConfig(AttentionConfig):
         "d_pos": "position_width",
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
-    arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "aggregated:reference", masks=False),)
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "aggregated:reference", masks=False),
+    )
     takes_values: ClassVar[bool] = False
     # positions are measured in parts of side - 1
     minimum: ClassVar[Mapping[str, int]] = {"side": 2, "pretrained_side": 2}

@@ -41,17 +41,17 @@ def check_layers(name: str, number: int) -> None:
     check_range(name, number, 1, MOST_LAYERS)
 
 
-class Arm(NamedTuple):
+class Implementation(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
     ``target`` is its function below headcount.models, imported only when it is selected. ``timed``: whether a
     benchmark takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens.
     ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
     needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
-    ``package``: what it cannot run without besides a CUDA device, None for an arm that runs everywhere.
+    ``package``: what it cannot run without besides a CUDA device, None for an implementation that runs everywhere.
     ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
     ``executes``: where it does more than it needs, the fields with whose other value it does as much: ("top_k",
-    "num_experts") of an arm that runs every expert for every token.
+    "num_experts") of an implementation that runs every expert for every token.
     """
 
     name: str
@@ -139,13 +139,13 @@ class SymbolicConfig:
 class AttentionConfig(SymbolicConfig):
     """One attention layer, in a model or by itself.
 
-    ``arms``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form that differ
-    from those of the released one. ``rotary``: the field that holds how many elements of a query or key rotary
-    positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence than its
-    keys. ``no_step``: why it cannot decode one token after another by itself, empty where it can.
+    ``implementations``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form
+    that differ from those of the released one. ``rotary``: the field that holds how many elements of a query or key
+    rotary positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence
+    than its keys. ``no_step``: why it cannot decode one token after another by itself, empty where it can.
     """
 
-    arms: ClassVar[tuple[Arm, ...]] = ()
+    implementations: ClassVar[tuple[Implementation, ...]] = ()
     ideal_attributes: ClassVar[Mapping[str, Any]] = {}
     rotary: ClassVar[str | None] = None
     takes_values: ClassVar[bool] = True

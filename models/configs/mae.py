@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, check_choice
+from headcount.models.configs.base import AttentionConfig, Implementation, check_choice
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -37,9 +37,9 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
         "bias": "bias",
         "gate": "gate",
     }
-    arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "mae:reference", timed=False),
-        Arm("fused", "mae:fused"),
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "mae:reference", timed=False),
+        Implementation("fused", "mae:fused"),
     )
     # an expert is all heads but one
     minimum: ClassVar[Mapping[str, int]] = {"num_heads": 2}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,9 @@ class MultiHeadAttentionConfig(AttentionConfig):
         "g": "num_kv_heads",
         "bias": "bias",
     }
-    arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "mha:reference", timed=False),
-        Arm("fused", "mha:fused"),
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "mha:reference", timed=False),
+        Implementation("fused", "mha:fused"),
     )
     rotary: ClassVar[str | None] = "head_dim"
 

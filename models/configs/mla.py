@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, Form
+from headcount.models.configs.base import AttentionConfig, Form, Implementation
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -33,11 +33,17 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
         "d_q": "query_rank",
         "bias": "bias",
     }
-    arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "mla:reference", timed=False), Arm("fused", "mla:fused"))
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "mla:reference", timed=False),
+        Implementation("fused", "mla:fused"),
+    )
     ideal_attributes: ClassVar[Mapping[str, Any]] = {
         "file": "mla_ideal",
         "module": "IdealMultiHeadLatentAttention",
-        "arms": (Arm("reference", "mla_ideal:reference", timed=False), Arm("fused", "mla_ideal:fused")),
+        "implementations": (
+            Implementation("reference", "mla_ideal:reference", timed=False),
+            Implementation("fused", "mla_ideal:fused"),
+        ),
     }
     rotary: ClassVar[str | None] = "rotary_dim"
     takes_values: ClassVar[bool] = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
 
 
 class Gates(StrEnum):
@@ -41,13 +41,13 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         "noisy": "noisy",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
-    arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "moa:reference", timed=False),
-        Arm("gathered", "moa:gathered", timed=False, few_rows=True),
-        Arm("dense-all", "kernels.dense_all:dense_all", executes=(("top_k", "num_experts"),)),
-        Arm("grouped", "kernels.grouped:grouped", one_graph=False),
-        Arm("loop", "kernels.loop:loop"),
-        Arm("triton", "kernels.triton_moa:run", package="triton"),
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "moa:reference", timed=False),
+        Implementation("gathered", "moa:gathered", timed=False, few_rows=True),
+        Implementation("dense-all", "kernels.dense_all:dense_all", executes=(("top_k", "num_experts"),)),
+        Implementation("grouped", "kernels.grouped:grouped", one_graph=False),
+        Implementation("loop", "kernels.loop:loop"),
+        Implementation("triton", "kernels.triton_moa:run", package="triton"),
     )
     rotary: ClassVar[str | None] = "kv_head_dim"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, ConfigError, ModelConfig, SymbolicConfig
+from headcount.models.configs.base import ConfigError, Implementation, ModelConfig, SymbolicConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class MixtureFeedForwardConfig(SymbolicConfig):
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "tgt_len": 10}
-    arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "moe_ffn:reference", timed=False),
-        Arm("grouped", "kernels.grouped:grouped_ffn", one_graph=False),
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "moe_ffn:reference", timed=False),
+        Implementation("grouped", "kernels.grouped:grouped_ffn", one_graph=False),
     )
 
     d_model: int

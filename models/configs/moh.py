@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError, Form
+from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Implementation
 from headcount.models.configs.mha import derive_heads
 
 
@@ -88,16 +88,16 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         "router": "router",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
-    arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "moh:reference", timed=False),
-        Arm("fused", "moh:fused"),
-        Arm("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
-        Arm("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "moh:reference", timed=False),
+        Implementation("fused", "moh:fused"),
+        Implementation("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
+        Implementation("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
     )
     ideal_attributes: ClassVar[Mapping[str, Any]] = {
         "file": "moh_ideal",
         "module": "IdealMixtureOfHeads",
-        "arms": (Arm("reference", "moh_ideal:reference"),),
+        "implementations": (Implementation("reference", "moh_ideal:reference"),),
     }
     rotary: ClassVar[str | None] = "head_dim"
 

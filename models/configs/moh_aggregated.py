@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.configs.base import Arm, Form
+from headcount.models.configs.base import Form, Implementation
 from headcount.models.configs.moh import Gates, HeadSelection, Router
 
 
@@ -24,8 +24,12 @@ class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     minimum: ClassVar[Mapping[str, int]] = {**HeadSelection.minimum, **AggregatedAttentionConfig.minimum}
-    arms: ClassVar[tuple[Arm, ...]] = (Arm("reference", "moh_aggregated:released", masks=False),)
-    ideal_attributes: ClassVar[Mapping[str, Any]] = {"arms": (Arm("reference", "moh_aggregated:ideal", masks=False),)}
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "moh_aggregated:released", masks=False),
+    )
+    ideal_attributes: ClassVar[Mapping[str, Any]] = {
+        "implementations": (Implementation("reference", "moh_aggregated:ideal", masks=False),)
+    }
     router: ClassVar[Router] = Router.LINEAR
 
     num_shared_heads: int

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -24,9 +24,9 @@ class SwitchHeadConfig(AttentionConfig):
         "K": "top_k",
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
-    arms: ClassVar[tuple[Arm, ...]] = (
-        Arm("reference", "switchhead:reference", timed=False),
-        Arm("fused", "switchhead:fused"),
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        Implementation("reference", "switchhead:reference", timed=False),
+        Implementation("fused", "switchhead:fused"),
     )
     rotary: ClassVar[str | None] = "head_dim"
 

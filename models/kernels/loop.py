@@ -1,4 +1,4 @@
-"""MoA by the algorithm of the authors' released code: the arm that "memory copies" are measured against.
+"""MoA by the algorithm of the authors' released code: the implementation that "memory copies" are measured against.
 
 Every projection copies its rows into the order of their experts, multiplies them in a Python loop over sizes that
 the host reads back, concatenates, and adds the rows into zeros; scores are materialised (github yikangshen/MoA,

@@ -1,4 +1,4 @@
-"""Select which arm of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
+"""Select which implementation of a layer runs: a name, or ``auto`` and an explicit rule; recorded on the layer."""
 
 import importlib.util
 import logging
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headcount.models.configs.base import Arm, AttentionConfig, ConfigError
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 REFERENCE, AUTO = "reference", "auto"
@@ -23,36 +23,36 @@ _log = logging.getLogger("headcount.kernels")
 
 
 class Selectable(nn.Module, ABC):
-    """A layer with the arms of its ``config``: the same function, on the parameters of the reference.
+    """A layer with the implementations of its ``config``: the same function, on the parameters of the reference.
 
-    ``arm_used`` is the name of the arm that the last forward ran, None before the first. One that ``follows`` others
-    has arms of its own: an arm that it lacks leaves it the choice.
+    ``impl_used`` is the name of the implementation that the last forward ran, None before the first. A layer that
+    ``inherits_impl`` runs ``auto`` where it lacks the implementation of the others.
     """
 
-    follows = False
+    inherits_impl = False
 
     def __init__(self, config: AttentionConfig | MixtureFeedForwardConfig) -> None:
         super().__init__()
         self.config = config
-        self.arm = REFERENCE
-        self.arm_used: str | None = None
+        self.impl = REFERENCE
+        self.impl_used: str | None = None
 
     @property
-    def arm(self) -> str:
-        """The name of one of the arms, or ``auto``. ConfigError, with the valid choices, when it is set to another."""
-        return self._arm
+    def impl(self) -> str:
+        """The name of an implementation, or ``auto``. Setting another raises ConfigError with the valid choices."""
+        return self._impl
 
-    @arm.setter
-    def arm(self, name: str) -> None:
+    @impl.setter
+    def impl(self, name: str) -> None:
         check(self, name)
         # found here, where nothing is traced: a graph holds no imports
         self._runs = {
-            arm.name: pkgutil.resolve_name(f"headcount.models.{arm.target}")
-            for arm in self.config.arms
-            if name in (arm.name, AUTO)
+            impl.name: pkgutil.resolve_name(f"headcount.models.{impl.target}")
+            for impl in self.config.implementations
+            if name in (impl.name, AUTO)
         }
-        self._needs = {arm.name: _needs(arm) for arm in self.config.arms}
-        self._arm = name
+        self._needs = {impl.name: _needs(impl) for impl in self.config.implementations}
+        self._impl = name
 
     @abstractmethod
     def automatic(self, query: Tensor) -> str:
@@ -65,14 +65,14 @@ class Selectable(nn.Module, ABC):
         sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
         return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"
 
-    def chosen(self, query: Tensor) -> Callable:
-        """Return the arm to run now, recorded in ``arm_used``.
+    def resolve_impl(self, query: Tensor) -> Callable:
+        """Return the implementation to run now, recorded in ``impl_used``.
 
         ConfigError for one that does not run here, ValueError where there are no queries.
         """
         if not torch.jit.is_tracing() and 0 in query.shape[:2]:
             raise ValueError(f"query holds no tokens: {query.shape[0]} sequences of {query.shape[1]}")
-        name = self.arm
+        name = self.impl
         if name == AUTO:
             name = self.automatic(query)
             if not torch.compiler.is_compiling():
@@ -83,38 +83,38 @@ class Selectable(nn.Module, ABC):
                 )
         if lack := self._needs[name].on(query.device):
             choices = ", ".join(runnable(self.config, query.device))
-            raise ConfigError(f"arm {name} needs {lack}; choose from {choices}")
-        self.arm_used = name
+            raise ConfigError(f"implementation {name} needs {lack}; choose from {choices}")
+        self.impl_used = name
         return self._runs[name]
 
-    def offers(self, name: str, query: Tensor) -> bool:
-        """Whether ``auto`` may take arm ``name``: there is one, which runs on CUDA, and queries have 16 bits."""
+    def is_available(self, name: str, query: Tensor) -> bool:
+        """Whether ``auto`` may take ``name``: an implementation that runs on CUDA, for queries of 16 bits."""
         fits = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
         return fits and name in self._needs and not self._needs[name].on(query.device)
 
 
 def names(layer: Selectable) -> list[str]:
-    """Return the valid names of the arm of ``layer``."""
-    return [arm.name for arm in layer.config.arms] + [AUTO]
+    """Return the valid names of the implementation of ``layer``."""
+    return [impl.name for impl in layer.config.implementations] + [AUTO]
 
 
 def check(layer: Selectable, name: str) -> None:
-    """Raise ConfigError, with the valid choices, where ``layer`` has no arm called ``name``."""
+    """Raise ConfigError, with the valid choices, where ``layer`` has no implementation called ``name``."""
     if name not in names(layer):
         choices = ", ".join(names(layer))
-        raise ConfigError(f"unknown arm {name!r} of {layer.config.variant}; choose from {choices}")
+        raise ConfigError(f"unknown implementation {name!r} of {layer.config.variant}; choose from {choices}")
 
 
-def missing(arm: Arm, device: torch.device) -> str | None:
-    """Return what ``arm`` needs and lacks on ``device``; None where it runs. On meta every arm has shapes.
+def missing(impl: Implementation, device: torch.device) -> str | None:
+    """Return what ``impl`` needs and lacks on ``device``; None where it runs. On meta every implementation has shapes.
 
     Triton's interpreter, TRITON_INTERPRET=1, takes tensors on the CPU.
     """
-    return _needs(arm).on(device)
+    return _needs(impl).on(device)
 
 
 class _Needs(NamedTuple):
-    """``what`` an arm needs where a tensor's device is of none of these types; None where it runs on each."""
+    """``what`` an implementation needs on devices of other types than ``devices``; None where it runs on each."""
 
     what: str
     devices: tuple[str, ...] | None
@@ -124,36 +124,36 @@ class _Needs(NamedTuple):
         return None if self.devices is None or device.type in self.devices else self.what
 
 
-def _needs(arm: Arm) -> _Needs:
-    if arm.package is None:
+def _needs(impl: Implementation) -> _Needs:
+    if impl.package is None:
         return _Needs("", None)
-    if importlib.util.find_spec(arm.package) is None:
-        return _Needs(f"the package {arm.package} (pip install 'headcount[gpu]')", ("meta",))
+    if importlib.util.find_spec(impl.package) is None:
+        return _Needs(f"the package {impl.package} (pip install 'headcount[gpu]')", ("meta",))
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     return _Needs("a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda"))
 
 
 def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:
-    """Return the names of the arms of ``config`` that run on ``device``, the reference first."""
-    return [arm.name for arm in config.arms if not missing(arm, device)]
+    """Return the names of the implementations of ``config`` that run on ``device``, the reference first."""
+    return [impl.name for impl in config.implementations if not missing(impl, device)]
 
 
-def select_arm(model: nn.Module, name: str) -> None:
+def select_impl(model: nn.Module, name: str) -> None:
     """Select ``name`` for every layer of ``model`` that has a choice. ConfigError where one has no such name.
 
     A layer that follows others runs ``auto`` where it has no such name and another layer has.
     """
     layers = [module for module in model.modules() if isinstance(module, Selectable)]
-    leading = [layer for layer in layers if not layer.follows]
+    leading = [layer for layer in layers if not layer.inherits_impl]
     for layer in leading or layers:
         check(layer, name)
     for layer in layers:
-        layer.arm = name if name in names(layer) else AUTO
+        layer.impl = name if name in names(layer) else AUTO
 
 
-def arms_used(model: nn.Module) -> dict[str, str | None]:
-    """Return module path -> the arm that its last forward ran, for every layer that has a choice."""
-    return {path: m.arm_used for path, m in model.named_modules() if isinstance(m, Selectable)}
+def used_impls(model: nn.Module) -> dict[str, str | None]:
+    """Return module path -> the implementation that its last forward ran, for every layer that has a choice."""
+    return {path: m.impl_used for path, m in model.named_modules() if isinstance(m, Selectable)}
 
 
 def say_once(level: int, message: str) -> None:

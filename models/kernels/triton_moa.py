@@ -37,7 +37,7 @@ def run(
 def takes(x: Float[Tensor, "*shape"]) -> None:
     """ConfigError for a dtype that Triton multiplies no matrices of."""
     if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        raise ConfigError(f"arm triton takes bfloat16, float16 and float32, not {x.dtype}")
+        raise ConfigError(f"implementation triton takes bfloat16, float16 and float32, not {x.dtype}")
 
 
 def wants_gradient(*tensors: Tensor) -> bool:

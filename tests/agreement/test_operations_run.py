@@ -77,7 +77,7 @@ class Called(TorchFunctionMode):
 def called(config, inputs):
     """Elements by kind, of a layer's reference run once."""
     layer = build(config).eval()
-    layer.arm = config.arms[0].name
+    layer.impl = config.implementations[0].name
     letters = config.letters()
     rows = max(x.shape[0] * x.shape[1] for x in inputs.values())
     mode = Called(of_gates=rows * max(letters.get("h", 0), letters.get("E", 0)))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from headcount.bench.case import ledger_of
-from headcount.bench.latency.arms import ArmSpec, layer_arms
 from headcount.bench.latency.cells import Cell
+from headcount.bench.latency.implementations import ArmSpec, layer_arms
 from headcount.bench.latency.roofline import pass_macs
 from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.shared import Shared
@@ -26,7 +26,7 @@ CASES = [
 
 def case_id(case: tuple[ArmSpec, int, str]) -> str:
     arm, seq_len, which = case
-    return f"{arm.name}-{arm.arm}-T{seq_len}-{which}"
+    return f"{arm.name}-{arm.impl}-T{seq_len}-{which}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -39,7 +39,7 @@ def test_layer(benchmark, case):
     benchmark.extra_info["macs"] = pass_macs(ledger_of(arm.config, lengths), which)
     benchmark.extra_info["device"] = DEVICE
     benchmark.pedantic(_synchronous, args=(run.call,), rounds=5, iterations=1, warmup_rounds=1)
-    benchmark.extra_info["arm_used"] = run.arm_used()
+    benchmark.extra_info["impl_used"] = run.impl_used()
 
 
 def _synchronous(call):

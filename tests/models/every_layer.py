@@ -38,7 +38,7 @@ def cases(*varied, **sizes):
     return [
         pytest.param(config, arm, id=f"{name}-{arm.name}")
         for name, config in configurations(*varied, **sizes)
-        for arm in config.arms
+        for arm in config.implementations
         if not missing(arm, CPU)
     ]
 
@@ -52,7 +52,7 @@ def made(config, arm, lengths=None):
     """A layer that runs ``arm``, in the highest precision that it takes, and its inputs by name."""
     lengths = LENGTHS | (lengths or {})
     dtype = precision(arm)
-    return build(config, dtype=dtype, arm=arm.name), example_inputs(config, lengths, dtype=dtype)
+    return build(config, dtype=dtype, impl=arm.name), example_inputs(config, lengths, dtype=dtype)
 
 
 def precision(arm):

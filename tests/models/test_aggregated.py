@@ -208,5 +208,7 @@ def test_sizes_that_cannot_be_built(fields, message):
 def test_a_selection_that_cannot_be_made():
     with pytest.raises(ConfigError, match="^top_k must lie in 0..num_heads - num_shared_heads = 0..2, not 3$"):
         make_config(MOH | dict(top_k=3))
-    with pytest.raises(ConfigError, match="^unknown arm 'fused' of moh_aggregated; choose from reference, auto$"):
-        build(make_config(MOH), arm="fused")
+    with pytest.raises(
+        ConfigError, match="^unknown implementation 'fused' of moh_aggregated; choose from reference, auto$"
+    ):
+        build(make_config(MOH), impl="fused")

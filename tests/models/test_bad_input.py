@@ -83,7 +83,7 @@ def test_queries_without_tokens_are_refused(config, arm, shape):
 
 @pytest.mark.parametrize("config", [config for _, config in configurations()], ids=lambda config: config.variant)
 def test_tokens_of_no_width_are_not_said_to_be_no_tokens(config):
-    layer, inputs = made(config, config.arms[0])
+    layer, inputs = made(config, config.implementations[0])
     # torch says what does not fit
     with pytest.raises(RuntimeError, match="^mat1 and mat2 shapes cannot be multiplied"):
         layer(inputs["query"][..., :0])

@@ -26,7 +26,9 @@ def test_an_arm_is_one_graph_where_it_says_so(name, arm, traced):
 @pytest.mark.parametrize("name, config", list(configurations("form")))
 def test_auto_is_one_graph_where_its_choice_is(name, config, traced):
     outcome, used = traced["arms"][f"{name}-auto"]
-    assert outcome == ("same" if next(arm.one_graph for arm in config.arms if arm.name == used) else "sizes are values")
+    assert outcome == (
+        "same" if next(arm.one_graph for arm in config.implementations if arm.name == used) else "sizes are values"
+    )
 
 
 def test_a_step_of_decoding_is_one_graph(traced):

@@ -291,5 +291,5 @@ def test_ideal_form_has_its_own_module_and_implementations():
     ideal = dataclasses.replace(released, form="ideal")
     assert (released.file, released.module) == ("mla", "MultiHeadLatentAttention")
     assert (ideal.file, ideal.module) == ("mla_ideal", "IdealMultiHeadLatentAttention")
-    assert [arm.target for arm in ideal.arms] == ["mla_ideal:reference", "mla_ideal:fused"]
+    assert [arm.target for arm in ideal.implementations] == ["mla_ideal:reference", "mla_ideal:fused"]
     assert dataclasses.replace(ideal, form="released") == released and type(ideal).module == released.module

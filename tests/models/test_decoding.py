@@ -30,7 +30,7 @@ LAYERS = {
 CASES = [
     (case, name)
     for case, config in LAYERS.items()
-    for name in (*(arm.name for arm in config.arms if arm.masks and not arm.package), "auto")
+    for name in (*(arm.name for arm in config.implementations if arm.masks and not arm.package), "auto")
 ]
 CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 1, 1, 1], "chunks": [5, 1, 4, 3]}
 MODEL = dict(
@@ -55,7 +55,7 @@ def test_a_layer_decodes_what_the_full_causal_pass_gives(case, arm, sizes):
     layer = build(LAYERS[case], dtype=torch.float64)
     x = torch.randn(3, 13, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     expected = layer(x, causal=True)
-    layer.arm = arm
+    layer.impl = arm
     cache = layer.make_cache(3, 17)
     pieces = []
     for chunk in x.split(sizes, dim=1):
@@ -71,7 +71,7 @@ def test_new_tokens_do_not_see_one_another_ahead_unless_told(case, arm):
     x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     expected, ahead = layer(x, causal=True), layer(x)
     assert (expected - ahead).abs().max() > 1e-3
-    layer.arm = arm
+    layer.impl = arm
     cache = layer.make_cache(2, 11)
     close(torch.cat([layer(x[:, :5], cache=cache), layer(x[:, 5:], cache=cache)], dim=1), expected)
 
@@ -79,7 +79,7 @@ def test_new_tokens_do_not_see_one_another_ahead_unless_told(case, arm):
 @pytest.mark.parametrize("case, arm", CASES)
 @torch.no_grad()
 def test_padding_before_the_first_token_stays_hidden_while_decoding(case, arm):
-    layer = build(LAYERS[case], dtype=torch.float64, arm=arm)
+    layer = build(LAYERS[case], dtype=torch.float64, impl=arm)
     x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64)
     padding = torch.arange(11) < torch.tensor([[0], [3]])
     cache = layer.make_cache(2, 11)
@@ -96,7 +96,7 @@ def test_padding_before_the_first_token_stays_hidden_while_decoding(case, arm):
 @pytest.mark.parametrize("case, arm", CASES)
 @torch.no_grad()
 def test_a_filled_cache_stands_for_the_keys(case, arm):
-    layer = build(LAYERS[case], dtype=torch.float64, arm=arm)
+    layer = build(LAYERS[case], dtype=torch.float64, impl=arm)
     query, key = (torch.randn(3, n, layer.config.d_model, dtype=torch.float64) for n in (5, 13))
     padding = torch.arange(13) >= torch.tensor([[13], [11], [2]])
     expected = layer(query, key, key_padding_mask=padding)
@@ -149,7 +149,7 @@ def test_what_a_cache_stores_carries_no_gradient():
 
 
 def translator(case, arm="reference"):
-    model = build(make_config(MODELS[case]), dtype=torch.float64, arm=arm, seed=3)
+    model = build(make_config(MODELS[case]), dtype=torch.float64, impl=arm, seed=3)
     generator = torch.Generator().manual_seed(5)
     src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
     return model, src, tgt

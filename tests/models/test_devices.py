@@ -13,7 +13,7 @@ from tests.models.every_layer import LENGTHS, configurations
 LAYERS = [
     pytest.param(config, arm, id=f"{name}-{arm.name}")
     for name, config in configurations("form", "router", "gates", "gate")
-    for arm in config.arms
+    for arm in config.implementations
     if arm.name != "loop"
 ]
 ONE, BOTH = {"num_layers": 1}, {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -45,7 +45,7 @@ def padding(length):
 
 @pytest.mark.parametrize("config, arm", LAYERS)
 def test_a_layer_makes_nothing_elsewhere(config, arm):
-    layer = build(config, device="meta", dtype=torch.bfloat16, arm=arm.name).train()
+    layer = build(config, device="meta", dtype=torch.bfloat16, impl=arm.name).train()
     inputs = example_inputs(config, LENGTHS, device="meta", dtype=torch.bfloat16)
     calls = [{}]
     if arm.masks:

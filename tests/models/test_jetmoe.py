@@ -103,7 +103,7 @@ def test_gates_of_the_selected_have_the_values_of_equation_9_and_another_gradien
 def test_the_model_decodes_what_the_full_pass_gives(arm):
     model = build(make_config(SMALL), dtype=torch.float64)
     expected = model(TOKENS)
-    decoding = build(make_config(SMALL), dtype=torch.float64, arm=arm)
+    decoding = build(make_config(SMALL), dtype=torch.float64, impl=arm)
     caches = decoding.make_caches(2, 11)
     pieces = [decoding(chunk, caches=caches) for chunk in TOKENS.split([5, 1, 1, 4], dim=1)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=1e-10, atol=1e-12)
@@ -158,7 +158,7 @@ def test_the_released_model_in_integers():
 
 def test_the_small_one_trains():
     torch.manual_seed(0)
-    model = build(preset("jetmoe-small", {"vocab_size": 41}), arm="auto").train()
+    model = build(preset("jetmoe-small", {"vocab_size": 41}), impl="auto").train()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     seen = []
     for _ in range(12):

@@ -32,7 +32,7 @@ MHA = {
     "h7-g1-dm11-D3": dict(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3, bias=False),
 }
 # grouped-mm: the path that CUDA takes, on the CPU, where torch computes it in float32 at most
-ARMS = [*(arm.name for arm in MixtureOfAttentionHeadsConfig.arms[1:] if not arm.package), "grouped-mm"]
+ARMS = [*(arm.name for arm in MixtureOfAttentionHeadsConfig.implementations[1:] if not arm.package), "grouped-mm"]
 TOLERANCE = {torch.float64: dict(rtol=1e-10, atol=1e-12), torch.float32: dict(rtol=1e-4, atol=2e-5)}
 
 
@@ -85,7 +85,7 @@ SITUATIONS = {
 
 def outcome(layer, arm, make):
     """Output, and the gradients of inputs and parameters, of a loss that weighs every output differently."""
-    layer.arm = arm
+    layer.impl = arm
     layer.zero_grad()
     tensors, kwargs = make(layer.config.d_model)
     dtype = next(layer.parameters()).dtype
@@ -99,9 +99,9 @@ def outcome(layer, arm, make):
 
 def assert_same(layer, arm, make):
     expected = outcome(layer, "reference", make)
-    assert layer.arm_used == "reference"
+    assert layer.impl_used == "reference"
     actual = outcome(layer, arm, make)
-    assert layer.arm_used == arm
+    assert layer.impl_used == arm
     for name, value in expected.items():
         torch.testing.assert_close(
             actual[name], value, **TOLERANCE[value.dtype], msg=lambda text, n=name: f"{n}: {text}"
@@ -217,7 +217,7 @@ def test_losses_and_loads_do_not_depend_on_the_path(arm, case):
 @pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
 def test_dropout_of_attention_weights_keeps_the_mean(arm):
     layer = moa_layer(dict(MOA["K3-E7-dm11-D5"], attention_dropout=0.5), torch.float64).train()
-    layer.arm = arm
+    layer.impl = arm
     (query,), _ = SITUATIONS["B3-T13"](11)
     torch.manual_seed(2)
     with torch.no_grad():
@@ -231,14 +231,14 @@ def test_dropout_of_attention_weights_keeps_the_mean(arm):
 @pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
 def test_autocast_lowers_the_products(arm):
     layer = moa_layer(MOA["K3-E7-dm24-D8"], torch.float32)
-    layer.arm = arm
+    layer.impl = arm
     (query,), _ = SITUATIONS["B3-T13"](24)
     query = query.float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         y = layer(query)
     y.float().sum().backward()
     assert y.dtype == torch.bfloat16
-    layer.arm = "reference"
+    layer.impl = "reference"
     torch.testing.assert_close(y.float(), layer(query), rtol=0.1, atol=0.05)
     assert layer.q_proj.weight.grad.dtype == query.grad.dtype == torch.float32
 
@@ -252,5 +252,5 @@ def test_without_gradients_the_outputs_are_the_same(arm, case):
     layer = moa_layer(MOA[case], dtype)
     (query,), _ = SITUATIONS["B3-T13"](layer.config.d_model)
     expected = layer(query.to(dtype))
-    layer.arm = arm
+    layer.impl = arm
     torch.testing.assert_close(layer(query.to(dtype)), expected, **TOLERANCE[dtype])

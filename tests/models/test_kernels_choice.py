@@ -15,7 +15,7 @@ from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.configs.registry import ATTENTIONS
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import SAID, Selectable, arms_used, select_arm
+from headcount.models.kernels.selection import SAID, Selectable, select_impl, used_impls
 from headcount.models.moa import automatic_for
 
 SOME = MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5)
@@ -43,16 +43,16 @@ def nothing_said_yet():
 @pytest.mark.parametrize("config", [SOME, ALL, MHA], ids=["moa-K3-E7", "moa-K5-E5", "mha-h7"])
 def test_a_layer_runs_the_reference_unless_told_otherwise(config):
     layer = build(config)
-    assert layer.arm == "reference" and layer.arm_used is None
+    assert layer.impl == "reference" and layer.impl_used is None
     layer(torch.zeros(2, 3, config.d_model))
-    assert layer.arm_used == "reference"
+    assert layer.impl_used == "reference"
 
 
 @pytest.mark.parametrize("config, used", [(SOME, "grouped"), (ALL, "dense-all"), (MHA, "fused")])
 def test_auto_picks_by_variant_and_shape(config, used):
-    layer = build(config, arm="auto")
+    layer = build(config, impl="auto")
     layer(torch.zeros(2, 3, config.d_model))
-    assert layer.arm == "auto" and layer.arm_used == used
+    assert layer.impl == "auto" and layer.impl_used == used
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_rule_of_auto(top_k, num_experts, num_tokens, dtype, device, used):
     assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
 
 
-@pytest.mark.parametrize("arm", [arm.name for arm in SOME.arms if not arm.package])
+@pytest.mark.parametrize("arm", [arm.name for arm in SOME.implementations if not arm.package])
 def test_a_model_tells_what_each_of_its_layers_ran(arm):
-    model = build(make_config(MODEL), arm=arm)
-    assert set(arms_used(model).values()) == {None}
+    model = build(make_config(MODEL), impl=arm)
+    assert set(used_impls(model).values()) == {None}
     model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
-    assert arms_used(model) == {
+    assert used_impls(model) == {
         "encoder.layers.0.self_attn": arm,
         "encoder.layers.1.self_attn": arm,
         "decoder.layers.0.self_attn": arm,
@@ -86,9 +86,9 @@ def test_a_model_tells_what_each_of_its_layers_ran(arm):
     }
 
 
-@pytest.mark.parametrize("arm", [*(arm.name for arm in SOME.arms), "auto"])
+@pytest.mark.parametrize("arm", [*(arm.name for arm in SOME.implementations), "auto"])
 def test_parameters_are_those_of_the_reference(arm):
-    expected, actual = build(SOME).state_dict(), build(SOME, arm=arm).state_dict()
+    expected, actual = build(SOME).state_dict(), build(SOME, impl=arm).state_dict()
     assert list(actual) == list(expected)
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
@@ -103,21 +103,21 @@ def test_parameters_are_those_of_the_reference(arm):
     ids=["moa", "mha", "model"],
 )
 def test_an_unknown_name_is_refused_with_the_choices_of_the_variant(values, wrong, choices):
-    with pytest.raises(ConfigError, match=f"unknown arm '{wrong}' of m.*; choose from {choices}$"):
-        build(values, arm=wrong)
+    with pytest.raises(ConfigError, match=f"unknown implementation '{wrong}' of m.*; choose from {choices}$"):
+        build(values, impl=wrong)
     if not isinstance(values, MixtureOfAttentionHeadsConfig | MultiHeadAttentionConfig):
         return
     layer = build(values)
-    with pytest.raises(ConfigError, match="unknown arm"):
-        layer.arm = wrong
-    assert layer.arm == "reference"
+    with pytest.raises(ConfigError, match="unknown implementation"):
+        layer.impl = wrong
+    assert layer.impl == "reference"
 
 
 def test_a_refused_name_changes_no_layer():
-    model = build(make_config(MODEL), arm="grouped")
+    model = build(make_config(MODEL), impl="grouped")
     with pytest.raises(ConfigError):
-        select_arm(model, "fused")
-    assert {m.arm for m in model.modules() if isinstance(m, Selectable)} == {"grouped"}
+        select_impl(model, "fused")
+    assert {m.impl for m in model.modules() if isinstance(m, Selectable)} == {"grouped"}
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def logged():
 
 
 def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(logged):
-    layer = build(SOME, arm="auto")
-    twin = build(SOME, arm="auto", dtype=torch.float64)
+    layer = build(SOME, impl="auto")
+    twin = build(SOME, impl="auto", dtype=torch.float64)
     for _ in range(2):
         layer(torch.zeros(2, 3, 11))
         layer(torch.zeros(2, 5, 11))
@@ -149,7 +149,7 @@ def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(logged):
 
 
 def test_a_named_implementation_is_not_logged(logged):
-    build(SOME, arm="grouped")(torch.zeros(2, 3, 11))
+    build(SOME, impl="grouped")(torch.zeros(2, 3, 11))
     assert not logged
 
 
@@ -186,7 +186,7 @@ def test_grouped_says_once_that_it_pads_and_copies_weights(logged):
 
 @pytest.mark.parametrize("cls", ATTENTIONS.values(), ids=ATTENTIONS)
 def test_the_first_arm_is_the_reference_and_names_are_told_once(cls):
-    names = [arm.name for arm in cls.arms]
+    names = [arm.name for arm in cls.implementations]
     assert names[:1] == ["reference"] * (cls.module is not None) and len(set(names)) == len(names)
     assert "auto" not in names
 
@@ -200,9 +200,9 @@ from headcount.models.configs.make import make_config
 config = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
 build(config)(torch.zeros(2, 3, 11))
 assert not {"headcount.models.kernels.loop", "torch._dynamo"} & set(sys.modules)
-build(config, arm="loop")
+build(config, impl="loop")
 assert "headcount.models.kernels.loop" in sys.modules and "headcount.models.kernels.grouped" not in sys.modules
-layer = build(config, device="meta", arm="triton")
+layer = build(config, device="meta", impl="triton")
 assert layer(torch.zeros(2, 3, 11, device="meta")).shape == (2, 3, 11)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -210,6 +210,9 @@ assert layer(torch.zeros(2, 3, 11, device="meta")).shape == (2, 3, 11)
 
 def test_a_mixture_of_heads_has_the_arms_of_its_form():
     released = make_config(dict(attention="moh", d_model=12, num_heads=4, num_shared_heads=2, top_k=1))
-    assert [arm.name for arm in released.arms] == ["reference", "fused", "ragged", "triton"]
-    assert [arm.name for arm in replace(released, form="ideal").arms] == ["reference"]
-    assert [(arm.name, arm.form) for arm in released.arms if arm.form] == [("ragged", "ideal"), ("triton", "ideal")]
+    assert [arm.name for arm in released.implementations] == ["reference", "fused", "ragged", "triton"]
+    assert [arm.name for arm in replace(released, form="ideal").implementations] == ["reference"]
+    assert [(arm.name, arm.form) for arm in released.implementations if arm.form] == [
+        ("ragged", "ideal"),
+        ("triton", "ideal"),
+    ]

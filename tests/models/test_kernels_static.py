@@ -53,7 +53,7 @@ def cuda_path(monkeypatch):
 @pytest.mark.parametrize("case", CONFIGS)
 @pytest.mark.parametrize("arm", ["dense-all", "grouped"])
 def test_shapes_do_not_depend_on_the_routing_and_nothing_is_read_back(arm, case, cuda_path):
-    layer = build(CONFIGS[case], arm=arm)
+    layer = build(CONFIGS[case], impl=arm)
     queries = [torch.randn(3, 13, layer.config.d_model, generator=torch.Generator().manual_seed(s)) for s in (1, 2)]
     with torch.no_grad():
         chosen = [layer.router(query).indices.sort().values for query in queries]
@@ -66,7 +66,7 @@ def test_shapes_do_not_depend_on_the_routing_and_nothing_is_read_back(arm, case,
 @pytest.mark.parametrize("case", CONFIGS)
 @pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
 def test_meta_has_no_values_and_needs_none(arm, case):
-    layer = build(CONFIGS[case], device="meta", dtype=torch.bfloat16, arm=arm)
+    layer = build(CONFIGS[case], device="meta", dtype=torch.bfloat16, impl=arm)
     query = torch.empty(3, 13, layer.config.d_model, device="meta", dtype=torch.bfloat16, requires_grad=True)
     padding = torch.empty(3, 13, device="meta", dtype=torch.bool)
     for causal in (False, True):
@@ -77,13 +77,13 @@ def test_meta_has_no_values_and_needs_none(arm, case):
 
 
 def test_the_loop_reads_back_and_meta_cannot_run_it():
-    layer = build(CONFIGS["K3-E7-dm11-D5"], device="meta", arm="loop")
+    layer = build(CONFIGS["K3-E7-dm11-D5"], device="meta", impl="loop")
     with pytest.raises(NotImplementedError, match="nonzero"):
         layer(torch.empty(3, 13, 11, device="meta"))
 
 
 def test_all_experts_at_once_need_no_ranking():
-    layer = build(CONFIGS["K5-E5-dm11-D3"], arm="dense-all")
+    layer = build(CONFIGS["K5-E5-dm11-D3"], impl="dense-all")
     names = {name for name, _ in recorded(layer, torch.randn(3, 13, 11), backward=False)}
     assert not names & RANKING
     products = [name for name in names if name in ("mm", "bmm", "addmm", "_grouped_mm")]
@@ -91,7 +91,7 @@ def test_all_experts_at_once_need_no_ranking():
 
 
 def test_one_sort_serves_both_projections(cuda_path):
-    layer = build(CONFIGS["K3-E7-dm24-D8"], arm="grouped")
+    layer = build(CONFIGS["K3-E7-dm24-D8"], impl="grouped")
     names = [name for name, _ in recorded(layer, torch.randn(3, 13, 24), backward=False)]
     assert names.count("sort") == names.count("searchsorted") == names.count("topk") == 1
     assert names.count("_grouped_mm") == 2
@@ -111,7 +111,7 @@ def test_the_plan_is_a_permutation_that_groups_experts_in_the_order_of_tokens():
 @pytest.mark.parametrize("case", CONFIGS)
 @pytest.mark.parametrize("arm", ["dense-all", "grouped"])
 def test_cuda_never_waits_for_the_device_and_captures_a_graph(arm, case):
-    layer = build(CONFIGS[case], device="cuda", dtype=torch.bfloat16, arm=arm)
+    layer = build(CONFIGS[case], device="cuda", dtype=torch.bfloat16, impl=arm)
     if arm == "grouped" and torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("grouped matrix products are one kernel from compute capability 9.0 on")
     query = torch.randn(3, 13, layer.config.d_model, device="cuda", dtype=torch.bfloat16, requires_grad=True)

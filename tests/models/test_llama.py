@@ -10,7 +10,7 @@ from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.registry import ATTENTIONS
-from headcount.models.kernels.selection import missing, select_arm
+from headcount.models.kernels.selection import missing, select_impl
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)
@@ -96,14 +96,14 @@ def test_logits_do_not_depend_on_later_tokens(case):
 def test_dense_and_sparse_models_agree_forward_and_backward(case):
     def result(moh_form, arm):
         model, tokens = made(CASES[case] | dict(form=moh_form))
-        select_arm(model, arm)
+        select_impl(model, arm)
         out = model.train()(tokens)
         loss = out.square().mean() + losses.auxiliary_loss(model)
         loss.backward()
         return [out, loss], {name: p.grad for name, p in model.named_parameters()}
 
     config = make_config(CASES[case])
-    arms = [arm for arm in config.layers[0].arms if not missing(arm, torch.device("cpu"))]
+    arms = [arm for arm in config.layers[0].implementations if not missing(arm, torch.device("cpu"))]
     assert {arm.gradient for arm in arms} == {None, "ideal"}
     sparse, gradients = result("ideal", "reference")
     for arm in arms:

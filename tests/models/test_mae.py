@@ -96,11 +96,11 @@ def test_a_gate_with_one_expert_leaves_its_head_out():
 @torch.no_grad()
 def test_padding_enters_no_mean(gate, arm):
     module = layer(gate=gate)
-    module.arm = arm
+    module.impl = arm
     query, key = drawn(2, 7, 11), drawn(2, 5, 11, seed=2)
     padded, hidden = (torch.arange(n) >= torch.tensor([[n - 2], [n]]) for n in (7, 5))
     found = module(query, key, key_padding_mask=hidden, query_padding_mask=padded)
-    module.arm = "reference"
+    module.impl = "reference"
     close(found[0, :5], module(query[:1, :5], key[:1, :3])[0])
     close(found[1], module(query[1:], key[1:])[0])
     assert not found[0, 5:].any()
@@ -118,7 +118,7 @@ def test_the_gate_learns():
 def test_a_running_gate_decodes_as_the_full_pass(arm, sizes):
     module, x = layer(gate="running"), drawn(3, 13, 11)
     expected = module(x, causal=True)
-    module.arm = arm
+    module.impl = arm
     cache = module.make_cache(3, 13)
     close(torch.cat([module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)], dim=1), expected)
     # keys and values, the sum and the number

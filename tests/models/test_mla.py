@@ -84,7 +84,7 @@ def close(actual, expected):
 @torch.no_grad()
 def test_a_layer_is_the_loop_over_tokens_and_heads(case, arm, form):
     layer, query, key = made(case, form)
-    layer.arm = arm
+    layer.impl = arm
     close(layer(query, key), naive(layer, query, key))
 
 
@@ -94,7 +94,7 @@ def test_a_layer_is_the_loop_over_tokens_and_heads(case, arm, form):
 @torch.no_grad()
 def test_masks_hide_keys_and_positions_turn_their_part_alone(case, arm, form):
     layer, query, _ = made(case, form)
-    layer.arm = arm
+    layer.impl = arm
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 2:4] = True
     rotary = table(0, 7, layer.config.rotary_dim)
@@ -124,7 +124,7 @@ def test_the_two_forms_are_one_function_forward_and_backward(case):
 @torch.no_grad()
 def test_decoding_with_a_cache_is_the_causal_pass(arm, form, sizes):
     layer, query, _ = made("query-latent-biased", form)
-    layer.arm = arm
+    layer.impl = arm
     whole = layer(query, causal=True, rotary=table(0, 7, layer.config.rotary_dim))
     cache, pieces = layer.make_cache(2, 11), []
     for chunk in query.split(sizes, dim=1):

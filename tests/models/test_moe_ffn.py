@@ -14,7 +14,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import arms_used
+from headcount.models.kernels.selection import used_impls
 
 SIZES = {
     "K3-E7-dm11-F5": dict(d_model=11, d_ff=5, num_experts=7, top_k=3),
@@ -97,7 +97,7 @@ def test_a_block_is_the_sum_over_each_tokens_experts(name):
 
 def run(layer, arm):
     """Output and gradients of the input and of every parameter, of a loss that the routing is part of."""
-    layer.arm = arm
+    layer.impl = arm
     layer.train()
     dtype = next(layer.parameters()).dtype
     x = features(layer.config.d_model, dtype).requires_grad_()
@@ -116,7 +116,7 @@ def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, 
     layer = block(name, dtype)
     for expected, found in zip(run(layer, "reference"), run(layer, "grouped"), strict=True):
         torch.testing.assert_close(found, expected, **close)
-    assert layer.arm_used == "grouped"
+    assert layer.impl_used == "grouped"
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
@@ -236,16 +236,18 @@ def test_a_device_gathers_matrices_for_fewer_than_64_rows(rows, arm):
 
 def test_an_arm_of_the_attention_leaves_the_block_its_choice():
     config = make_config(MODELS["llama"] | EXPERTS)
-    built = build(config, arm="fused")
+    built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    assert set(arms_used(built).items()) == {
+    assert set(used_impls(built).items()) == {
         *((f"layers.{i}.self_attn", "fused") for i in range(2)),
         *((f"layers.{i}.feed_forward", "grouped") for i in range(2)),
     }
-    with pytest.raises(ConfigError, match="^unknown arm 'loop' of mha; choose from reference, fused, auto$"):
-        build(config, arm="loop")
-    with pytest.raises(ConfigError, match="^unknown arm 'fused' of moe_ffn; choose from reference, grouped, auto$"):
-        build(config.mixture, arm="fused")
+    with pytest.raises(ConfigError, match="^unknown implementation 'loop' of mha; choose from reference, fused, auto$"):
+        build(config, impl="loop")
+    with pytest.raises(
+        ConfigError, match="^unknown implementation 'fused' of moe_ffn; choose from reference, grouped, auto$"
+    ):
+        build(config.mixture, impl="fused")
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,13 @@ def test_a_head_nobody_chooses_and_a_head_everybody_chooses():
     torch.testing.assert_close(*results, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("moh_form, arm", [(f, a) for f in FORMS for a in config_of("two-groups", form=f).arms])
+@pytest.mark.parametrize(
+    "moh_form, arm", [(f, a) for f in FORMS for a in config_of("two-groups", form=f).implementations]
+)
 def test_quantised_gates_pass_the_gradient_of_the_probability(moh_form, arm):
     config = config_of("two-groups", router="query_norm", form=moh_form, bias=False)
     layer, x = made(config)
-    layer.arm = arm.name
+    layer.impl = arm.name
     if arm.name not in runnable(config, x.device):
         pytest.skip(f"{arm.name} needs {missing(arm, x.device)}")
     x.requires_grad_()

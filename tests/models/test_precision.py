@@ -28,7 +28,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CASES = [
     pytest.param(name, arm, id=f"{name}-{arm.name}")
     for name, values in VARIANTS.items()
-    for arm in make_config(values).arms
+    for arm in make_config(values).implementations
 ]
 
 
@@ -37,7 +37,7 @@ def lowered(device, dtype):
 
 
 def made(name, arm, dtype, device, **form):
-    layer = build(make_config(VARIANTS[name] | form), dtype=dtype, device=device, arm=arm.name)
+    layer = build(make_config(VARIANTS[name] | form), dtype=dtype, device=device, impl=arm.name)
     x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(3)).to(device, dtype)
     return layer, x.requires_grad_()
 
@@ -64,7 +64,7 @@ def test_forward_and_backward(name, arm, precision, device):
     assert x.grad.dtype == dtype and all(p.grad.dtype == dtype for p in layer.parameters() if p.grad is not None)
 
     # the reference in float64, of the form whose gradient the arm has
-    reference = layer.config.arms[0]
+    reference = layer.config.implementations[0]
     form = {} if arm.gradient is None else {"form": arm.gradient}
     layer, x = made(name, reference, dtype, device, **form)
     layer, x = layer.double(), x.detach().double().requires_grad_()

@@ -39,7 +39,7 @@ class Batches(TorchFunctionMode):
 def test_both_operands_of_every_product_carry_the_whole_batch(config):
     lengths = dict(config.lengths, batch_size=3)
     with Batches() as products:
-        build(config, arm="reference")(**example_inputs(config, lengths))
+        build(config, impl="reference")(**example_inputs(config, lengths))
     assert products.seen
     assert all(a == b for a, b in products.seen), products.seen
 

@@ -13,7 +13,7 @@ ARMS = [("released", "reference"), ("released", "fused"), ("released", "ragged")
 def made(moh_form, arm, dtype, **sizes):
     sizes = dict(d_model=13, num_heads=5, num_shared_heads=2, top_k=1, head_dim=7) | sizes
     config = MixtureOfHeadAttentionConfig(**sizes, router="query_norm", form=moh_form)
-    layer = build(config, dtype=dtype, arm=arm)
+    layer = build(config, dtype=dtype, impl=arm)
     x = torch.randn(3, 11, 13, generator=torch.Generator().manual_seed(1)).to(dtype)
     return layer, x.requires_grad_()
 

@@ -27,7 +27,7 @@ CASES = {
 
 def layer(case, arm="ragged", **more):
     config = make_config(dict(attention="moh", d_model=13, **CASES[case], **more))
-    module = build(config, dtype=torch.float64, arm=arm)
+    module = build(config, dtype=torch.float64, impl=arm)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name.endswith("bias"):
@@ -38,7 +38,7 @@ def layer(case, arm="ragged", **more):
 def expected_of(case, arm="ragged"):
     """The reference of the form whose gradient ``arm`` has."""
     config = layer(case).config
-    form = next(a.gradient for a in config.arms if a.name == arm) or config.form
+    form = next(a.gradient for a in config.implementations if a.name == arm) or config.form
     return layer(case, "reference", form=form)
 
 
@@ -68,7 +68,7 @@ def test_packed_heads_equal_every_head_computed(case, cross):
     key = features(S, 2) if cross else None
     module = layer(case)
     found = outputs(module, features(T, 1), key)
-    assert module.arm_used == "ragged"
+    assert module.impl_used == "ragged"
     assert_same(found, outputs(expected_of(case), features(T, 1), key))
 
 
@@ -197,7 +197,7 @@ def test_packing_for_a_device_leaves_hidden_keys_out(case):
 def test_packed_heads_are_counted_on_meta_as_on_the_cpu(case, mask):
     counts = []
     for device in ("cpu", "meta"):
-        module = build(make_config(dict(attention="moh", d_model=13, **CASES[case])), device=device, arm="ragged")
+        module = build(make_config(dict(attention="moh", d_model=13, **CASES[case])), device=device, impl="ragged")
         counts.append(count_macs(module, torch.zeros(B, T, 13, device=device), kwargs=mask).macs)
     ideal = build(make_config(dict(attention="moh", d_model=13, form="ideal", **CASES[case])), device="meta")
     assert counts == [count_macs(ideal, torch.zeros(B, T, 13, device="meta"), kwargs=mask).macs] * 2
@@ -262,18 +262,18 @@ def test_rows_of_more_sequences_than_a_byte_tells_apart_are_in_order():
 
 def test_dropout_is_refused():
     config = make_config(dict(attention="moh", d_model=13, attention_dropout=0.1, **CASES["h5-s2-r1-g5"]))
-    module = build(config, arm="ragged").train()
+    module = build(config, impl="ragged").train()
     with pytest.raises(ConfigError, match="^ragged takes no dropout; choose fused$"):
         module(features(T, 1).float())
 
 
 def test_a_sparse_layer_has_one_path():
     config = make_config(dict(attention="moh", d_model=13, form="ideal", **CASES["h5-s2-r1-g5"]))
-    with pytest.raises(ConfigError, match="unknown arm 'ragged' of moh; choose from reference, auto"):
-        build(config, arm="ragged")
+    with pytest.raises(ConfigError, match="unknown implementation 'ragged' of moh; choose from reference, auto"):
+        build(config, impl="ragged")
 
 
 def test_auto_is_fused():
     module = layer("h5-s2-r1-g5", "auto")
     module(features(T, 1))
-    assert module.arm_used == "fused"
+    assert module.impl_used == "fused"

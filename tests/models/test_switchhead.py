@@ -67,7 +67,7 @@ def close(actual, expected):
 @torch.no_grad()
 def test_a_layer_is_the_loop_over_tokens_heads_and_experts(case, arm):
     layer, query, key = made(case)
-    layer.arm = arm
+    layer.impl = arm
     close(layer(query, key), naive(layer, query, key))
 
 
@@ -76,7 +76,7 @@ def test_a_layer_is_the_loop_over_tokens_heads_and_experts(case, arm):
 @torch.no_grad()
 def test_masks_hide_keys_and_positions_turn_queries_and_keys(case, arm):
     layer, query, _ = made(case)
-    layer.arm = arm
+    layer.impl = arm
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 2:4] = True
     rotary = table(0, 7, layer.config.head_dim)
@@ -90,7 +90,7 @@ def test_the_arms_agree_backward_too():
     results = []
     for arm in ("reference", "fused"):
         layer, query, _ = made("K2-E7")
-        layer.arm = arm
+        layer.impl = arm
         inputs = query.clone().requires_grad_()
         layer(inputs, causal=True).square().sum().backward()
         results.append([inputs.grad, *(p.grad for p in layer.parameters())])
@@ -104,7 +104,7 @@ def test_the_arms_agree_backward_too():
 @torch.no_grad()
 def test_decoding_with_a_cache_is_the_causal_pass(arm, sizes):
     layer, query, _ = made("K2-E7")
-    layer.arm = arm
+    layer.impl = arm
     whole = layer(query, causal=True, rotary=table(0, 7, layer.config.head_dim))
     cache, pieces = layer.make_cache(2, 11), []
     for chunk in query.split(sizes, dim=1):

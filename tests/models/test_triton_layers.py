@@ -29,7 +29,7 @@ B, T = 2, 7
 def layers(attention, values, dtype, **more):
     """A layer and its reference in float64 with the layer's own, rounded weights."""
     config = make_config(dict(attention=attention, **values, **more))
-    layer = build(config, device=DEVICE, dtype=dtype, arm="triton")
+    layer = build(config, device=DEVICE, dtype=dtype, impl="triton")
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if name.endswith("bias"):
@@ -62,7 +62,7 @@ def test_moa_with_its_gradients_and_losses(case, situation, dtype):
         loss = auxiliary_loss(layer)
         up = features(*y.shape, seed=3).to(y.dtype)
         out += [y, loss, *torch.autograd.grad((y * up).sum() + 100 * loss, [x, *layer.parameters()])]
-    assert layer.arm_used == "reference"
+    assert layer.impl_used == "reference"
     names = ["y", "loss", "x", *(name for name, _ in layer.named_parameters())]
     for name, a, b in zip(names, found, expected, strict=True):
         # the same vector added to every key changes no weight: its gradient is 0
@@ -118,7 +118,7 @@ def test_noise_is_drawn_by_torch_and_its_choice_ordered():
     layer.train()
     x, outs = features(B, T, 20), []
     for arm in ("triton", "reference"):
-        layer.arm = arm
+        layer.impl = arm
         torch.manual_seed(3)
         outs.append(layer(x))
     assert_near(outs[0], outs[1].detach().double(), torch.float32)

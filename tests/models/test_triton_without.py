@@ -28,7 +28,7 @@ B, T, S = 2, 7, 11
 
 def counted(name, arm, backward=False, lengths=(B, T, S), form=None):
     config = make_config(LAYERS[name] | ({"form": form} if form else {}))
-    layer = build(config, device="meta", arm=arm)
+    layer = build(config, device="meta", impl=arm)
     inputs = example_inputs(
         config, dict(zip(("batch_size", "tgt_len", "src_len"), lengths, strict=True)), device="meta"
     )
@@ -44,7 +44,7 @@ def macs(count, kinds):
 def test_the_operators_hold_the_products_of_the_reference(name):
     _, reference = counted(name, "reference")
     layer, found = counted(name, "triton")
-    assert layer.arm_used == "triton" and not found.uncounted
+    assert layer.impl_used == "triton" and not found.uncounted
     assert found.macs == reference.macs
     assert (
         macs(found, {"scores"}) == macs(reference, {"scores"}) == B * T * S * layer.config.top_k * layer.config.head_dim
@@ -84,11 +84,11 @@ PACKAGE = "the package triton (pip install 'headcount[gpu]')"
 def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monkeypatch):
     monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: found)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    layer = build(make_config(LAYERS["moa-K3-E7-dm11-D5"]), arm="triton")
-    message = f"arm triton needs {lacks}; choose from reference, gathered, dense-all, grouped, loop"
+    layer = build(make_config(LAYERS["moa-K3-E7-dm11-D5"]), impl="triton")
+    message = f"implementation triton needs {lacks}; choose from reference, gathered, dense-all, grouped, loop"
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         layer(torch.zeros(1, 2, 11))
-    assert layer.arm_used is None
+    assert layer.impl_used is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_it_lacks_on_each_device(package, interpret, lacks, monkeypatch):
     if interpret:
         monkeypatch.setenv("TRITON_INTERPRET", interpret)
     config = make_config(LAYERS["moa-K3-E7-dm11-D5"])
-    arms = {arm.name: arm for arm in config.arms}
+    arms = {arm.name: arm for arm in config.implementations}
     for device, lack in lacks.items():
         assert missing(arms["triton"], torch.device(device)) == lack
         assert missing(arms["loop"], torch.device(device)) is None

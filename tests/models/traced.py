@@ -43,16 +43,16 @@ def outcomes():
     """Of every arm by the id of its case, of ``auto`` by its layer's, and of a step of decoding."""
     found = {case.id: outcome(*made(*case.values)) for case in cases("form", "router")}
     for name, config in configurations("form"):
-        layer, inputs = made(config, config.arms[0])
-        layer.arm = "auto"
-        found[f"{name}-auto"] = outcome(layer, inputs), layer.arm_used
+        layer, inputs = made(config, config.implementations[0])
+        layer.impl = "auto"
+        found[f"{name}-auto"] = outcome(layer, inputs), layer.impl_used
     return found
 
 
 def decoded():
     """The largest difference between steps of one graph and of the layer itself."""
     (_, config), *_ = configurations("form")
-    layer, _ = made(config, config.arms[0])
+    layer, _ = made(config, config.implementations[0])
     step, caches = compiled(layer), [layer.make_cache(2, 5) for _ in range(2)]
     x = torch.randn(2, 3, config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():

@@ -12,7 +12,7 @@ def arms():
     """The arms of each variant, in either form."""
     found = {}
     for _, config in configurations("form"):
-        found.setdefault(config.variant, set()).update(arm.name for arm in config.arms)
+        found.setdefault(config.variant, set()).update(arm.name for arm in config.implementations)
     return found
 
 

@@ -51,8 +51,8 @@ def test_what_decodes_are_the_arms_that_take_masks(monkeypatch):
     cell = Cell("layer", "moh-32x64-50", **TINY | {"which": "decode"})
     assert [arm.arm for arm in cell.arms()] == ["fused", "ragged", "fused"]
     config = layer("moh-32x64-50")
-    blind = [arm._replace(masks=arm.name != "ragged") for arm in config.arms]
-    monkeypatch.setattr(type(config), "arms", tuple(blind))
+    blind = [arm._replace(masks=arm.name != "ragged") for arm in config.implementations]
+    monkeypatch.setattr(type(config), "implementations", tuple(blind))
     assert [arm.arm for arm in cell.arms()] == ["fused", "fused"]
 
 

@@ -81,8 +81,8 @@ def test_decoding_is_one_token_behind_those_that_are_stored():
 
 def test_layers_that_took_different_paths_name_both():
     run = run_of("layer", "forward", LAYER)
-    paths = [SimpleNamespace(arm="auto", arm_used=path) for path in ("loop", "fused", "loop", None)]
-    run.module = SimpleNamespace(modules=lambda: [*paths, SimpleNamespace(arm_used="no layer")])
+    paths = [SimpleNamespace(arm="auto", impl_used=path) for path in ("loop", "fused", "loop", None)]
+    run.module = SimpleNamespace(modules=lambda: [*paths, SimpleNamespace(impl_used="no layer")])
     assert run.arm_used() == "fused+loop"
     run.module = SimpleNamespace(modules=lambda: paths[3:])
     assert run.arm_used() is None
