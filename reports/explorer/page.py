@@ -81,10 +81,10 @@ def heat(found: Sequence[Cell]) -> dict[str, Any]:
         why = [[f"{cause['what']} {cause['name']}", cause["calls"], cause["macs"]] for cause in cell.causes]
         read = [cell.difference, *why] if cell.difference else 0
         rows.setdefault((cell.spelling, cell.device), []).append(cell.reason[:LONGEST] or read)
-    devices = dict.fromkeys(device for _, device in rows)
+    devices = list(dict.fromkeys(device for _, device in rows))
     return {
         "counters": list(names),
-        "devices": list(devices),
+        "devices": devices,
         "spellings": list(spellings.values()),
         "rows": [[rows[name, device] for device in devices] for name in spellings],
     }

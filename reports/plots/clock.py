@@ -24,10 +24,10 @@ def skipping(facts: Facts) -> dict[str, Any]:
 
 
 def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str, Any]:
-    found = {
-        kind: {device: find(rows) for device, rows in latency.of_type(facts, kind).items()} for kind in ("cuda", "cpu")
+    return {
+        kind: {device: found for device, rows in latency.of_type(facts, kind).items() if (found := find(rows))}
+        for kind in ("cuda", "cpu")
     }
-    return {kind: {device: own for device, own in devices.items() if own} for kind, devices in found.items()}
 
 
 def _overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
@@ -35,21 +35,15 @@ def _overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]
     for row in records:
         if row["subject"] == "layer" and row["tax"]:
             case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
-            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = _ratio(row["tax"])
+            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["tax"]
     return cases
 
 
 def _shares(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Ratio]]]:
     return {
-        f"{shape.partition('-')[2]}, T {seq_len:,}, {which}": [
-            (share, _ratio(own[share])) for share in sorted(own, reverse=True)
-        ]
+        f"{shape.partition('-')[2]}, T {seq_len:,}, {which}": sorted(own.items(), reverse=True)
         for (shape, seq_len, which), own in latency.ratios(records).items()
     }
-
-
-def _ratio(record: Mapping[str, Any]) -> Ratio:
-    return {key: record[key] for key in ("value", "low", "high")}
 
 
 def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], panel: Callable, **margins):

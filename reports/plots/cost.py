@@ -9,12 +9,11 @@ from headcount.reports.plots.plot import Plot
 LENGTHS = [2**power for power in range(4, 15)]
 DENSE, *SPARSE = papers.LAYERS
 COLOURS = dict(zip(SPARSE, (
-    style.BLUE, style.GREY, style.VERMILLION, style.AMBER, style.VERMILLION, style.GREEN, style.PURPLE,
+    style.BLUE, style.GREY, style.VERMILLION, style.AMBER, style.INK, style.GREEN, style.PURPLE,
 ), strict=True))  # fmt: skip
-WIDTH = "d_m=512"
-OVER = f"{WIDTH} T={','.join(map(str, LENGTHS))}"
+OVER = f"d_m=512 T={','.join(map(str, LENGTHS))}"
 COMMAND = f"python -m bench.macs --grid '{papers.LAYERS['MoA 8K8E128D']} {OVER}' --counter closed-form"
-IDEAL = ", ideal"
+RELEASED, IDEAL = ", as released", ", ideal"
 
 
 def data(facts: Facts) -> dict[str, list[float]]:
@@ -33,42 +32,30 @@ def macs(name: str) -> dict[str, list[int]]:
     cases = [grid.case_at(found.variant, point) for point in found.points()]
     if not cases[0].ideal:
         return {"": [case.ledger.macs for case in cases]}
-    return {
-        ", as released": [case.ledger.macs for case in cases],
-        IDEAL: [case.ideal.ledger.macs for case in cases],
-    }
+    return {RELEASED: [case.ledger.macs for case in cases], IDEAL: [case.ideal.ledger.macs for case in cases]}
 
 
 def draw(data: dict[str, list[float]]):
-    """Draw two panels, since the widest experts cost several times as much as all others."""
-    figure, panels = style.panels(
+    """Draw a line for each layer and form; both axes are logarithmic."""
+    figure, (axes,) = style.panels(
         "Cost over multi-head attention, by the length of the input",
         "MACs of a layer over those of MHA with 8 heads, d_m = 512, S = T; closed forms, exact",
-        [1.5, 3.2],
+        [4.2],
         left=1.95,
         right=0.75,
-        gap=0.55,
     )
-    wide = {name: ratios for name, ratios in data.items() if max(ratios) > 3}
-    for axes, lines in zip(panels, (wide, {k: v for k, v in data.items() if k not in wide}), strict=True):
-        axes.set_xscale("log", base=2)
-        axes.set_xlim(LENGTHS[0], LENGTHS[-1])
-        axes.set_xticks(LENGTHS[::2], [f"{T:,}" for T in LENGTHS[::2]])
-        axes.yaxis.tick_right()
-        axes.spines["right"].set_visible(True)
-        ends = []
-        for name, ratios in lines.items():
-            colour = next(
-                colour for own, colour in COLOURS.items() if name in (own, f"{own}, as released", own + IDEAL)
-            )
-            axes.plot(LENGTHS, ratios, "--" if name.endswith(IDEAL) else "-", color=colour)
-            ends.append((LENGTHS[0], ratios[0], name.replace(" key/value", " kv"), colour))
-        if lines is not wide:
-            axes.axhline(1, color=style.MUTED, linewidth=1)
-            axes.set_yticks([0.5, 1, 1.5, 2], ["0.5", "1 = MHA", "1.5", "2"])
-            axes.set_ylim(0.4)
-        style.label_ends(axes, ends, "left")
-    panels[-1].set_xlabel("T, tokens")
+    axes.set(xscale="log", yscale="log", xlim=(LENGTHS[0], LENGTHS[-1]), ylim=(0.45, 9), xlabel="T, tokens")
+    axes.set_xticks(LENGTHS[::2], [f"{T:,}" for T in LENGTHS[::2]])
+    axes.yaxis.tick_right()
+    axes.set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1 = MHA", "2", "4", "8"])
+    axes.minorticks_off()
+    axes.axhline(1, color=style.MUTED, linewidth=1)
+    ends = []
+    for name, ratios in data.items():
+        colour = COLOURS[name.removesuffix(RELEASED).removesuffix(IDEAL)]
+        axes.plot(LENGTHS, ratios, "--" if name.endswith(IDEAL) else "-", color=colour)
+        ends.append((LENGTHS[0], ratios[0], name.replace(" key/value", " kv"), colour))
+    style.label_ends(axes, ends, "left")
     return figure
 
 

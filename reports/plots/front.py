@@ -33,16 +33,12 @@ def draw(data: dict[str, Any]):
     )
     points = [(*one, style.MOA) for one in data["found"]] + [(*data["matched"], style.MHA)]
     points = [(size, params / 1e6, name, colour) for name, size, params, colour in points]
-    axes.set_xscale("log")
+    xlabel = f"cache bytes at the paper's {data['length']} tokens"
+    axes.set(xscale="log", xlim=(BYTES[0], 700_000), ymargin=0.12, xlabel=xlabel)
     axes.set_xticks(BYTES, [f"{size:,}" for size in BYTES])
     axes.minorticks_off()
-    axes.set_xlim(BYTES[0], 700_000)
-    axes.margins(y=0.12)
-    axes.set_xlabel(f"cache bytes at the paper's {data['length']} tokens")
     style.head(axes, "parameters, millions")
-    for x, y, _, colour in points:
-        axes.plot(x, y, "o", color=colour, markersize=6)
-    style.label_points(axes, points)
+    style.dots(axes, points)
     return figure
 
 

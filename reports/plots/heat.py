@@ -17,10 +17,9 @@ STEPS = ((30, 1.0), (10, 0.6), (3, 0.4), (1, 0.25), (0, 0.12))
 
 def data(facts: Facts) -> dict[str, Any]:
     """Return the formulations by family, and by counter and device the error of each: None where it failed."""
-    found = audit.found(facts)
     families: dict[str, dict[str, str]] = {}
     columns: dict[str, dict[str, dict[str, list[Any]]]] = {}
-    for cell in found:
+    for cell in audit.found(facts):
         families.setdefault(cell.spelling.partition("-")[0], {})[cell.spelling] = cell.written
         own = columns.setdefault(cell.counter, {}).setdefault(cell.device, {})
         own[cell.spelling] = [None if cell.error is None else float(cell.error), error(cell)]

@@ -7,6 +7,8 @@ from headcount.reports.plots.plot import Plot
 
 SCALES = {"macs": "MACs, exact, millions", "params": "parameters, millions"}
 MEASURES = ("BLEU En-De", "PPL")
+COLOURS = {True: style.MOA, False: style.MHA}
+"""By whether the attention is a mixture of attention heads."""
 
 
 def data(facts: Facts) -> list[dict]:
@@ -38,15 +40,10 @@ def draw(data: list[dict]):
         gap=0.75,
     )
     for axes, panel in zip(panels, data, strict=True):
-        points = []
-        for cost, level, routed, names in panel["points"]:
-            points.append((cost / 1e6, level, ", ".join(names), style.MOA if routed else style.MHA))
-            axes.plot(*points[-1][:2], "o", color=points[-1][3], markersize=5)
-        axes.margins(x=0.08, y=0.12)
+        axes.set(xmargin=0.08, ymargin=0.12, xlabel=SCALES[panel["cost"]])
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_xlabel(SCALES[panel["cost"]])
         style.head(axes, panel["measure"])
-        style.label_points(axes, points)
+        style.dots(axes, [(x / 1e6, y, ", ".join(names), COLOURS[moa]) for x, y, moa, names in panel["points"]])
     for name, colour in (("mixture of attention heads", style.MOA), ("others", style.MHA)):
         panels[0].plot([], [], "o", color=colour, markersize=5, label=name)
     figure.legend(loc="upper right", frameon=False, fontsize=style.SMALL)

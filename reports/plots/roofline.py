@@ -11,8 +11,8 @@ from headcount.reports.plots.plot import Plot
 DTYPE, TOKENS = "bfloat16", 2048
 ON = "h200"
 STEPS = {"decode_intensity": "decode step", "forward_intensity": "prefill"}
-PLACES = {"decode step": (30, -14, "left"), "prefill": (0, 16, "center")}
-"""Where a label stands: points to the right of its dots and above them, and which part of it."""
+OFFSETS = {"decode step": (110, -14), "prefill": (0, 16)}
+"""Where the middle of a label is: points to the right of its dots and above them."""
 COMMAND = (
     f"python -m bench.macs --preset {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
     "--counter closed-form --columns decode_intensity forward_intensity"
@@ -48,15 +48,14 @@ def draw(data: dict[str, Any]):
     for number, ((gpu, rate, width), colour) in enumerate(zip(data["hardware"].values(), colours, strict=False)):
         axes.plot([0.1, rate / width, 10_000], [0.1 * width / 1e12, rate / 1e12, rate / 1e12], color=colour)
         said = f"{gpu}: {rate / 1e12:,.0f} TMAC/s, {width / 1e12:g} TB/s"
-        axes.text(0.98, 0.42 - 0.07 * number, said, transform=axes.transAxes, ha="right", color=colour)
+        style.label(axes, (1, 0.4 - 0.07 * number), said, colour, (-8, 0), xycoords="axes fraction", ha="right")
     for step, found in data["intensities"].items():
         values = sorted(found.values())
         reached = [min(peak, value * bandwidth) / 1e12 for value in values]
         axes.plot(values, reached, "o", color=style.VERMILLION, markersize=5)
         span = f"{values[0]:,.2f} to {values[-1]:,.2f}" if values[-1] < 10 else f"{values[0]:,.0f} to {values[-1]:,.0f}"
-        *offset, side = PLACES[step]
         text = f"{step}, {len(values)} models: {span}"
-        style.label(axes, (values[0], reached[0]), text, style.VERMILLION, offset, ha=side)
+        style.label(axes, (values[0], reached[0]), text, style.VERMILLION, OFFSETS[step], ha="center")
     return figure
 
 

@@ -40,7 +40,6 @@ class Theme:
             "figure.dpi": 72,
             "figure.facecolor": self.background,
             "axes.facecolor": self.background,
-            "savefig.facecolor": self.background,
             "text.color": ink,
             "axes.labelcolor": muted,
             "axes.labelsize": SMALL,
@@ -126,8 +125,10 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     return places
 
 
-def label_points(axes, points: Sequence[tuple[float, float, str, str]]) -> None:
-    """Label points ``(x, y, text, colour)`` where the text meets no other text, no point and no edge of the axes."""
+def dots(axes, points: Sequence[tuple[float, float, str, str]]) -> None:
+    """Draw points ``(x, y, text, colour)``, and each text where it meets no other, no point and no edge of the axes."""
+    for x, y, _, colour in points:
+        axes.plot(x, y, "o", color=colour, markersize=5)
     axes.autoscale_view()
     at = [axes.transData.transform(point[:2]) for point in points]
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at]

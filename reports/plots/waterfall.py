@@ -21,35 +21,36 @@ def _part(entry: Entry) -> str:
 
 
 def data(facts: Facts) -> dict[str, Any]:
-    """Return both totals in MACs, and the difference of each part. ArithmeticError where the parts do not add up."""
+    """Return the first total in MACs, and how much each part differs. ArithmeticError where the parts do not add up."""
     first, last = (facts.ledger(name) for name in (TRANSFORMER_BIG, BIG))
     before, after = first.group(_part), last.group(_part)
     parts = {name: after.get(name, 0) - before.get(name, 0) for name in before | after}
     if first.macs + sum(parts.values()) != last.macs:
         raise ArithmeticError("the parts do not add up to the difference")
-    return {"first": first.macs, "last": last.macs, "parts": sorted(parts.items(), key=lambda part: part[1])}
+    return {"first": first.macs, "parts": sorted(parts.items(), key=lambda part: part[1])}
 
 
 def draw(data: dict[str, Any]):
     """Draw bars that float from one total to the other."""
-    names, changes = zip(*data["parts"], strict=True)
-    starts = [data["first"] + sum(changes[:i]) for i in range(len(changes))]
-    widths = [value / 1e6 for value in (data["first"], *changes, data["last"])]
-    texts = [f"{widths[0]:,.0f}", *(f"{w:+,.1f}".replace("-", "\N{MINUS SIGN}") for w in widths[1:-1])]
+    bars, level = [("Transformer big", 0, data["first"], style.MHA)], data["first"]
+    for name, change in data["parts"]:
+        bars.append((name, level, change, style.AMBER if change > 0 else style.GREEN))
+        level += change
+    bars.append(("MoA Big", 0, level, style.MOA))
     figure, (axes,) = style.panels(
         "Where MoA Big saves against Transformer big",
         "MACs of one pass at the paper's lengths, exact, in millions",
-        [0.3 * len(widths)],
+        [0.3 * len(bars)],
         left=1.75,
     )
-    colours = [style.MHA, *(style.AMBER if change > 0 else style.GREEN for change in changes), style.MOA]
-    ends = [0, *(start / 1e6 for start in starts), 0]
-    axes.barh(range(len(widths)), widths, left=ends, height=0.65, color=colours)
-    for row, (start, width, text) in enumerate(zip(ends, widths, [*texts, f"{widths[-1]:,.0f}"], strict=True)):
-        style.label(axes, (max(start, start + width), row), text, style.INK)
-    for row, start in enumerate([*ends[1:-1], widths[-1]]):
-        axes.plot([start, start], [row, row + 1], color=style.MUTED, linewidth=0.6, zorder=0.9)
-    style.rows(axes, range(len(widths)), ["Transformer big", *names, "MoA Big"])
+    for y, (_, start, size, colour) in enumerate(bars):
+        start, size = start / 1e6, size / 1e6
+        axes.barh(y, size, left=start, height=0.65, color=colour)
+        text = f"{size:+,.1f}".replace("-", "\N{MINUS SIGN}") if start else f"{size:,.0f}"
+        style.label(axes, (max(start, start + size), y), text, style.INK)
+        if y < len(bars) - 1:
+            axes.plot([start + size] * 2, [y, y + 1], color=style.MUTED, linewidth=0.6, zorder=0.9)
+    style.rows(axes, range(len(bars)), [name for name, *_ in bars])
     axes.set_xlim(0, 2400)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
