@@ -39,6 +39,7 @@ from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.files import write
+from headcount.bench.table import plural
 from headcount.bench.variants.variant import Variant, variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import whole
@@ -100,7 +101,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     for name, what in LENGTHS.items():
         out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
     out.add_argument("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached element (default: 2)")
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="whose stored latencies are shown")
+    out.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)"
+    )
     out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="folders of latency records")
     out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
     for old, new in OLD_NAMES.items():
@@ -133,7 +136,8 @@ def plan(args: argparse.Namespace) -> Work:
     found = section(args, answer, ranges, bounds, target)
     if args.plot:
         plot(args.plot, found.table.title, answer)
-    result = f"{len(answer.listed)} rows of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
+    rows = plural(len(answer.listed), "row")
+    result = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
     return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: result)
 
 

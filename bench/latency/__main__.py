@@ -39,7 +39,7 @@ from headcount.bench.latency import implementations, option_limits, routings
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES
 from headcount.bench.measure import check_device
-from headcount.bench.table import Section
+from headcount.bench.table import Section, plural
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
@@ -180,7 +180,9 @@ def _estimated(args: argparse.Namespace) -> Work:
     fill(args)
     section = estimate.section(_cases(args, installed=False), hardware)
     section = replace(section, rows=list(section.rows))
-    return Work([section], result=lambda printed: f"{len(printed[0].rows)} rows estimated; nothing was measured.")
+    return Work(
+        [section], result=lambda printed: f"{plural(len(printed[0].rows), 'row')} estimated; nothing was measured."
+    )
 
 
 def fill(args: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table, shown
+from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table, plural, shown
 
 PROG = "python -m bench.latency compare"
 
@@ -54,14 +54,14 @@ def plan(args: argparse.Namespace) -> Work:
         ],
         notes_above=["Medians of separate runs: drift between them is not seen, which one run excludes."],
     )
-    below = [f"only in A: {only_a} rows; only in B: {only_b} rows."]
+    below = [f"only in A: {plural(only_a, 'row')}; only in B: {plural(only_b, 'row')}."]
     return Work([Section(table, list(map(_row, rows)), below)], result=_result)
 
 
 def _result(printed: Sequence[Section]) -> str:
     found = [row.values["verdict"] for row in printed[0].rows]
     each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
-    return f"B against A, {len(found)} rows: {each}."
+    return f"B against A, {plural(len(found), 'row')}: {each}."
 
 
 def _row(row: Compared) -> Row:
