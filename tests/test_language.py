@@ -58,7 +58,7 @@ def parsers():
     for name, (package, _) in COMMANDS.items():
         main = import_module(f"headcount.{package}.__main__")
         found[name] = main.parser(f"headcount {name}")
-        for other in getattr(main, "OTHERS", ()):
+        for other in getattr(main, "SUBCOMMANDS", ()):
             found[f"{name} {other}"] = import_module(f"headcount.{package}.{other}").parser(f"headcount {name} {other}")
     return found
 
