@@ -187,6 +187,15 @@ def test_nested_attention():
 
     sequences = torch.nested.nested_tensor([torch.ones(n, 3 * 5) for n in LENGTHS], layout=torch.jagged)
     assert count_macs(module(attend), sequences).macs == sum(2 * 3 * n * n * 5 for n in LENGTHS)
+    attention = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    sequences = torch.nested.nested_tensor([torch.ones(n, 16) for n in LENGTHS])
+    found = count_macs(module(lambda x: attention(x, x, x, need_weights=False)[0]), sequences).macs
+    assert found == sum(n * 4 * 16**2 + 2 * n * n * 16 for n in LENGTHS)
+
+
+def test_lazy_module_raises():
+    with pytest.raises(ValueError, match=r"LazyLinear.*has no shapes before it has run: call the module once"):
+        count_macs(nn.LazyLinear(N), A)
 
 
 def test_padded_encoder_is_packed():

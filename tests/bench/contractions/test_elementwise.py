@@ -136,6 +136,20 @@ COUNTED = [
     ("einsum-without-an-arrow", lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
     ("einsum-rank-one", lambda a, b: torch.einsum("btd,bsd->bts", a, b), [(2, 7, 1), (2, 5, 1)], 2 * 7 * 5),
     ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
+    ("joined", lambda a, b, c, d: torch.cat([a * b, c * d]).sum(0), [(7, 5), (5,), (7, 5), (5,)], 2 * 7 * 5),
+    ("joined-inside", lambda a, b, c, d: torch.cat([a * b, c * d], -1).sum(-1), [(7, 5), (7, 1)] * 2, 2 * 7 * 5),
+    ("padded-operand", lambda x, w: (F.pad(x.expand(7, 5), (0, 3)) * w).sum(1), [(7, 1), (7, 8)], 7 * 8),
+    ("running-sum", lambda x, w: (x.cumsum(1) * w).sum(1), [(7, 5), (7, 5)], 7 * 5),
+    ("running-sum-expanded", lambda x, w: (x.expand(7, 5).cumsum(1) * w).sum(1), [(7, 1), (7, 5)], 7 * 5),
+    ("pool", lambda x, w: F.avg_pool2d(x * w, (1, 3)), [(2, 3, 5, 7), (2, 3, 5, 7)], 2 * 3 * 5 * 7),
+    ("trace", lambda x, w: (x * w).trace(), [(7, 7), (7, 7)], 7 * 7),
+    ("segments", lambda a, b, n: torch.segment_reduce(a * b, "sum", lengths=n, unsafe=True),
+     [(7,), (7,), torch.tensor([3, 4])], 7),
+    ("two-numbers", lambda a, b: (a * b).sum(), [(2,), (2,)], 2),
+    ("taps-on-a-weight-summed-first", lambda x, w, c: (c + (x[:, :5] * w).sum(1)) + (x[:, 1:] * w).sum(1),
+     [(3, 6, 7), (3, 1, 7), (3, 7)], 2 * 3 * 5 * 7),
+    ("joined-then-added", lambda a, b, c, d, e, f: torch.cat([a * b, c * d]) + e * f,
+     [(7, 5)] * 4 + [(14, 5)] * 2, 2 * 14 * 5),
     ("einsum-combine-of-one", lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 1, 11), (7, 1)], 7 * 11),
 ]  # fmt: skip
 
@@ -163,6 +177,12 @@ NOT_COUNTED = [
      [(13, 11), (13,), index(13, 7)]),
     ("a-power-by-name", lambda a: torch.ops.aten.pow(self=a, exponent=3).sum(), [(7, 5)]),
     ("layer-norm", lambda a: F.layer_norm(a, (5,)), [(7, 5)]),
+    ("repeated-in-a-view", lambda x, g: (x[..., None] * g[:, None].expand(2, 7, 5).contiguous().view(2, 7, 5, 1)).mean(1),
+     [(2, 7, 5), (2, 5)]),
+    ("sum-of-constants", lambda y: ((torch.full_like(y, 2) + torch.ones_like(y)) * y).sum(1), [(3, 5)]),
+    ("one-number", lambda a, b: (a * b).sum(), [(2,), (1,)]),
+    ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
+    ("size-one-index-in-a-view", lambda x, y: (x * y).view(2, 15).sum(1), [(2, 3, 1, 5), (2, 1, 1, 1)]),
     ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
 ]  # fmt: skip
 
@@ -206,6 +226,9 @@ def test_squares_are_separate(function, macs):
 def test_scaled_additions_are_separate():
     assert sizes(lambda x, g, y: x + g[:, None] * y, (2, 7, 5), (2, 5), (2, 7, 5)) == {SCALED: 2 * 7 * 5}
     assert sizes(torch.addcmul, (7, 5), (7, 5), (7, 5)) == {SCALED: 7 * 5}
+    # Products of different pairs of tensors are no terms of one sum.
+    assert sizes(lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, *[(5, 5)] * 5) == {SCALED: 2 * 25}
+    assert sizes(lambda x, w, c: (c + x[:, :5] * -w) + x[:, 1:] * w.triu(), (5, 6), (5, 5), (5, 5)) == {SCALED: 2 * 25}
 
 
 def test_experts_in_a_loop():

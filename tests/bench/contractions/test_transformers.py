@@ -33,7 +33,7 @@ def jetmoe():
 
 
 @pytest.mark.parametrize("make", [llama, jetmoe])
-def test_default_settings(make):
+def test_transformers_model_is_explained(make):
     model, inputs, macs = make()
     found = read(model, (), inputs, label=make.__name__)
     assert found.right.macs == macs
