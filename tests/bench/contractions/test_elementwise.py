@@ -29,6 +29,10 @@ def index(rows, columns):
     return torch.arange(rows) % columns
 
 
+def gathered(y, g, i, how):
+    return torch.zeros_like(y)[:7].scatter_reduce(0, i[:, None].expand(13, 11), y * g, reduce=how)
+
+
 def cumulative_attention(q, k, v):
     return (q[..., None] * (k[..., None] * v[..., None, :]).cumsum(1)).sum(-2)
 
@@ -150,6 +154,13 @@ COUNTED = [
      [(3, 6, 7), (3, 1, 7), (3, 7)], 2 * 3 * 5 * 7),
     ("joined-then-added", lambda a, b, c, d, e, f: torch.cat([a * b, c * d]) + e * f,
      [(7, 5)] * 4 + [(14, 5)] * 2, 2 * 14 * 5),
+    ("scatter_reduce-sum", lambda y, g, i: gathered(y, g, i, "sum"), [(13, 11), (13, 1), index(13, 7)], 13 * 11),
+    ("scatter_reduce-mean", lambda y, g, i: gathered(y, g, i, "mean"), [(13, 11), (13, 1), index(13, 7)], 13 * 11),
+    ("embedding-gradient", lambda i, v, w: torch.ops.aten.embedding_dense_backward(v * w, i, 3, -1, False),
+     [index(13, 3), (13, 11), (13, 1)], 13 * 11),
+    ("unfold-backward", lambda x, w: torch.ops.aten.unfold_backward(x * w, [11], 0, 3, 2), [(5, 3), (5, 3)], 5 * 3),
+    ("adaptive-pool", lambda x, w: torch.ops.aten._adaptive_avg_pool2d(x * w, [1, 2]), [(2, 3, 5, 7)] * 2, 2 * 3 * 5 * 7),
+    ("pool-3d", lambda x, w: F.avg_pool3d(x * w, 2), [(2, 3, 5, 7, 11)] * 2, 2 * 3 * 5 * 7 * 11),
     ("einsum-combine-of-one", lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 1, 11), (7, 1)], 7 * 11),
 ]  # fmt: skip
 
@@ -177,8 +188,13 @@ NOT_COUNTED = [
      [(13, 11), (13,), index(13, 7)]),
     ("a-power-by-name", lambda a: torch.ops.aten.pow(self=a, exponent=3).sum(), [(7, 5)]),
     ("layer-norm", lambda a: F.layer_norm(a, (5,)), [(7, 5)]),
-    ("repeated-in-a-view", lambda x, g: (x[..., None] * g[:, None].expand(2, 7, 5).contiguous().view(2, 7, 5, 1)).mean(1),
+    ("repeated-in-a-view", lambda x, g: (x[..., None] * g[:, None].expand(2, 7, 5).clone().view(2, 7, 5, 1)).mean(1),
      [(2, 7, 5), (2, 5)]),
+    ("norm-of-order-one", lambda a: torch.linalg.vector_norm(a, 1), [(7, 5)]),
+    ("norm-of-order-three", lambda a: torch.ops.aten.norm(a, 3, [1]), [(7, 5)]),
+    ("variance-of-one-number", lambda a: torch.var(a, 0, correction=0), [(1,)]),
+    ("scatter_reduce-prod", lambda y, g, i: gathered(y, g, i, "prod"), [(13, 11), (13, 1), index(13, 7)]),
+    ("scatter_reduce-amax", lambda y, g, i: gathered(y, g, i, "amax"), [(13, 11), (13, 1), index(13, 7)]),
     ("sum-of-constants", lambda y: ((torch.full_like(y, 2) + torch.ones_like(y)) * y).sum(1), [(3, 5)]),
     ("one-number", lambda a, b: (a * b).sum(), [(2,), (1,)]),
     ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
@@ -217,6 +233,11 @@ def test_weighted_bincount():
         (lambda a: (a * a.clone()).sum(), 7 * 5),
         (lambda a: a.norm(dim=-1), 7 * 5),
         (lambda a: a.var(-1), 7 * 5),
+        (lambda a: torch.std_mean(a, 1)[0], 7 * 5),
+        (lambda a: torch.ops.aten.norm(a, 2), 7 * 5),
+        (lambda a: torch.ops.aten.norm(a, None, [1]), 7 * 5),
+        (lambda a: torch.ops.aten.mse_loss(a, a[0]), 7 * 5),
+        (lambda a: torch.ops.aten.mse_loss(a[0], a), 7 * 5),
     ],
 )
 def test_squares_are_separate(function, macs):

@@ -5,11 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.counters import ptflops_pytorch
-from headcount.bench.counters.call_counts import PRODUCT
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.readings import read
-from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
 X, Y, IMAGE = (3, 5, 7), (7, 11), (3, 5, 7, 13)
@@ -172,47 +169,3 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
     inputs = [given if isinstance(given, torch.Tensor) else torch.ones(given) for given in inputs]
     (cell,) = read(made, inputs, counters=[counter], label="said").counters
     assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
-
-
-def test_python_decompositions_on_meta_count_twice():
-    cells = read(nn.Linear(7, 11, device="meta"), [torch.ones(X, device="meta")], label="meta").counters
-    said = {cell.counter: [cause.text() for cause in cell.explanation.causes] for cell in cells}
-    assert said == {
-        "ptflops-pytorch": [
-            "+165 added: bias by hook of nn.Linear, 1 x [pytorch_ops.py:35-43]",
-            "+1,155 billed again: patched torch.mm in torch's Python for aten.addmm, 1 x [pytorch_ops.py:385-387]",
-        ],
-        "ptflops-aten": ["+165 added: bias by aten.addmm, 1 x [aten_ops.py:36-54]"],
-        "fvcore": [],
-        "torch": [],
-    }
-
-
-ROW = (5, 7)
-HOOKS = {
-    "linear": (nn.Linear(7, 11), X, {PRODUCT: LINEAR, "bias": 3 * 5 * 11}),
-    "without a bias": (nn.Linear(7, 11, bias=False), X, {PRODUCT: LINEAR, "bias": 0}),
-    "activation": (nn.ReLU(), X, {"activation": ELEMENTS}),
-    "pooling of its input": (nn.MaxPool1d(2), X, {"pooling": ELEMENTS}),
-    "norm": (nn.LayerNorm(7), X, {"norm": ELEMENTS}),
-    "norm with a scale": (nn.BatchNorm1d(5), X, {"norm": 2 * ELEMENTS}),
-    "one sample of three": (nn.Upsample(scale_factor=2), X, {"interpolation": 5 * 14}),
-    "convolution": (nn.Conv1d(5, 11, 3), X, {PRODUCT: 3 * 5 * 5 * 3 * 11, "bias": 3 * 5 * 11}),
-    "transposed": (nn.ConvTranspose1d(5, 11, 3), X, {PRODUCT: 3 * 7 * 5 * 3 * 11, "bias": 3 * 9 * 11}),
-    # the weights of one direction, whose second layer has both directions' outputs, for each row twice
-    "both directions": (
-        nn.LSTM(7, 11, num_layers=2, bidirectional=True),
-        X,
-        {PRODUCT: 2 * 15 * 44 * (7 + 11 + 22 + 11), "gates": 2 * 15 * 2 * 10 * 11, "bias": 2 * 15 * 2 * (44 + 44)},
-    ),
-    "recurrent": (nn.RNN(7, 11), X, {PRODUCT: 15 * 11 * (7 + 11), "gates": 15 * 11, "bias": 15 * (11 + 11)}),
-    "cell": (nn.GRUCell(7, 11), ROW, {PRODUCT: 5 * 33 * (7 + 11), "gates": 5 * 7 * 11, "bias": 5 * (33 + 33)}),
-}
-"""A layer with ptflops' hook, its input, and what a call adds by name."""
-
-
-@pytest.mark.parametrize("hook", HOOKS)
-def test_hook_parts(hook):
-    layer, shape, parts = HOOKS[hook]
-    (call_count, *_) = ptflops_pytorch.call_counts(record(layer, [torch.ones(shape)]))
-    assert (call_count.rule, call_count.parts) == (f"hook of nn.{type(layer).__name__}", parts)
