@@ -41,7 +41,7 @@ _VERSION = version("fvcore")
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``uncounted`` are
     the operators without a handle; those it knows to be free (jit_analysis.py:28-87) are not among them.
