@@ -107,9 +107,9 @@ class Count:
         by_calls = self.explanation and self.explanation.predicted_macs
         for predicted in (self.predicted_macs, by_calls):
             if predicted not in (None, self.macs):
-                return f"reports {self.macs:,}, its rules predict {predicted:,}"
+                return f"reads {self.macs:,}, its rules predict {predicted:,}"
         if self.explanation and not self.explained:
-            return f"reports {self.macs:,}, which its counted calls do not explain from {self.exact:,}"
+            return f"reads {self.macs:,}, which its counted calls do not explain from {self.exact:,}"
         return None
 
 

@@ -31,8 +31,8 @@ def why(event: Event) -> str:
 class CallCount:
     """What a tool adds to its total for one call: ``times`` times the sum of ``parts``.
 
-    ``event`` is the index of the call, ``rule`` names the rule and ``place`` its place in the tool's source. ``differs`` is
-    the reason where the product is not the number of multiply-accumulates.
+    ``event`` is the index of the call, ``rule`` names the rule and ``place`` its place in the tool's source.
+    ``differs`` is the reason where the product is not the number of multiply-accumulates.
     """
 
     event: int
