@@ -38,27 +38,7 @@ FORMS = {
         [X, (5,), (5,), (5,)],
         {"fvcore": 2 * ELEMENTS},
     ),
-    "batch norm by names": (
-        lambda x, mean, var, w: torch.batch_norm(
-            input=x,
-            weight=w,
-            bias=None,
-            running_mean=mean,
-            running_var=var,
-            training=True,
-            momentum=0.5,
-            eps=0.125,
-            cudnn_enabled=False,
-        ),
-        [X, (5,), (5,), (5,)],
-        {"fvcore": 5 * ELEMENTS},
-    ),  # fmt: skip
     "batch norm alone": (lambda x, mean, var: F.batch_norm(x, mean, var), [X, (5,), (5,)], {"fvcore": ELEMENTS}),
-    "batch norm of a batch": (
-        lambda x, w: F.batch_norm(input=x, running_mean=None, running_var=None, weight=w, training=True),
-        [X, (5,)],
-        {"fvcore": 5 * ELEMENTS},
-    ),
     "elementwise": (lambda x, y: torch.mul(input=x, other=y), [X, (3, 5, 1)], {"ptflops-pytorch": ELEMENTS}),
     # Shapes (3, 5, 7) and (7,) from the left: 7 x 5 x 7.
     "elementwise from the left": (lambda x, y: torch.add(x, y), [X, (7,)], {"ptflops-pytorch": 7 * 5 * 7}),
