@@ -51,6 +51,8 @@ def test_unsupported_operator_raises():
 
     with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in the model\)"):
         count_macs(Spectrum(), X)
+    with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in 0\)"):
+        count_macs(nn.Sequential(Spectrum()), X)
     assert count_macs(Spectrum(), X, allow_uncounted=True).uncounted
     assert_macs(Spectrum(), X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
 

@@ -114,3 +114,14 @@ def test_cpu_integers_keep_values():
         for kept in (x > 2, x > 4):
             assert x[kept].shape == (kept.sum(),)
     assert not any("index" in str(known) or "topk" in str(known) for known in shapes._KNOWN)
+
+
+@pytest.mark.parametrize("tool", registry.NAMES)
+def test_counters_agree_on_cpu_without_values(tool):
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    case = Case.of("moa-8K8E128D", {**layers, "d_model": 16, "vocab_size": 7, "head_dim": 5, "d_ff": 11})
+    model, adapter = build(case.config, initialise=False), registry.counter(tool)
+    inputs = example_inputs(case.config, case.lengths)
+    plain = adapter.read(model, inputs, label=tool)
+    with shapes.skip_values("cpu"):
+        assert adapter.read(model, inputs, label=tool) == plain
