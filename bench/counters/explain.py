@@ -33,9 +33,9 @@ class Explanation:
     causes: tuple[Cause, ...]
     unverified: tuple[str, ...]
 
-    def explains(self, reading: int, exact: int) -> bool:
-        """Return whether the rules predict ``reading`` and the causes sum to its difference from ``exact``."""
-        return reading == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
+    def explains(self, macs: int, exact: int) -> bool:
+        """Return whether the rules predict ``macs`` and the causes sum to its difference from ``exact``."""
+        return macs == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
 def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanation:

@@ -101,9 +101,9 @@ def read(
     exact = call.right.macs if exact is None else exact
     out = []
     for tool in tools:
-        reading, failed = _reading(tool, Positional(fresh(module), args, kwargs), label)
-        explanation = call.explain(tool) if reading else None
-        out.append(Count(tool.NAME, exact, reading, failed, explanation=explanation))
+        result, failed = _run(tool, Positional(fresh(module), args, kwargs), label)
+        explanation = call.explain(tool) if result else None
+        out.append(Count(tool.NAME, exact, result, failed, explanation=explanation))
     return Readings(call.right, tuple(out))
 
 
@@ -132,7 +132,7 @@ def explanation_record(cell: Count) -> dict[str, Any]:
     }
 
 
-def _reading(tool: ModuleType, positional: "Positional", label: str) -> tuple[CounterResult | None, str | None]:
+def _run(tool: ModuleType, positional: "Positional", label: str) -> tuple[CounterResult | None, str | None]:
     try:
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
