@@ -123,7 +123,7 @@ class Memory:
         self._put(event, out, Known(layout, fill=fill, pure=pure, pairs=pairs), facts)
 
     def _elementwise(self, event, facts, outs, kept: bool) -> None:
-        """Follow an elementwise operation; ``kept``: linear in its first non-constant tensor, where in both branches."""
+        """Follow an elementwise operation; ``kept``: linear in its first non-constant tensor (where: in both)."""
         out = outs[0]
         if not event.writes and out.storage in {fact.storage for fact in facts}:
             return

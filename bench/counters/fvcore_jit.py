@@ -44,7 +44,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``uncounted`` are
-    the operators without a handle; without those that it ignores (jit_analysis.py:28-87).
+    the operators without a handle, except those that it ignores (jit_analysis.py:28-87).
     Raises CounterError, for instance for a convolution on meta, which torch 2.13 cannot trace.
     """
     with run_context(model, counter=NAME, label=label), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""count_macs and assert_macs as somebody's own test uses them."""
+"""count_macs and assert_macs as a user's test calls them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What each way hands on of the products that a value is made of: to a sum behind it, and to what stands beside it."""
+"""Products are followed through each operation to later sums and additions."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Random modules of known parts: the right count is the hand-built sum, and every reading is explained."""
+"""Random modules of known parts: headcount is the sum of the parts, and every count is explained."""
 
 import itertools
 

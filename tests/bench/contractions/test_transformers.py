@@ -1,4 +1,4 @@
-"""Models of transformers as a user builds them: every operation known, every reading explained."""
+"""Models of transformers as a user builds them: every operator is supported, every count explained."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Calls in every form that they may be written in: what tools bill for each, and what is said where they miss it."""
+"""The count of each tool for calls in many forms, and the causes of differences."""
 
 import pytest
 import torch
@@ -147,5 +147,5 @@ CAUSES = [
 def test_cause_of_difference(counter, function, inputs, what, amount, name):
     made = function if isinstance(function, nn.Module) else module(function)
     inputs = [given if isinstance(given, torch.Tensor) else torch.ones(given) for given in inputs]
-    (cell,) = read(made, inputs, counters=[counter], label="said").counters
+    (cell,) = read(made, inputs, counters=[counter], label="cause").counters
     assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]

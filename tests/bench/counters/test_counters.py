@@ -1,4 +1,4 @@
-"""Each counter's reading is the product that its rules give, on prime sizes."""
+"""Each counter's count equals the product of its rules, on prime sizes."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -54,7 +54,7 @@ LINEAR, BIAS, ELEMENTS = B * T * IN * OUT, B * T * OUT, B * T * IN
 
 
 class Case(NamedTuple):
-    """A module with its input, and the reading of each counter; ptflops-pytorch reads ``surplus`` more on meta."""
+    """A module with its input and the count of each counter; ptflops-pytorch adds ``surplus`` on meta."""
 
     make: Callable[[], tuple[nn.Module, torch.Tensor]]
     pytorch: int

@@ -1,4 +1,4 @@
-"""DeepSpeed's profiler, where it is installed: what it bills, what it misses, and that it leaves torch as it was."""
+"""DeepSpeed's profiler, if installed: what it counts, what it misses, and that it restores torch."""
 
 import pytest
 import torch

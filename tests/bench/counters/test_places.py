@@ -1,4 +1,4 @@
-"""What a counter says of its tool's source is there: the names that it bills, and the lines that decide it."""
+"""The names and lines that counters cite are in their tools' sources."""
 
 import functools
 import inspect

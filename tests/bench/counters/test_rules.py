@@ -1,4 +1,4 @@
-"""The rules of each tool give its reading to the last unit, on layers that nobody here wrote too."""
+"""The rules of each tool predict its count exactly, on layers of torch too."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a counter is given, and what is said where a tool or a model cannot take it."""
+"""Inputs of counters, and the errors of inputs and tools."""
 
 import re
 

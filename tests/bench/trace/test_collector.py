@@ -1,4 +1,4 @@
-"""While a trace grows, what is old is not looked at; the collector is afterwards what it was."""
+"""Recording runs no full garbage collection and restores the thresholds."""
 
 import gc
 

@@ -23,12 +23,12 @@ def operations(device, make_mask=None, **options):
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.5}, {"is_causal": True, "scale": 0.25}])
 def test_meta_attention_has_cpu_options(options):
-    def said(device):
+    def options_of(device):
         call = operations(device, **options)[0]
         assert call.name == FLASH
         return call.argument(3, "dropout_p", 0.0), call.argument(4, "is_causal", False), call.argument(6, "scale")
 
-    assert said("meta") == said("cpu") == (0.0, "is_causal" in options, options.get("scale"))
+    assert options_of("meta") == options_of("cpu") == (0.0, "is_causal" in options, options.get("scale"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])

@@ -1,4 +1,4 @@
-"""A module is put into evaluation mode where it has one, and somebody's own error there is theirs."""
+"""Patched names are restored, and torch's Python functions are entered."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ GUARDED = {
     "has_torch_function_variadic": (lambda x: F.layer_norm(x, (5,)), ["layer_norm"]),
     "has_torch_function": (lambda x: torch.functional.einsum("ab,cb->ac", x, x), ["einsum"]),
 }
-"""Torch's Python by how it asks whether somebody else takes the whole call, and what of C++ it calls then."""
+"""Functions of torch's Python by the guard that they call, and the calls into C++ inside them."""
 
 
 @pytest.mark.parametrize("question", GUARDED)

@@ -1,4 +1,4 @@
-"""Shapes that are remembered are those that torch works out, and nothing else is remembered."""
+"""Cached shapes equal those that torch computes."""
 
 import pytest
 import torch

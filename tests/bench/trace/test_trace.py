@@ -1,4 +1,4 @@
-"""A recorded run: what is an event, where it stands, and that recording leaves nothing behind."""
+"""A recorded run: its events and their modules, and that recording restores all state."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a value keeps of the products that it is made of, on its way through moves, sums and writes."""
+"""Products are followed through copies, sums and writes."""
 
 import pytest
 import torch
