@@ -13,7 +13,7 @@ def convolution(event: Event) -> list[Product]:
 
 
 def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
-    """A transposed convolution spreads each position of the input, any other gathers each of the output."""
+    """Return the sizes: m are the positions of the input for a transposed convolution, else of the output."""
     batch = x.shape[0]
     if transposed:
         return {"b": batch, "m": prod(x.shape[2:]), "i": x.shape[1], "j": prod(weight.shape[1:])}
@@ -21,7 +21,7 @@ def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed:
 
 
 def convolution_backward(event: Event) -> list[Product]:
-    """The gradients of the input and of the windows, of those that are wanted: as large as the convolution."""
+    """Return the requested gradients of input and weight: each has the size of the convolution."""
     gradient, x, weight = event.args[:3]
     transposed, mask = event.args[7], event.args[10]
     dims = _window_dims(x, weight, gradient, transposed)

@@ -1,4 +1,4 @@
-"""The right count of a recorded run: every contraction once, every other operation accounted for."""
+"""Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 DISPATCHED, WITH_ELEMENTWISE = "dispatched contractions", "with elementwise contractions"
 INCLUDE, REPORT, REFUSE = "include", "report", "refuse"
 POLICIES = (REPORT, INCLUDE, REFUSE)
-"""What becomes of contractions written elementwise: named beside the count, a part of it, or an error."""
+"""Policies for contractions written elementwise: reported separately, included in the count, or an error."""
 
 Formula = Callable[[Event], int]
-"""MACs of an operation that this table does not know, from its recorded arguments and result."""
+"""MACs of an unsupported operator, from its recorded arguments and result."""
 
 
 class UncountedError(RuntimeError):
-    """A run held operations that nobody knows; ``uncounted`` are their audit lines."""
+    """A run contains unsupported operators; ``uncounted`` are their audit lines."""
 
     def __init__(self, uncounted: tuple["AuditLine", ...]) -> None:
         self.uncounted = uncounted
@@ -43,7 +43,7 @@ class UncountedError(RuntimeError):
 
 
 class ElementwiseError(RuntimeError):
-    """A run held contractions written elementwise, and the caller wants none; ``elementwise`` are these."""
+    """A run contains contractions written elementwise under the policy "refuse"; ``elementwise`` are these."""
 
     def __init__(self, elementwise: tuple[Hidden, ...]) -> None:
         self.elementwise = elementwise
@@ -55,7 +55,7 @@ class ElementwiseError(RuntimeError):
 
 @dataclass(frozen=True)
 class AuditLine:
-    """All calls of one operation from one module: its state, and the shapes of the first call."""
+    """All calls of one operation from one module: its state and the shapes of the first call."""
 
     operation: str
     state: str
@@ -64,7 +64,7 @@ class AuditLine:
     shapes: tuple[tuple[int, ...], ...]
 
     def text(self) -> str:
-        """One phrase that names operation, shapes and module."""
+        """Return one phrase with operation, shapes and module."""
         shapes = " ".join("x".join(map(str, shape)) or "scalar" for shape in self.shapes) or "no tensors"
         times = f"{self.calls} times, " if self.calls > 1 else ""
         return f"{self.operation} on {shapes} ({times}in {self.path or 'the model'})"
@@ -76,9 +76,9 @@ class ContractionCount:
 
     Prints as a tree of modules with subtotals and shares, in notebooks too.
 
-    ``by_event`` holds (kind, product) of each operation event, for explanations. ``elementwise`` are the products
-    that no operation of a product holds (bench.contractions.elementwise). With ``included`` those that are
-    contractions are in ``macs``, ``ledger`` and ``by_event``; else in ``with_elementwise`` alone.
+    ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
+    elementwise (bench.contractions.elementwise). With ``included`` the contractions among them are in ``macs``,
+    ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only.
     """
 
     ledger: Ledger
@@ -89,12 +89,12 @@ class ContractionCount:
 
     @property
     def macs(self) -> int:
-        """The headline: dispatched contractions, and with ``included`` those written elementwise too."""
+        """Dispatched contractions, and with ``included`` those written elementwise too."""
         return self.with_elementwise if self.included else self.dispatched
 
     @property
     def headline(self) -> str:
-        """Which of the two ``macs`` is."""
+        """A label that states what ``macs`` includes."""
         return WITH_ELEMENTWISE if self.included else DISPATCHED
 
     @property
@@ -104,7 +104,7 @@ class ContractionCount:
 
     @property
     def with_elementwise(self) -> int:
-        """The same with the contractions that were written elementwise and summed afterwards."""
+        """Dispatched contractions and those written elementwise."""
         return self.dispatched + sum(part.size for part in self.elementwise if part.kind == CONTRACTION)
 
     @property
@@ -113,15 +113,15 @@ class ContractionCount:
         return flops(self.macs)
 
     def by_module(self) -> dict[str, int]:
-        """Multiply-accumulates by module path, of a module with all that is in it; the model is the empty path."""
+        """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
         return summary.by_module(self.ledger)
 
     def by_kind(self) -> dict[str, int]:
-        """Multiply-accumulates by kind of product."""
+        """Return multiply-accumulates by kind of product."""
         return self.ledger.group(lambda entry: entry.kind, of="size")
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """A row for each product: path, kind, sizes, times, macs, flops, and its share in percent."""
+        """Return a row for each product: path, kind, sizes, times, macs, flops, and its share in percent."""
         import pandas
 
         return pandas.DataFrame(summary.records(self.ledger), columns=summary.COLUMNS)
@@ -151,7 +151,7 @@ class ContractionCount:
 
     @property
     def uncounted(self) -> tuple[AuditLine, ...]:
-        """The audit lines of operations that nobody knows."""
+        """The audit lines of unsupported operators."""
         return tuple(line for line in self.audit if line.state == UNKNOWN)
 
 
@@ -163,11 +163,11 @@ def count_contractions(
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
 ) -> ContractionCount:
-    """The count of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
+    """Count the contractions of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
 
-    Raises UncountedError for operations that neither hold known products nor are known to hold none;
-    ``allow_uncounted`` leaves them in the audit instead. ``elementwise`` is one of POLICIES; ElementwiseError for
-    "refuse" where there is a contraction written so.
+    Raises UncountedError for unsupported operators, which neither have a rule nor are known to be free of
+    contractions; with ``allow_uncounted`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
+    raises ElementwiseError if a contraction is written elementwise.
     """
     if elementwise not in POLICIES:
         raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
@@ -201,7 +201,7 @@ def count_contractions(
 
 
 def right_parts(trace: Trace) -> list[tuple[str, Product]]:
-    """Each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
+    """Return each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
     found, unknown = {}, []
     for event, parts in _each(trace, {}):
         if parts is not None:
@@ -214,15 +214,17 @@ def right_parts(trace: Trace) -> list[tuple[str, Product]]:
 
 
 def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event, list[Product] | None]]:
-    """Each operation with its products. A complex convolution runs as three real ones of one size: like a complex
-    matrix product it counts one product of complex numbers, and the other two none."""
+    """Iterate over the operations with their products.
+
+    A complex convolution runs as three real ones of one size. One is counted, as for a complex matrix product.
+    """
     real_ones: dict[tuple, int] = {}
     for event in trace.operations():
         parts = _products(event, formulas)
         if parts and event.name in ("convolution", "convolution_backward"):
             call = _complex_call(trace, event)
             if call is not None:
-                # not by shapes: one of the three has no bias
+                # Not by shapes: one of the three has no bias.
                 key = (event.name, call, *(tuple(part.dims.items()) for part in parts))
                 before = real_ones[key] = real_ones.get(key, -1) + 1
                 parts = [] if before % 3 else parts
@@ -230,7 +232,7 @@ def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event
 
 
 def _complex_call(trace: Trace, event: Event) -> int | None:
-    """The call of a complex convolution that ``event`` is a part of, or of whose gradient it is."""
+    """Return the call of a complex convolution that contains ``event``, or whose gradient ``event`` computes."""
     call = next((outer for outer in trace.around(event) if outer.what == FUNCTION), None)
     if call is None and event.forward is not None:
         call = trace.events[event.forward]
@@ -248,7 +250,7 @@ def _products(event: Event, formulas: Mapping[str, Formula]) -> list[Product] | 
 
 
 def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> Ledger:
-    """Equal products of one module as one entry with repetitions, in order of first appearance."""
+    """Return the ledger, equal products of one module as one entry, in order of first appearance."""
     times: dict[tuple, int] = {}
     for index, parts in by_event.items():
         for kind, product in parts:

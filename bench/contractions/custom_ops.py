@@ -1,14 +1,14 @@
-"""Operators of others that tell their own products: an attribute ``contractions`` on ``torch.ops.<library>.<name>``.
+"""Custom operators with their own rule: an attribute ``contractions`` of ``torch.ops.<library>.<name>``.
 
-It takes the call's arguments, of which only shapes are read, and gives each product as (kind, sizes by letter,
-positions of the operands among the arguments); an empty list says that there is none.
+It takes the call's arguments, of which only shapes are used, and returns each product as (kind, sizes by letter,
+positions of the operands among the arguments), or an empty list.
 """
 
 from headcount.bench.trace.events import Event
 
 
 def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
-    """Kind, sizes and operands of each product of an operation; None where its operator tells nothing."""
+    """Return kind, sizes and operands of each product of an operation; None if its operator has no rule."""
     library, _, name = event.name.partition(".")
     if not name:
         return None

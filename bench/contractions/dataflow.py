@@ -1,4 +1,4 @@
-"""What is known of each memory of a trace, and how moves and linear operations hand it on."""
+"""The state of each storage of a trace, and its propagation through copies and linear operations."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,14 +12,17 @@ _FILLS = frozenset(
     " scalar_tensor fill".split()
 )
 _ZEROS = frozenset("new_zeros zeros zeros_like zero".split())
-"""Where sums and states begin: nothing is added by them, but multiplying them is a step like the ones that follow."""
+"""Initial values of sums and states: adding them adds nothing; multiplying them counts as for later steps."""
 _MOVES_VALUES = frozenset("roll flip constant_pad_nd _to_copy clone contiguous".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A memory as followed so far: ``decided`` by an input or a parameter, ``fill`` one constant value, ``zeros``,
-    ``pure`` nothing but a sum of products, ``pairs`` products by where their operands come from."""
+    """The state of a storage.
+
+    ``decided``: depends on an input or a parameter; ``fill``: one constant value; ``zeros``: all zero; ``pure``: a sum
+    of products only; ``pairs``: products by the origin of their operands.
+    """
 
     layout: Layout | None = None
     decided: bool = False
@@ -33,7 +36,7 @@ class Known:
 
 
 class Memory:
-    """Every storage that a trace has written to so far. Subclasses say what an operation does."""
+    """The states of all storages written so far. Subclasses define the effect of an operation."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -42,7 +45,7 @@ class Memory:
         for fact in tensors_in((trace.args, trace.kwargs)):
             self._first.setdefault(fact.storage, fact)
 
-    # What is known of tensors
+    # Queries
 
     def _of(self, fact: TensorFact) -> Known:
         known = self._known.get(fact.storage)
@@ -66,7 +69,7 @@ class Memory:
     # New values
 
     def _new(self, event: Event, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        """Values of which only their origin is known."""
+        """Record new values of which only the origin is known."""
         name = base(event.name)
         zeros = name in _ZEROS
         fill = name in _FILLS or bool(facts) and not zeros and all(self._of(fact).fill for fact in facts)
@@ -85,7 +88,7 @@ class Memory:
         decided = known.zeros or any(fact.decided for fact in before)
         self._first.setdefault(out.storage, out)
         if event.writes and not self._whole(out):
-            # A part was written: what is known of the rest stays, but it is no fill any more.
+            # A part was written: the state of the rest is unchanged, but it is no fill any more.
             old = self._of(out)
             self._known[out.storage] = replace(
                 old, decided=decided or old.decided, fill=False, zeros=False, pure=False, same=None
@@ -120,7 +123,7 @@ class Memory:
         self._put(event, out, Known(layout, fill=fill, pure=pure, pairs=pairs), facts)
 
     def _elementwise(self, event, facts, outs, kept: bool) -> None:
-        """Values one by one; ``kept``: linear in the first tensor that is no constant (in both branches of where)."""
+        """Follow an elementwise operation; ``kept``: linear in its first non-constant tensor (where: in both)."""
         out = outs[0]
         if not event.writes and out.storage in {fact.storage for fact in facts}:
             return
@@ -133,7 +136,7 @@ class Memory:
         columns = [aligned(self._axes(fact), out.shape) for fact in facts]
         marked = [aligned(self._axes(fact), out.shape) for fact in linear]
         axes = [
-            # What is padded differs along every index.
+            # A padded tensor varies along every index.
             (name == "constant_pad_nd" or any(x.varies and x.size > 1 for x in at), together(*(x.mark for x in marks)))
             for at, marks in zip(zip(*columns, strict=True), zip(*marked, strict=True), strict=True)
         ]
@@ -149,7 +152,7 @@ class Memory:
         self._put(event, out, made, facts)
 
     def _move(self, event: Event, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        """Values somewhere else: along the same axes where there are as many, else anywhere."""
+        """Follow a copy: along the same axes if their number is equal, else along any."""
         if not facts:
             return self._new(event, facts, outs)
         source = facts[1] if base(event.name) == "embedding" and len(facts) > 2 else facts[0]
@@ -176,7 +179,7 @@ class Memory:
             )
 
     def _gather(self, event: Event, facts: list[TensorFact], out: TensorFact) -> None:
-        """cat and stack: several products along the new index are summed with it."""
+        """Follow cat and stack: products along the new index are summed with it."""
         dim = event.argument(1, default=0) % max(len(out.shape), 1)
         terms = [mark for mark in (self._term(fact) for fact in facts) if mark]
         columns = []
@@ -197,7 +200,7 @@ class Memory:
             self._new(event, facts, [out])
 
     def _write(self, event: Event, facts: list[TensorFact]) -> None:
-        """copy_: into all of a memory, or into a part of it, whose other indices then tell products apart."""
+        """Follow copy_ into a whole storage, or into a part, whose other indices then distinguish products."""
         target, source = facts
         if target.storage in self._trace.parameters or target.storage in self._trace.buffers:
             return

@@ -1,18 +1,18 @@
-"""Products written elementwise and summed afterwards, found by following data through a trace.
+"""Find products that are written elementwise and summed afterwards, by following data through a trace.
 
-The convention. An elementwise product of two tensors, each of more than one element and neither a constant fill, is a
+Convention: an elementwise product of two tensors, each of more than one element and neither a constant fill, is a
 contraction where
 
-    summed     a reduction, a running sum or an accumulation runs over an index that both operands carry,
-    added      both sides of an addition are nothing but products, or two products of the same pair of tensors at
-               other positions meet in one (taps of a convolution, experts in a loop); ``lerp`` is such an addition,
-    outer      each operand carries an index that the other lacks: a matrix product over an index of size one,
-    einsum     torch.einsum wrote a product over an index of size one so,
-    gradient   it is the gradient of ``dot`` or ``mv`` (one number times a vector is a scaling elsewhere).
+    summed     a reduction, a running sum or an accumulation runs over an index of both operands,
+    added      both terms of an addition are sums of products, or two products of the same pair of tensors at
+               different positions are added (taps of a convolution, experts in a loop); ``lerp`` is such an addition,
+    outer      each operand has an index that the other lacks: a matrix product over an index of size one,
+    einsum     torch.einsum runs a product over an index of size one,
+    gradient   it is the gradient of ``dot`` or ``mv`` (elsewhere a number times a vector is a scaling).
 
-Its size is the number of multiplications. A tensor with itself is a square, named apart, as norms and variances are;
-so is a product that is added to anything else (gates, residual scales). Rotations by angles that no input or
-parameter decides are neither.
+Its size is the number of multiplications. Separate kinds are squares (a tensor with itself, norms, variances)
+and products that are added to anything else (gates, residual scales). Products with values that do not depend on an
+input or a parameter, such as rotary angles, have neither kind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,15 +42,15 @@ _ACCUMULATES = frozenset(
     " _unsafe_masked_index_put_accumulate unfold_backward segment_reduce".split()
 )
 _OF_THE_FIRST = frozenset({"col2im", "embedding_dense_backward", "segment_reduce", "unfold_backward"})
-"""What they sum comes first; the others add it to what comes first."""
+"""Operations that sum their first argument; the others add to it."""
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """One elementwise product, the operation ``event``: ``call`` says how it was written and summed.
+    """One elementwise product, the operation ``event``; ``call`` is how it was written and summed.
 
-    ``dims``: m kept by i summed; ``kind`` is one of the three above.
+    ``dims`` are m retained by i summed elements; ``kind`` is one of the three above.
     """
 
     event: int
@@ -62,11 +62,11 @@ class Hidden:
 
     @property
     def size(self) -> int:
-        """Multiplications."""
+        """Number of multiplications."""
         return prod(self.dims.values())
 
     def text(self) -> str:
-        """One phrase that names the call, its shapes and its module."""
+        """Return one phrase with the call, its shapes and its module."""
         shapes = " ".join("x".join(map(str, shape)) or "scalar" for shape in self.shapes)
         return f"{self.call} on {shapes} ({self.size:,} in {self.path or 'the model'})"
 
@@ -81,7 +81,7 @@ class _Product:
 
 
 def hidden(trace: Trace) -> list[Hidden]:
-    """Every elementwise contraction, square and scaled addition of ``trace``, in the order of the products."""
+    """Return the elementwise contractions, squares and scaled additions of ``trace``, in order of the products."""
     return _Follower(trace).found()
 
 
@@ -95,7 +95,7 @@ class _Follower(Memory):
                 self._step(event)
 
     def found(self) -> list[Hidden]:
-        """What was found, each product once."""
+        """Return each product once."""
         out = []
         for index, product in self._products.items():
             how = product.how or self._scaled.get(index)
@@ -178,14 +178,14 @@ class _Follower(Memory):
         self._put(event, out, known, (a, b))
 
     def _at_once(self, event: Event, name: str, shape: tuple[int, ...], first: list[Axis], second: list[Axis]) -> str:
-        """What makes it a contraction where it stands; "" where nothing does."""
+        """Return why it is a contraction regardless of later operations; "" if it is not."""
         both = [(carried(n, x), carried(n, y)) for n, x, y in zip(shape, first, second, strict=True)]
         if (True, False) in both and (False, True) in both:
             return _OUTER
         return name if name == "lerp" else "einsum" if summed_by_einsum(self._trace, event) else ""
 
     def _pairs(self, a: TensorFact, b: TensorFact) -> list[tuple]:
-        """Keys under which the product of the same tensors at another position is found."""
+        """Return the keys that products of the same tensors at different positions share."""
         one, other = self._of(a), self._of(b)
         out = []
         for fact, known, with_ in ((a, one, other), (b, other, one)):
@@ -267,7 +267,7 @@ class _Follower(Memory):
                     self._scaled.setdefault(index, f"added by {name}")
 
     def _fused_addition(self, event, start, out, axes, term, pairs) -> None:
-        """addcmul and lerp: a product that is added in the same call."""
+        """Follow addcmul and lerp, which add a product in the same call."""
         known = self._of(start)
         old = self._term(start)
         if term and old and known.pure:
@@ -293,24 +293,24 @@ def _dims(event: Event, name: str, rank: int) -> set[int]:
     if isinstance(dims, int):
         dims = (dims,)
     if not isinstance(dims, tuple) or not dims:
-        # without dimensions the sum is over all of them
+        # Without dimensions the sum is over all of them.
         return set(range(rank))
     return {dim % max(rank, 1) for dim in dims}
 
 
 def summed_by_einsum(trace: Trace, event: Event) -> bool:
-    """Whether torch.einsum of two operands runs ``event`` for an index that it sums, of size one."""
+    """Return whether ``event`` is torch.einsum's product of two operands over a summed index of size one."""
     for outer in trace.around(event):
         if outer.what == FUNCTION and outer.name == "einsum" and outer.args and isinstance(outer.args[0], str):
             inputs, _, kept = outer.args[0].partition("->")
             first, *others = inputs.split(",")
-            # Without an arrow, what two operands have is summed.
+            # Without an arrow, common indices are summed.
             return len(others) == 1 and any(x.isalpha() and x not in kept for x in first if x in others[0])
     return False
 
 
 def of_vectors(trace: Trace, event: Event) -> bool:
-    """Whether ``event`` differentiates a product with a vector."""
+    """Return whether ``event`` differentiates a product with a vector."""
     if event.forward is None:
         return False
     for later in range(event.forward, len(trace.events)):

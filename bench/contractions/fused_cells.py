@@ -1,4 +1,4 @@
-"""Products that a fused recurrent cell multiplies and adds: what the same cell shows where it runs as operations."""
+"""Elementwise products inside fused recurrent cells, equal to those of the same cell run as operations."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -6,11 +6,11 @@ from headcount.bench.contractions.elementwise import CONTRACTION, Hidden
 from headcount.bench.trace.events import Event, Trace, tensors_in
 
 LSTM = 2
-"""torch's number of this mode."""
+"""The number of this mode in torch."""
 
 
 def fused_cells(trace: Trace) -> Iterator[Hidden]:
-    """c' = f c + i g of each fused LSTM step: both sides of the addition are products (bench.contractions.elementwise).
+    """Iterate over c' = f c + i g of each fused LSTM step: both terms are products (bench.contractions.elementwise).
 
     Other recurrent cells add no two products.
     """
@@ -28,7 +28,7 @@ def _outputs(event: Event) -> int:
 
 
 def _cudnn(event: Event) -> int:
-    """Every layer's states: the result has the last one's, of the projected width where there is one."""
+    """Return the states of all layers: the result holds the last layer's, of the projected width if there is one."""
     mode, hidden, projected, layers = event.args[6:10]
     return _outputs(event) // (projected or hidden) * hidden * layers if mode == LSTM else 0
 

@@ -1,4 +1,4 @@
-"""What a product is for: found from where its operands come from and where its result goes."""
+"""Classify products (linear, scores, values, ...) by the origin of operands and the use of results."""
 
 from collections.abc import Iterator
 from math import prod
@@ -13,7 +13,7 @@ _PASSES = FREE | ELEMENTWISE | {"native_dropout"}
 
 
 def forward_kind(kind: str) -> str:
-    """The kind of the forward product that one of ``kind`` repeats or is a gradient of."""
+    """Return the kind of the forward product that a product of ``kind`` repeats or differentiates."""
     return kind.rpartition("_")[0] if kind in BACKWARD_KINDS else kind
 
 
@@ -35,7 +35,7 @@ class Kinds:
 
     def _forward(self, event: Event, parts: list[Product]) -> list[str]:
         kinds = [part.kind or self._of_operands(event, part) for part in parts]
-        # a gradient that is computed again, or differentiated in its turn, is what it was
+        # A gradient that is recomputed or differentiated has the kind of the gradient.
         return [f"{kind}_recompute" if event.backward and kind not in BACKWARD_KINDS else kind for kind in kinds]
 
     def _of_operands(self, event: Event, product: Product) -> str:
@@ -51,8 +51,10 @@ class Kinds:
         return "conv" if any(self._windows(fact) for fact in product.operands) else "contraction"
 
     def weight(self, fact: TensorFact) -> str | None:
-        """Whether a tensor is a parameter or was copied from one: whole, part of one with three or more
-        dimensions (one expert of several), or gathered by an index; None where it is not."""
+        """Return how a tensor derives from a parameter; None if it does not.
+
+        It is the whole one, a part of one with three or more dimensions (one expert of several), or gathered by index.
+        """
         known = self._trace.parameters.get(fact.storage)
         if known is not None:
             _, shape = known
@@ -77,7 +79,7 @@ class Kinds:
         return found
 
     def _copied_from(self, fact: TensorFact) -> TensorFact | None:
-        """The tensor that this one was moved from."""
+        """Return the tensor that this one is a view or copy of."""
         event = self._trace.events[fact.source]
         first = next(event.tensors(), None)
         moved = first is not None and first.source != fact.source and base(event.name) in FREE
@@ -88,12 +90,12 @@ class Kinds:
         first = next(event.tensors(), None)
         if first is None or first.source == fact.source or base(event.name) not in GATHERS:
             return None
-        # Rows of a matrix are an embedding: values, not weights. A matrix may be seen as several, one per head.
+        # Rows of a matrix are an embedding: values, not weights. A matrix may be viewed as several, one per head.
         known = self._trace.parameters.get(first.storage)
         return GATHERED if known and max(len(known[1]), len(first.shape)) > 2 else None
 
     def _windows(self, fact: TensorFact | None) -> bool:
-        """Whether a tensor is made of what Tensor.unfold saw as windows."""
+        """Return whether a tensor is a view or copy of windows made by Tensor.unfold."""
         while fact is not None:
             if fact.storage in self._unfolded:
                 return True
@@ -103,8 +105,10 @@ class Kinds:
     # Attention
 
     def _scores_events(self) -> tuple[set[int], set[int]]:
-        """Products of two activations whose result reaches a softmax, and the operations to which these softmaxes'
-        values arrive; either through moves and elementwise operations only. Each operation is looked at once."""
+        """Return the products of two activations that reach a softmax, and the operations that these softmaxes reach.
+
+        Both paths consist of views, copies and elementwise operations. Each operation is visited once.
+        """
         reaching: dict[int, bool] = {}
         softmaxes: list[TensorFact] = []
         weighted: set[int] = set()
@@ -128,7 +132,7 @@ class Kinds:
         return any(not p.kind and not any(self.weight(fact) for fact in p.operands) for p in parts)
 
     def _behind(self, facts: list[TensorFact]) -> set[int]:
-        """The products of two activations whose values arrive in any of these tensors."""
+        """Return the products of two activations that reach any of these tensors."""
         seen: set[int] = set()
         found = set()
         waiting = [fact.source for fact in facts]
@@ -147,7 +151,7 @@ class Kinds:
     # Backward
 
     def _differentiates(self, event: Event) -> bool:
-        """Whether a product is part of a gradient, not of a forward pass that runs again in backward."""
+        """Return whether a product belongs to a gradient, not to a forward pass that is recomputed in backward."""
         if event.forward is None:
             return False
         around = {outer.what for outer in self._trace.around(event) if outer.backward}
@@ -161,7 +165,7 @@ class Kinds:
         return [part.kind if part.kind in BACKWARD_KINDS else self._gradient(event, part) for part in parts]
 
     def _gradient(self, event: Event, product: Product) -> str:
-        """The forward product with the same size that shares an operand: the gradient is the other operand's."""
+        """Return the kind of a gradient: the forward product of its size shares one operand, so it is the other's."""
         used = {fact.storage for fact in product.operands}
         candidates = [
             (forward_kind(kind), candidate)
@@ -176,7 +180,7 @@ class Kinds:
             if shared:
                 weight_first = bool(candidate.operands and self.weight(candidate.operands[0]))
                 return f"{kind}_{'dx' if (shared[0] == 1) != weight_first else 'dw'}"
-        # A Function's own backward may have gathered the weights anew; the gradient of a gradient is of other operands.
+        # A Function's own backward may gather the weights again; the gradient of a gradient has other operands.
         takes_weight = any(self.weight(fact) for fact in product.operands)
         for kind, _ in candidates:
             if kind in ("linear", "expert_linear", "conv"):
@@ -184,7 +188,7 @@ class Kinds:
         return "contraction_dx"
 
     def _inside(self, index: int) -> Iterator[int]:
-        """The indices of an event and of all events within it: they follow it in the list."""
+        """Iterate over the indices of an event and of all events inside: they follow it in the list."""
         last = len(self._trace.events)
         yield index
         for later in range(index + 1, last):

@@ -1,4 +1,4 @@
-"""One contraction of a call, as a product of named sizes."""
+"""One contraction as a product of named sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from headcount.formulas.ledger import MAC_KINDS
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" where the operands decide it.
+    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" if the operands determine it.
 
-    They are named as in (b, m, i) by (b, i, j), n times, in that order; a kind is one of the ledger's.
-    ``dense_macs`` is what it would be were all elements stored: of sparse operands those are multiplied that are.
+    Sizes are named as in (b, m, i) by (b, i, j), n times, in that order; a kind is one of the ledger's.
+    ``dense_macs`` is the number with all elements stored; of sparse operands only stored elements are multiplied.
     """
 
     dims: Mapping[str, int]
@@ -22,7 +22,7 @@ class Product:
     dense_macs: int | None = None
 
     def __post_init__(self) -> None:
-        """ValueError for other names."""
+        """Raise ValueError for other names."""
         if [name for name in "bmijn" if name in self.dims] != list(self.dims) or self.kind not in ("", *MAC_KINDS):
             raise ValueError(f"no contraction is {self.kind or 'one'} of {', '.join(self.dims)}")
 

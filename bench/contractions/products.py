@@ -1,4 +1,4 @@
-"""Operations that hold contractions: each call as products of named sizes, b times (m, i) by (i, j)."""
+"""Rules of the operations that contain contractions: products of named sizes, b times (m, i) by (i, j)."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -12,19 +12,17 @@ from headcount.bench.trace.events import Event, TensorFact
 
 
 def products(event: Event) -> list[Product] | None:
-    """The contractions of an operation; None where it is not one of this table, or not in a form known here."""
+    """Return the contractions of an operation; None if neither this table nor the operator has a rule for the call."""
     rule = RULES.get(event.name)
     if rule is None:
-        told = custom_op_products(event)
-        return None if told is None else [Product(sizes, operands, kind) for kind, sizes, operands in told]
-    held = [fact for fact in event.tensors() if fact.stored is not None]
-    if not held:
-        return rule(event)
-    return stored_products(event, held, rule)
+        custom = custom_op_products(event)
+        return None if custom is None else [Product(sizes, operands, kind) for kind, sizes, operands in custom]
+    stored = [fact for fact in event.tensors() if fact.stored is not None]
+    return stored_products(event, stored, rule) if stored else rule(event)
 
 
 def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
-    """Arguments ``first`` (…, m, k) and ``second`` (…, k, n), both with the same leading dimensions."""
+    """Return the rule for arguments ``first`` (…, m, k) and ``second`` (…, k, n) with equal leading dimensions."""
 
     def rule(event: Event) -> list[Product]:
         a, b = event.args[first], event.args[second]
@@ -36,7 +34,7 @@ def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
 
 
 def _of_nested(event: Event) -> None:
-    """Arrives whole with nested operands alone (bench.contractions.sparse_nested)."""
+    """Return None: with nested operands only, matmul is not decomposed (bench.contractions.sparse_nested)."""
 
 
 def _vector(first: int, second: int) -> Callable[[Event], list[Product]]:
@@ -62,7 +60,7 @@ def _grouped(event: Event) -> list[Product]:
     *batch, m, k = a.shape
     dims = {"m": m, "i": k, "j": b.shape[-1]}
     if event.covered is not None and not (batch and len(b.shape) == 3):
-        # Rows beyond the last offset are padding, which no group multiplies.
+        # Rows beyond the last offset are padding and not multiplied.
         dims["j" if batch else "m" if len(b.shape) == 3 else "i"] = event.covered
     if batch and len(b.shape) == 3:
         dims = {"b": batch[0], **dims}
@@ -76,7 +74,7 @@ def _attention(event: Event) -> list[Product]:
 
 
 def _attention_tokens_first(lengths_at: int) -> Callable[[Event], list[Product] | None]:
-    """The same over (B, T, h, d); None for packed sequences, whose lengths are values."""
+    """Return the rule for (B, T, h, d); it returns None for packed sequences, whose lengths are values."""
 
     def rule(event: Event) -> list[Product] | None:
         q, k, v = event.args[:3]
@@ -103,7 +101,7 @@ def _flex_backward(event: Event) -> list[Product]:
 
 
 def _attention_gradients(gradient, q, k, v) -> list[Product]:
-    """Five products: the scores once more, then the gradients of weights, values, queries and keys."""
+    """Return five products: the recomputed scores, then the gradients of weights, values, queries and keys."""
     heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
     keys, out = k.shape[2], v.shape[3]
     return [
@@ -121,7 +119,7 @@ def _native_attention(event: Event) -> list[Product]:
 
 
 def _self_attention(q, k, v, width, heads) -> list[Product]:
-    """Without operands: beside a kind they tell gradients apart, and no gradient is taken on a fast path."""
+    """Return products without operands: these only identify gradients, and the fast path has no backward."""
     batch, queries, _ = q.shape
     keys, head = k.shape[1], width // heads
     rows = queries + k.shape[1] + v.shape[1]
@@ -157,14 +155,14 @@ def _recurrent(event: Event) -> list[Product]:
 
 
 def _embedding_bag(event: Event) -> list[Product]:
-    """Rows that are summed are free; summed with a weight each, every element is multiplied once."""
+    """Return nothing for a plain sum of rows; with a weight per row every element is multiplied once."""
     table, index = event.args[:2]
     weights = event.argument(6)
     return [Product({"i": index.numel, "j": table.shape[1]}, (weights, table), "contraction")] if weights else []
 
 
 def _embedding_bag_backward(event: Event) -> list[Product]:
-    """Gradients of sums go to the rows that were summed; where these have weights, each times its own."""
+    """Return the gradient of the rows: with weights, each is multiplied by its own."""
     gradient, index = event.args[:2]
     weights = event.argument(10)
     sizes = {"i": index.numel, "j": gradient.shape[1]}

@@ -1,4 +1,4 @@
-"""Operands that do not store all their elements: sparse ones, and sequences of several lengths in one tensor."""
+"""Products of sparse tensors and of nested tensors (sequences of several lengths)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,20 +11,20 @@ Rule = Callable[[Event], list[Product] | None]
 
 _SPARSE_TOO = frozenset({"mm", "bmm", "addmm", "addmm_", "_sparse_addmm", "_sparse_mm", "mv", "linear"})
 _INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head_attention": 3}
-"""How many of the first arguments are the sequences; torch's attention takes several lengths only to itself."""
+"""How many of the first arguments are the sequences; torch's attention over several lengths is self-attention."""
 
 
 def stored_products(event: Event, held: list[TensorFact], rule: Rule) -> list[Product] | None:
-    """The products of an operation whose operands ``held`` are sparse or nested; None where nobody knows them."""
+    """Return the products of an operation with sparse or nested operands ``held``; None if it is unsupported."""
     if any(fact.parts for fact in held):
         return _of_parts(event, rule)
-    # The common elements of two sparse operands are values: nobody knows them here.
+    # The common elements of two sparse operands depend on values, which a trace does not hold.
     partly = event.name in _SPARSE_TOO and len(held) == 1 and bool(held[0].shape)
     return [_of_stored(product, held[0]) for product in rule(event) or ()] if partly else None
 
 
 def _of_parts(event: Event, rule: Rule) -> list[Product] | None:
-    """A batch of sequences of several lengths, each through the operation by itself; None for other operations."""
+    """Return the products of each sequence by itself; None for unsupported operations."""
     a, *others = (fact.parts for fact in event.tensors())
     if event.name in ("matmul", "bmm") and a and others[0]:
         pairs = zip(a, others[0], strict=True)
@@ -41,6 +41,6 @@ def _of_parts(event: Event, rule: Rule) -> list[Product] | None:
 
 
 def _of_stored(product: Product, sparse: TensorFact) -> Product:
-    """The product of a sparse operand: each stored element times a row or a column of the other operand."""
+    """Return the product of a sparse operand: each stored element times a row or column of the other operand."""
     other = product.macs // sparse.numel
     return Product({"i": sparse.stored, "j": other}, product.operands, product.kind, product.macs)

@@ -1,4 +1,4 @@
-"""Where a tensor lies in its memory, so that an index of one view is found again in another, in copies and in sums."""
+"""The layout of a tensor in memory, which identifies an index of one view in other views, copies and sums."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Mark:
         self.collected = self.seen = False
 
     def collect(self, flag: str = "collected") -> list[tuple[int, int]]:
-        """(product, axis) of everything in here that no earlier call with this flag gave."""
+        """Return the (product, axis) pairs that no earlier call with this flag returned."""
         out, waiting = [], [self]
         while waiting:
             mark = waiting.pop()
@@ -34,7 +34,7 @@ class Mark:
 
 
 def together(*marks: Mark | None) -> Mark | None:
-    """One mark for several; None for none."""
+    """Return one mark for several; None for none."""
     found = list(dict.fromkeys(mark for mark in marks if mark is not None))
     if len(found) < 2:
         return found[0] if found else None
@@ -43,7 +43,7 @@ def together(*marks: Mark | None) -> Mark | None:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A size and a stride of memory: whether values differ along it, and the mark of what they hold."""
+    """A size and a stride in memory, whether values vary along it, and the mark of its products."""
 
     size: int
     stride: int
@@ -51,7 +51,7 @@ class Axis:
     mark: Mark | None = None
 
     def meets(self, size: int, stride: int) -> bool:
-        """Whether an index of this size and stride runs over a part of this axis; of stride 0 it runs over none."""
+        """Return whether an index of this size and stride runs over a part of this axis; False for stride 0."""
         if self.size < 2 or size < 2:
             return False
         return stride < self.stride * self.size and self.stride < stride * size
@@ -59,13 +59,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A memory as axes, and ``term``: the mark of all products that its values are sums of."""
+    """A storage as axes, and ``term``, the mark of all products in the sums that its values are."""
 
     axes: tuple[Axis, ...]
     term: Mark | None = None
 
     def seen_as(self, fact: TensorFact) -> tuple[Axis, ...]:
-        """The axes of a view of this memory."""
+        """Return the axes of a view of this storage."""
         if fact.strides is None:
             return tuple(Axis(size, 0) for size in fact.shape)
         if len(fact.shape) == len(self.axes) and all(
@@ -82,13 +82,13 @@ class Layout:
 
 
 def plain(fact: TensorFact) -> tuple[Axis, ...]:
-    """The axes of a tensor of which nothing else is known: it does not vary where it is repeated."""
+    """Return the axes of a tensor without a known layout: it does not vary where it is expanded."""
     strides = fact.strides or (1,) * len(fact.shape)
     return tuple(Axis(size, stride, stride != 0) for size, stride in zip(fact.shape, strides, strict=True))
 
 
 def written(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark | None) -> Layout | None:
-    """The layout of a new tensor; None where it is as any other."""
+    """Return the layout of a new tensor; None if it is the default."""
     if fact.strides is None or (term is None and all(varies and mark is None for varies, mark in axes)):
         return None
     sizes = zip(fact.shape, fact.strides, axes, strict=True)
@@ -96,12 +96,12 @@ def written(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark |
 
 
 def carried(size: int, axis: Axis) -> bool:
-    """Whether an operand carries an index of this size, seen as one of its axes."""
+    """Return whether an operand varies along an index of this size, given as one of its axes."""
     return axis.size == size and (axis.varies or size == 1)
 
 
 def aligned(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[Axis]:
-    """Axes as broadcasting lines them up with a shape."""
+    """Return the axes aligned with a shape as by broadcasting."""
     missing = len(shape) - len(axes)
     if missing < 0:
         return list(axes[-len(shape) :]) if shape else []

@@ -1,4 +1,4 @@
-"""A count as rows with repeated layers folded, and as a tree of modules: as text, as HTML, as a data frame."""
+"""Format a count as rows with repeated layers merged and as a tree of modules, in text, HTML or a data frame."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,30 +13,30 @@ WIDTH = 80
 INDENT = "  "
 MODEL = "(model)"
 COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share"]
-"""Of a data frame, where there are no rows too."""
+"""The columns of the data frame."""
 
 
 def folded(path: str) -> str:
-    """A module path with ``*`` for every index: ``layers.*.self_attn``."""
+    """Return a module path with ``*`` for every index: ``layers.*.self_attn``."""
     return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)", "*", path)
 
 
 def cut(path: str, depth: int | None) -> str:
-    """The first ``depth`` names of a path; all of them for None."""
+    """Return the first ``depth`` names of a path; all of them for None."""
     return path if depth is None else ".".join(path.split(".")[:depth])
 
 
 def sizes(entry: Entry) -> str:
-    """The named sizes of an entry: ``6 x T=10 i=512 j=512``."""
-    # a factor that is a number, as the two of a scaling and an addition, has no letter
+    """Return the named sizes of an entry: ``6 x T=10 i=512 j=512``."""
+    # A constant factor, as the 2 of a scaling and an addition, has no letter.
     text = " ".join(str(size) if letter.isdigit() else f"{letter}={size}" for letter, size in entry.dims.items())
     return f"{entry.times} x {text}" if entry.times != 1 else text
 
 
 def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:
-    """Entries of the same folded, cut path, kind and sizes as one with all repetitions.
+    """Merge entries of the same path, kind and sizes; paths have ``*`` for indices and at most ``depth`` names.
 
-    With a ``depth`` the sizes go, because different products meet at one path: what is left is ``{"i": MACs}``.
+    With a ``depth`` the sizes are ``{"i": MACs}``, because different products have one path.
     """
     times: dict[tuple, Entry] = {}
     for entry in entries:
@@ -55,7 +55,7 @@ def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:
 
 @dataclass
 class Node:
-    """A module: its own products by kind, and the modules in it, with what all of them take."""
+    """A module: its own products by kind and the modules inside."""
 
     name: str
     own: dict[str, int] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class Node:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the module and of those in it."""
+        """Multiply-accumulates of the module and of its submodules."""
         return sum(self.own.values()) + sum(node.macs for node in self.inside.values())
 
     def lines(self, depth: int = 0) -> Iterator[tuple[int, str, int]]:
-        """Depth, label and MACs of each line of the tree; a module of nothing but one other stands in its line."""
+        """Iterate over depth, label and MACs of the tree's lines; a module with only one submodule shares its line."""
         node, name = self, self.name
         while len(node.inside) == 1 and not node.own and depth:
             (node,) = node.inside.values()
@@ -81,7 +81,7 @@ class Node:
 
 
 def tree(ledger: Ledger) -> Node:
-    """The modules of a ledger, repeated layers as one."""
+    """Return the modules of a ledger as a tree, repeated layers merged."""
     root = Node(MODEL)
     for entry in merged(ledger, None):
         node = root
@@ -92,34 +92,34 @@ def tree(ledger: Ledger) -> Node:
 
 
 def text(ledger: Ledger, notes: Iterable[str]) -> str:
-    """The tree in lines of at most 80 characters, below ``notes``."""
+    """Return the tree in lines of at most 80 characters, below ``notes``."""
     lines = list(tree(ledger).lines())
     total = lines[0][2]
     numbers = max(len("MACs"), len(f"{total:,}"))
     room = WIDTH - numbers - len("  100.00 %") - 2
     labels = [_cut(INDENT * depth + label, room) for depth, label, _ in lines]
     width = max(map(len, [*labels, "module"]))
-    said = [line for note in notes for line in wrap(note, WIDTH, subsequent_indent=INDENT)]
-    out = [*said, "", f"{'module':<{width}}  {'MACs':>{numbers}}  {'share':>8}"]
+    header = [line for note in notes for line in wrap(note, WIDTH, subsequent_indent=INDENT)]
+    out = [*header, "", f"{'module':<{width}}  {'MACs':>{numbers}}  {'share':>8}"]
     for label, (_, _, macs) in zip(labels, lines, strict=True):
         out.append(f"{label:<{width}}  {macs:>{numbers},}  {_share(macs, total):>8}")
     return "\n".join(out)
 
 
 def html(ledger: Ledger, notes: Iterable[str]) -> str:
-    """The tree as a table, every name escaped."""
+    """Return the tree as an HTML table, every name escaped."""
     lines = list(tree(ledger).lines())
     rows = "".join(
         f'<tr><td style="text-align:left;padding-left:{depth + 0.5}em">{escape(label)}</td>'
         f"<td>{macs:,}</td><td>{_share(macs, lines[0][2])}</td></tr>"
         for depth, label, macs in lines
     )
-    said = "<br>".join(map(escape, notes))
-    return f"<p>{said}</p><table><tr><th>module</th><th>MACs</th><th>share</th></tr>{rows}</table>"
+    header = "<br>".join(map(escape, notes))
+    return f"<p>{header}</p><table><tr><th>module</th><th>MACs</th><th>share</th></tr>{rows}</table>"
 
 
 def by_module(ledger: Ledger) -> dict[str, int]:
-    """Multiply-accumulates of each module with all that is in it, by path as it is; the model is the empty path."""
+    """Return multiply-accumulates of each module with its submodules, by path; the model is the empty path."""
     found: dict[str, int] = {"": 0}
     for entry in ledger:
         names = entry.path.split(".") if entry.path else []
@@ -130,7 +130,7 @@ def by_module(ledger: Ledger) -> dict[str, int]:
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """A row for each entry: module path, kind, sizes, repetitions, MACs, FLOPs and the share of all in percent."""
+    """Return a row for each entry: path, kind, sizes, repetitions, MACs, FLOPs and share in percent."""
     total = sum(entry.size for entry in ledger)
     return [_record(entry, total) for entry in ledger]
 

@@ -1,4 +1,4 @@
-"""A sum over products of three tensors, as torch runs it: nn.Bilinear and its gradients."""
+"""Sums over products of three tensors as torch runs them: nn.Bilinear and its gradients."""
 
 from collections.abc import Sequence
 from math import prod
@@ -8,10 +8,10 @@ from headcount.bench.trace.events import Event, TensorFact
 
 
 def trilinear(event: Event) -> list[Product]:
-    """The first tensor by the second and that by the third, for each index of one dimension; results are added where
-    it is summed over.
+    """Return the product of the first two tensors and its product with the third, for each index of one dimension.
 
-    What the third lacks is summed in the first product. Where nothing is, elements are multiplied, and none is added.
+    Dimensions that the third lacks are summed in the first product. A product without a sum is elementwise and not
+    counted. Results are added if the unrolled dimension is summed.
     """
     tensors, lacking, summed = event.args[:3], event.args[3:6], event.args[6]
     unrolled = event.argument(7, default=1)
@@ -29,15 +29,15 @@ def trilinear(event: Event) -> list[Product]:
 
 
 def _spread(fact: TensorFact, lacking: Sequence[int]) -> list[int]:
-    """The sizes in all dimensions, 1 where the tensor lacks one."""
+    """Return the sizes in all dimensions, 1 where the tensor lacks one."""
     own = iter(fact.shape)
     return [1 if dim in lacking else next(own) for dim in range(len(fact.shape) + len(lacking))]
 
 
 def _pair(a: Sequence[int], b: Sequence[int], summed: Sequence[int], times: int, operands: tuple) -> Product:
-    """Two tensors multiplied and summed over ``summed``, or else over the ``times`` that this is done.
+    """Return the product of two tensors summed over ``summed``, or over the ``times`` runs if that is empty.
 
-    What one of them lacks of ``summed`` is summed before.
+    Dimensions of ``summed`` that one of them lacks are summed before.
     """
     kept = [(m, n) for dim, (m, n) in enumerate(zip(a, b, strict=True)) if dim not in summed]
     sizes = {

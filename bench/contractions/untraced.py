@@ -1,9 +1,9 @@
-"""Work that the trace does not see: data that left it and came back without an operation that made it.
+"""Detect computation outside the dispatcher: data that was exported and re-imported without a recorded producer.
 
-What runs in numpy, in another thread or process, under disabled modes or in a kernel that was handed an address is no
-event. Where data left by such a way, values without a producer show that something was computed there, and so does
-memory that is read though nobody wrote to it. Without both signs nothing is said: a tensor that was there before the
-run, a constant in a closure, has no producer either.
+Work in numpy, in another thread or process, under disabled modes or in a kernel called with an address is not
+recorded. If data was exported in such a way (``.numpy()``, ``.data_ptr()``, a thread), tensors without a producer and
+uninitialised memory that is used indicate that work. Without an export they do not: tensors that existed before the
+run, such as constants in a closure, have no producer either.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_em
 
 @dataclass(frozen=True)
 class Returned:
-    """A tensor of unknown making, where it is first used, after data left by ``way``."""
+    """A tensor without a recorded producer at its first use, after data was exported by ``way``."""
 
     way: str
     event: Event
@@ -26,7 +26,7 @@ class Returned:
 
 
 def find_untraced_tensors(trace: Trace) -> list[Returned]:
-    """Each memory whose values were made where no operation is seen, once."""
+    """Return each tensor storage whose values were computed outside the trace, once."""
     ways = list(_ways_out(trace))
     if not ways:
         return []

@@ -1,8 +1,8 @@
-"""Operations known to hold no contraction: nothing in them multiplies and sums over an index of two operands.
+"""Operations without a contraction: none multiplies and sums over an index of two operands.
 
 Interpolation, pooling and norms sum with fixed or elementwise weights; by the field's convention they have no
 multiply-accumulates. Names are aten's, without the trailing underscore of in-place forms and the ``_copy`` of
-view copies. What is in neither this list nor products.py is unknown.
+view copies. Operations in neither this list nor products.py are unsupported.
 """
 
 _VIEWS = """
@@ -116,19 +116,19 @@ KNOWN = frozenset(
 """Names of operations without a contraction."""
 
 FREE = frozenset(f"{_VIEWS} {_COPIES_AND_LAYOUT}".split())
-"""Operations that move values and change none."""
+"""Operations that move values without changing them."""
 
 GATHERS = frozenset("embedding gather index index_select take _unsafe_index masked_select".split())
-"""Operations that pick values by an index that was computed."""
+"""Operations that select values by a computed index."""
 
 ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy"}
-"""Operations that change values one by one."""
+"""Elementwise operations."""
 
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
 _FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_")
-"""How the names of many operations begin that hold none: messages, layouts, lists one by one, functions of a number."""
+"""Prefixes of further names without a contraction: communication, layouts, lists, special functions."""
 
 
 _PRIMS = {
@@ -138,11 +138,11 @@ _PRIMS = {
     "shift_left": "bitwise_left_shift", "shift_right_arithmetic": "bitwise_right_shift", "split_dim": "view",
     "view_of": "alias", "zeta": "special_zeta",
 }  # fmt: skip
-"""What torch writes some of its operations in -> the operation of aten's that does the same, where its name differs."""
+"""torch's prims -> the aten operation that does the same, if its name differs."""
 
 
 def base(name: str) -> str:
-    """An operation's name without the marks of its in-place and view-copy forms; aten's for one of the prims."""
+    """Return an operation's name without in-place and view-copy suffixes; for a prim, the aten name."""
     if name.startswith("prims."):
         own = name.removeprefix("prims.")
         return _PRIMS.get(own, own)
@@ -151,5 +151,5 @@ def base(name: str) -> str:
 
 
 def holds_none(name: str) -> bool:
-    """Whether the operation is known to hold no contraction."""
+    """Return whether the operation is known to contain no contraction."""
     return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)

@@ -1,20 +1,19 @@
-"""What a counter is: a file that reads a forward pass, and says of its readings what they hold.
+"""The interface of a counter module, and the results of counters.
 
-Each of bench.counters.registry has
+Each module listed in bench.counters.registry defines
 
-    NAME, DEVICE           what it is called, and where its reading is right
-    VERIFIED               the versions that what stands in the file was verified for, by distribution
-    HOOKS                  whether it sets hooks on modules, by which torch's encoder layer leaves its fast path
-    ADDS                   what a reading holds beside multiply-accumulates: how often each element of an entry, by
-                           kind of the ledger (a number, or a function of the entry); kinds that are left out are not
-                           in a reading
-    read(model, inputs)    the tool's CounterResult of one forward pass
-    call_counts(trace)     what the tool counts for each call of a recorded pass (bench.counters.call_counts)
-    missed(trace, event)   why the tool does not count an operation, and where in its source that is decided
+    NAME, DEVICE           its name, and the device on which its count was verified
+    VERIFIED               the versions for which its rules were verified, by distribution
+    HOOKS                  whether it sets hooks on modules; with hooks torch's encoder layer leaves its fast path
+    ADDS                   what it counts beside multiply-accumulates: operations per element of an entry, by kind of
+                           the ledger (a number, or a function of the entry); kinds without a row add nothing
+    read(model, inputs)    run the tool on one forward pass and return its CounterResult
+    call_counts(trace)     return what the tool counts for each call of a recorded pass (bench.counters.call_counts)
+    missed(trace, event)   return why the tool does not count an operation, and where in its source that is decided
 
-and, where it needs them, ``also(ledger, device)``, additions by name that are no matter of kinds, ``NAMES``, Python
-names whose calls it counts, ``summed(trace, call_counts)``, the total where it is not their sum, and ``TWICE``, the
-place in its source that counts one call several times.
+and optionally ``also(ledger, device)``, additions by name that do not depend on kinds, ``NAMES``, the Python names
+whose calls it counts, ``summed(trace, call_counts)``, the total where it is not the sum of the calls, and ``TWICE``,
+the place in its source that counts one call several times.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +38,7 @@ class CounterError(RuntimeError):
 
 @dataclass(frozen=True)
 class CounterResult:
-    """One counter's reading of one forward pass over the whole batch; what the tool cannot say is None.
+    """One counter's result for one forward pass over the whole batch; what the tool does not report is None.
 
     ``macs`` is the tool's own total in multiply-accumulates, additions that it counts included.
     ``by_module`` maps module paths ("" is the model) to MACs, each with its submodules' share.
@@ -61,12 +60,11 @@ class CounterResult:
 
 @dataclass(frozen=True)
 class Count:
-    """One counter's reading beside ``exact``, all in multiply-accumulates; no reading, and the ``reason``, where
-    there is none.
+    """One counter's result compared with ``exact``, in multiply-accumulates; without a result, the ``reason``.
 
-    ``predicted_macs`` is what the counter's file says of the ledger, ``additions`` what of it are no
-    multiply-accumulates; ``explanation`` is what it says of the recorded calls. None where nobody asked.
-    ``why_there``: why it was not counted on the counter's own device.
+    ``predicted_macs`` is predicted from the ledger by the counter's rules, ``additions`` are the parts of it that
+    are no multiply-accumulates; ``explanation`` is derived from the recorded calls. None where not requested.
+    ``why_there`` is why it was not counted on the counter's own device.
     """
 
     counter: str
@@ -81,29 +79,29 @@ class Count:
 
     @property
     def macs(self) -> int | None:
-        """The reading."""
+        """The reported count."""
         return None if self.reading is None else self.reading.macs
 
     @property
     def difference(self) -> int | None:
-        """Reading minus exact."""
+        """Reported count minus exact count."""
         return None if self.reading is None else self.reading.macs - self.exact
 
     @property
     def explained(self) -> bool:
-        """Whether calls of the trace sum to the difference; a counter without a reading needs no explanation."""
+        """Whether calls of the trace sum to the difference; True for a counter without a result."""
         if self.reading is None:
             return True
         return self.explanation is not None and self.explanation.explains(self.reading.macs, self.exact)
 
     @property
     def agrees(self) -> bool:
-        """Whether the reading is what is predicted of the ledger, and of its calls where these are known."""
+        """Whether the reported count is the one predicted from the ledger, and from the calls where these are known."""
         return self.disagreement is None
 
     @property
     def disagreement(self) -> str | None:
-        """One phrase where the reading is not what is predicted; a reading that was not taken is."""
+        """One phrase if the reported count is not the predicted one, else None."""
         if self.reading is None:
             return None
         by_calls = self.explanation and self.explanation.predicted_macs
@@ -111,23 +109,23 @@ class Count:
             if predicted not in (None, self.macs):
                 return f"reads {self.macs:,}, its rules predict {predicted:,}"
         if self.explanation and not self.explained:
-            return f"reads {self.macs:,}, which the calls that it bills do not make of {self.exact:,}"
+            return f"reads {self.macs:,}, which its counted calls do not explain from {self.exact:,}"
         return None
 
 
 def failed_record(counter: str, reason: str) -> dict[str, Any]:
-    """The JSON of a counter that gave no reading (bench.counters.readings.as_record)."""
+    """Return the JSON of a counter that failed (bench.counters.readings.as_record)."""
     empty = dict.fromkeys(("macs", "difference", "predicted_macs"))
     return {"counter": counter, **empty, "failed": reason, "explained": True, "unverified": [], "causes": []}
 
 
 def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:
-    """The reading of ``tool`` for a ledger: its multiply-accumulates once, and :func:`additions`."""
+    """Return what ``tool`` reports for a ledger: its multiply-accumulates once, and :func:`additions`."""
     return ledger.macs + sum(additions(tool, ledger, device).values())
 
 
 def additions(tool: ModuleType, ledger: Ledger, device: str) -> dict[str, Size]:
-    """What a reading of ``tool`` adds to the multiply-accumulates, by kind or by a name of its own."""
+    """Return what ``tool`` adds to the multiply-accumulates, by kind or by a name of its own."""
     added: dict[str, Size] = {}
     for entry in ledger:
         if times := _times(tool.ADDS.get(entry.kind, 0), entry):
@@ -140,19 +138,19 @@ def _times(adds: Any, entry: Entry) -> int:
 
 
 def names(tools: Iterable[ModuleType]) -> tuple[str, ...]:
-    """The Python names whose calls a trace must hold for the rules of ``tools``."""
+    """Return the Python names whose calls a trace must record for the rules of ``tools``."""
     return tuple(dict.fromkeys(name for tool in tools for name in getattr(tool, "NAMES", ())))
 
 
 def whole(number: Any) -> int:
-    """A tool's number as a Python int; ValueError where it is not whole."""
+    """Return a tool's number as a Python int; raise ValueError if it is not whole."""
     if int(number) != number:
         raise ValueError(f"{number!r} is not a whole number")
     return int(number)
 
 
 def macs_from_flops(flops: int) -> int:
-    """FLOPs / 2; ValueError where FLOPs are odd."""
+    """Return FLOPs / 2; raise ValueError if FLOPs are odd."""
     if flops % 2:
         raise ValueError(f"{flops} FLOPs are not twice a number of multiply-accumulates")
     return flops // 2

@@ -1,4 +1,4 @@
-"""What a tool counts for each call of a trace, by its rules, and the versions for which the rules were verified."""
+"""Counts per call of a trace by a tool's rules, and the versions for which the rules were verified."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
 
 
 def why(event: Event) -> str:
-    """Why the product counted for ``event`` may not be the number of multiply-accumulates: what is special in it."""
+    """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
     operands = [fact for fact in event.tensors() if fact.shape]
     if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
         return "a complex convolution as three real ones"
@@ -29,10 +29,10 @@ def why(event: Event) -> str:
 
 @dataclass(frozen=True)
 class CallCount:
-    """What a tool adds to its total for one call: ``parts`` by name, ``times`` over.
+    """What a tool adds to its total for one call: ``times`` times the sum of ``parts``.
 
-    ``event`` is the call's index, ``rule`` and ``place`` say why, and where in the tool's source. ``differs`` is
-    the reason where the product is not the number of multiply-accumulates.
+    ``event`` is the index of the call, ``rule`` names the rule and ``place`` its place in the tool's source.
+    ``differs`` is the reason where the product is not the number of multiply-accumulates.
     """
 
     event: int
@@ -44,12 +44,12 @@ class CallCount:
 
     @property
     def amount(self) -> int:
-        """What reaches the total."""
+        """The amount added to the total."""
         return self.times * sum(self.parts.values())
 
 
 def versions(tools: Iterable[str]) -> dict[str, str]:
-    """The installed version of each of these distributions; those that are not installed are left out."""
+    """Return the installed version of each of these distributions, without those that are not installed."""
     found = {}
     for name in tools:
         with suppress(PackageNotFoundError):
@@ -58,7 +58,7 @@ def versions(tools: Iterable[str]) -> dict[str, str]:
 
 
 def unverified(verified: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
-    """The installed versions that rules were not ``verified`` for ("0.1.5", or "2.12, 2.13"), as "fvcore 0.1.6"."""
+    """Return the installed versions, as "fvcore 0.1.6", for which rules were not ``verified`` ("2.12, 2.13")."""
     return [
         f"{tool} {versions.get(tool, 'of no known version')}"
         for tool, known in verified.items()
@@ -67,7 +67,7 @@ def unverified(verified: Mapping[str, str], versions: Mapping[str, str]) -> list
 
 
 def known(verified: Mapping[str, str]) -> str:
-    """What is said behind a reading that rules do not predict, where what is installed is not what they are for."""
+    """Return a note for a wrong prediction, if the installed versions are not those of the rules, else ""."""
     other = unverified(verified, versions(verified))
     rules = ", ".join(f"{tool} {version}" for tool, version in verified.items())
     return f" (its rules are known for {rules}, not for {', '.join(other)})" if other else ""

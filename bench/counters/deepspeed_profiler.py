@@ -9,7 +9,7 @@
     recurrent layers           0: their hooks add FLOPs and no MACs: :1041-1120
     everything else            0
 
-Only its MACs are read; its FLOPs hold additions too. On meta some of torch's operations are Python that calls patched
+Only its MACs are used; its FLOPs hold additions too. On meta some of torch's operations are Python that calls patched
 names (addmm calls torch.mm): such calls are in the trace, inside the operation. Places are in the DeepSpeed 0.19.8
 sources (deepspeed/profiling/flops_profiler/profiler.py).
 """
@@ -49,10 +49,10 @@ _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    ``params`` are all parameters. ``by_module`` are each module's own, without its submodules'. It cannot say what it
-    did not count. Raises CounterError.
+    ``params`` are all parameters. ``by_module`` are each module's own, without its submodules'. It does not report
+    what it did not count. Raises CounterError.
     """
     with run_context(model, counter=NAME, label=label), restore_names(NAMES):
         profile = FlopsProfiler(model)
@@ -81,8 +81,10 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def also(ledger: Ledger, device: str) -> dict[str, Size]:
-    """On meta, torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py): the product
-    of every biased nn.Linear is billed a second time."""
+    """Return the products that are counted twice: of every biased nn.Linear on meta.
+
+    There torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py).
+    """
     biased = {entry.path for entry in ledger if entry.kind == "bias"}
     again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
     return {"biased linear again": again} if device == "meta" and again else {}
@@ -134,7 +136,7 @@ TABLE: dict[str, tuple[Callable[[Event], int], str]] = {
     **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "830-835")),
 }  # fmt: skip
 NAMES = tuple(TABLE)
-"""The names whose calls the trace must hold."""
+"""The names whose calls the trace must record."""
 
 
 def call_counts(trace: Trace) -> list[CallCount]:

@@ -1,4 +1,4 @@
-"""The difference between a reading and the right count, as causes that sum to it."""
+"""Explain the difference between a reported count and headcount's as causes that sum to it."""
 
 from dataclasses import dataclass
 from types import ModuleType
@@ -12,7 +12,7 @@ TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
 
 @dataclass(frozen=True)
 class Cause:
-    """``calls`` calls that together move the reading by ``amount``; ``what`` is one of the four words above."""
+    """``calls`` calls that together change the reported count by ``amount``; ``what`` is one of the four above."""
 
     what: str
     name: str
@@ -21,25 +21,25 @@ class Cause:
     amount: int
 
     def text(self) -> str:
-        """One phrase: amount, what, and where in the tool's source."""
+        """Return one phrase: amount, kind of difference, and place in the tool's source."""
         return f"{self.amount:+,} {self.what}: {self.name}, {self.calls} x [{self.place}]"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the rules predict, and why it is not the right count; ``unverified`` names versions without a check."""
+    """The count that the rules predict and the causes of its difference; ``unverified`` names unverified versions."""
 
     predicted_macs: int
     causes: tuple[Cause, ...]
     unverified: tuple[str, ...]
 
-    def explains(self, reading: int, exact: int) -> bool:
-        """Whether the rules give the reading and the causes sum to its difference."""
-        return reading == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
+    def explains(self, macs: int, exact: int) -> bool:
+        """Return whether the rules predict ``macs`` and the causes sum to its difference from ``exact``."""
+        return macs == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
 def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanation:
-    """The causes for which the counter ``tool`` differs from ``right`` on ``trace``."""
+    """Return the causes for which the counter ``tool`` differs from ``right`` on ``trace``."""
     call_counts = tool.call_counts(trace)
     predicted = tool.summed(trace, call_counts) if hasattr(tool, "summed") else total(call_counts)
     found = _Causes(tool, trace, right)
@@ -50,7 +50,7 @@ def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanat
 
 
 class _Causes:
-    """Call counts against contractions: the outermost counted call around a contraction covers it."""
+    """Match call counts with contractions: the outermost counted call around a contraction covers it."""
 
     def __init__(self, tool: ModuleType, trace: Trace, right: ContractionCount) -> None:
         self._tool = tool
@@ -64,7 +64,7 @@ class _Causes:
         self._causes: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
 
     def add(self, what: str, name: str, place: str, amount: int, call: int = -1) -> None:
-        """One more event of a cause, inside the call of that index; nothing where it changes nothing."""
+        """Add ``amount`` to a cause, inside the call of that index; do nothing if it is 0."""
         if amount:
             self._causes.setdefault((what, name, place), []).append((amount, call))
 
@@ -112,7 +112,7 @@ class _Causes:
                 self.add(MISSED, name, place, -macs, call)
 
     def merged(self) -> list[Cause]:
-        """Causes of the same name and place as one."""
+        """Return the causes, those of the same name and place as one."""
         return [
             Cause(what, name, place, len({call for _, call in parts}), sum(amount for amount, _ in parts))
             for (what, name, place), parts in self._causes.items()
@@ -122,7 +122,7 @@ class _Causes:
         return any(outer.index in self._macs for outer in self._trace.around(self._trace.events[call_count.event]))
 
     def _place_of(self, call_count: CallCount) -> str:
-        """The innermost call around a counted call that is counted already."""
+        """Return the innermost operation or module around a counted call."""
         for outer in self._trace.around(self._trace.events[call_count.event]):
             if outer.what == OPERATION:
                 return f"torch's Python for aten.{outer.name}"

@@ -1,4 +1,4 @@
-"""fvcore: the graph of a ``torch.jit`` trace, with the calls that it keeps, as Python made them.
+"""fvcore: the calls that remain in the graph of a ``torch.jit`` trace.
 
     linear, matmul, mm,     the first operand's elements times the other's columns, no bias:
       bmm, addmm            jit_handles.py:84-126, 217-227
@@ -41,10 +41,10 @@ _VERSION = version("fvcore")
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``uncounted`` are
-    the operators without a handle; those it knows to be free (jit_analysis.py:28-87) are not among them.
+    the operators without a handle, except those that it ignores (jit_analysis.py:28-87).
     Raises CounterError, for instance for a convolution on meta, which torch 2.13 cannot trace.
     """
     with run_context(model, counter=NAME, label=label), warnings.catch_warnings():

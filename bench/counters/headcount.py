@@ -1,4 +1,4 @@
-"""Our own count: every dispatched contraction once, the same for every spelling and device (bench.contractions)."""
+"""headcount's counter: every dispatched contraction once, equal for every formulation and device."""
 
 from collections.abc import Mapping
 
@@ -22,10 +22,10 @@ _PRODUCTS = "bench/contractions/products.py"
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``by_module`` holds each module's own products, without its submodules'; ``by_operator`` is by kind.
-    Raises CounterError, also for an operation that may hold products nobody counts.
+    Raises CounterError, also for an unsupported operator.
     """
     with run_context(model, counter=NAME, label=label):
         found = count_contractions(record(model, arguments(model, inputs)))
@@ -44,7 +44,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
-    """Every contraction once."""
+    """Return every contraction once."""
     by_event = count_contractions(trace, allow_uncounted=True).by_event
     return [
         CallCount(
@@ -55,5 +55,5 @@ def call_counts(trace: Trace) -> list[CallCount]:
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Not called: every contraction is counted."""
+    """Return the reason of the interface; never called, because every contraction is counted."""
     return f"aten.{event.name} is not in its table", _PRODUCTS

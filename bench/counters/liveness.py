@@ -1,10 +1,10 @@
-"""Which calls torch.jit keeps: those that an output, a side effect or a weight's new value depends on."""
+"""Find the calls in a torch.jit graph: those on which an output, a side effect or a written weight depends."""
 
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 
 
 def live_functions(trace: Trace) -> set[int]:
-    """The calls of a forward pass that stay in a traced graph.
+    """Return the calls of a forward pass that stay in a traced graph.
 
     They are calls into torch's C++; where a transform of torch.func is around one, and in a gradient inside the
     forward pass, the operations that run. A traced graph holds no operations inside an autograd.Function, only the

@@ -35,7 +35,7 @@ _GLOBAL = re.compile(r"^Module:  Global\n((?:\S+: \d+ Mac\n)*)", re.MULTILINE)
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are the trainable ones (aten_engine.py:113). ``by_operator`` and ``uncounted`` are read from
     what ptflops prints (:67-77, :96). Raises CounterError.

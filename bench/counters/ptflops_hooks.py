@@ -1,4 +1,4 @@
-"""ptflops' module hooks (pytorch_ops.py, 0.7.5): exact module type to what one call adds."""
+"""The module hooks of ptflops 0.7.5 (pytorch_ops.py): what one call adds, by exact module type."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -22,7 +22,7 @@ def _of_output(name: str) -> Callable[[ModuleFact, Event], Parts]:
 
 
 def _upsample(module: ModuleFact, event: Event) -> Parts:
-    """The first sample of the output."""
+    """Count the first sample of the output."""
     return {"interpolation": prod(event.out.shape[1:])}
 
 
@@ -45,10 +45,10 @@ def _convolution(transposed: bool) -> Callable[[ModuleFact, Event], Parts]:
 
 
 def _recurrent(rows_of: Callable, extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
-    """Both matrices of each layer for every row; ``extra_per_unit`` gate operations per hidden unit."""
+    """Count both matrices of each layer for every row and ``extra_per_unit`` gate operations per hidden unit."""
 
     def rule(module: ModuleFact, event: Event) -> Parts:
-        # A projection's weight_hr is none of them.
+        # The projection weight_hr is not counted.
         both = ("weight_ih", "weight_hh")
         weights = [s for n, s in module.parameters.items() if s and n.startswith(both) and "reverse" not in n]
         biases = [s for n, s in module.parameters.items() if s and n.startswith("bias_") and "reverse" not in n]
@@ -88,30 +88,13 @@ def _cell(shape: tuple[int, ...]) -> int:
     return shape[0]
 
 
-_POOLS = (
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.MaxPool3d,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.AvgPool3d,
-    nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d,
-    nn.AdaptiveMaxPool3d,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d,
-)
-_NORMS = (
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.InstanceNorm1d,
-    nn.InstanceNorm2d,
-    nn.InstanceNorm3d,
-    nn.GroupNorm,
-    nn.LayerNorm,
-)
+def _by_dimension(*names: str) -> tuple[type, ...]:
+    """Return the layers ``nn.<name>1d``, ``2d`` and ``3d`` of each name."""
+    return tuple(getattr(nn, f"{name}{n}d") for name in names for n in (1, 2, 3))
+
+
+_POOLS = _by_dimension("MaxPool", "AvgPool", "AdaptiveMaxPool", "AdaptiveAvgPool")
+_NORMS = (*_by_dimension("BatchNorm", "InstanceNorm"), nn.GroupNorm, nn.LayerNorm)
 
 HOOKED: Mapping[type, tuple[Callable[[ModuleFact, Event], Parts], str]] = {
     nn.Linear: (_linear, "35-43"),

@@ -41,7 +41,7 @@ _PATCHES = "pytorch_engine.py:348-390, 434-474"
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
     ``params`` are the trainable ones (pytorch_engine.py:161). ``uncounted`` are the module types that ptflops
     calls zero-ops (:231); it does not name functions. Totals above 2**53 would be rounded: the module sum
@@ -65,10 +65,11 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def also(ledger: Ledger, device: str) -> dict[str, Size]:
-    """On meta, torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py): the product
-    of every biased nn.Linear is billed a second time. ValueError for a bias without a product.
+    """Return the products that are counted twice: of every biased nn.Linear on meta.
 
-    Modules registered under p parents are billed p times (TWICE), which a ledger cannot say.
+    There torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py). Raises ValueError
+    for a bias without a product. Modules registered under p parents are counted p times (TWICE); a ledger does not
+    hold that.
     """
     biased = {entry.path for entry in ledger if entry.kind == "bias"}
     products = {entry.path for entry in ledger if entry.kind in ("linear", "conv")}
@@ -93,7 +94,7 @@ def _numel(name: str) -> Callable[[Event], dict[str, int]]:
 
 
 def _elementwise(event: Event) -> dict[str, int]:
-    """Shapes are compared from the left, which is not how torch broadcasts them."""
+    """Multiply the larger sizes, compared from the left, unlike torch's broadcasting."""
     shapes = [x.shape for x in (event.argument(0, "input"), event.argument(1, "other")) if isinstance(x, TensorFact)]
     return {"elementwise": prod(max(sizes) for sizes in zip_longest(*shapes, fillvalue=1))}
 
@@ -134,7 +135,7 @@ HANDLERS: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
     },
 }  # fmt: skip
 NAMES = tuple(HANDLERS)
-"""The names whose calls the trace must hold."""
+"""The names whose calls the trace must record."""
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
@@ -156,7 +157,7 @@ def call_counts(trace: Trace) -> list[CallCount]:
 
 
 def _reached(trace: Trace) -> list[int]:
-    """How often the sum over the tree of modules comes by each module with a hook."""
+    """Return how often each module with a hook is visited by the sum over the tree of modules."""
     times = [0] * len(trace.modules)
     waiting = [0]
     while waiting:
@@ -170,7 +171,7 @@ def _reached(trace: Trace) -> list[int]:
 
 
 def summed(trace: Trace, call_counts: list[CallCount], batch: int = 1) -> int:
-    """The reading; ``batch`` is the length by which module sums are divided, 1 where inputs go by keyword."""
+    """Return the total; ``batch`` is the length by which module sums are divided, 1 where inputs go by keyword."""
     hooks = total(call_count for call_count in call_counts if trace.events[call_count.event].what == MODULE)
     return int(hooks / batch + (total(call_counts) - hooks))
 

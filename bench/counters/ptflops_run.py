@@ -1,4 +1,4 @@
-"""One call of ptflops, for both of its backends."""
+"""Run ptflops with either of its backends."""
 
 import re
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*
 
 
 class _Whole(nn.Module):
-    """Takes the inputs by keyword, so that ptflops divides by no batch size, and hands them on by position.
+    """Take the inputs by keyword, so that ptflops divides by no batch size, and pass them on by position.
 
-    ptflops leaves bound methods on its root module, a reference cycle: here they stay off the model.
+    ptflops leaves bound methods on its root module, a reference cycle that would otherwise include the model.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -38,9 +38,9 @@ class _Whole(nn.Module):
 def run(
     model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str, counter: str, label: str
 ) -> tuple[int, int, str]:
-    """Whole-batch MACs, trainable parameters, and what ptflops wrote to its report.
+    """Return the MACs of the whole batch, the trainable parameters, and ptflops' report.
 
-    Raises CounterError with the exception that ptflops printed, where it returns (None, None).
+    Raises CounterError with the exception that ptflops printed if it returns (None, None).
     """
     report = StringIO()
     # The other backend counts what torch's own Python calls for a shape.
@@ -60,7 +60,7 @@ def run(
             # Any unit but G, M and K makes ptflops print whole numbers.
             flops_units="Mac",
         )
-        # The cycle keeps the root alive until the next garbage collection; it must not keep the model.
+        # The cycle lives until the next garbage collection; the model must not.
         del root.model
         if macs is None:
             raise CounterError(counter, label, _reason(printed.getvalue()))

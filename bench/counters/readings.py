@@ -1,4 +1,4 @@
-"""Counters on one call of a module: each reading, what is known of it beforehand, and the calls that make it differ."""
+"""Run counters on one call of a module and explain the count that each reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ from headcount.bench.trace.modes import results_of, tensors_of
 from headcount.bench.trace.record import fresh, record
 
 LONGEST = 160
-"""Characters of a tool's message that a table shows; JSON has it all."""
+"""Maximum characters of a tool's message in a table; JSON has the whole message."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The right count of a module and every counter's reading."""
+    """headcount's count of a module and every counter's result."""
 
     right: ContractionCount
     counters: tuple[Count, ...]
 
 
 class Recorded:
-    """A call of a module, recorded when that is asked for, and what counters make of its trace.
+    """A call of a module that is recorded on first use, and the explanation of each counter from its trace.
 
-    Raises what the module raises when it is recorded, and UncountedError for operations that nobody knows.
+    Raises what the module raises when it is recorded, and UncountedError for unsupported operators.
     """
 
     def __init__(
@@ -60,19 +60,19 @@ class Recorded:
 
     @cached_property
     def right(self) -> ContractionCount:
-        """Every contraction once."""
+        """headcount's count: every contraction once."""
         return count_contractions(self._plain, allow_uncounted=self._allow_uncounted, **self._options)
 
     @cached_property
     def _hooked(self) -> tuple[Trace, ContractionCount]:
-        """As tools see the call that set hooks: only torch's encoder layer asks whether modules have some."""
+        """The trace and the count for tools that set hooks: they differ only for torch's encoder layer."""
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
             return self._plain, self.right
         trace = self._record(hooked=True)
         return trace, count_contractions(trace, allow_uncounted=True, **self._options)
 
     def explain(self, tool: ModuleType) -> Explanation:
-        """Why the reading of ``tool`` is not the right count."""
+        """Return why the count of ``tool`` differs from headcount's."""
         return explain(tool, *(self._hooked if tool.HOOKS else (self._plain, self.right)))
 
 
@@ -90,8 +90,8 @@ def read(
 ) -> Readings:
     """Record ``module`` once and run each counter on the same call.
 
-    ``exact`` is what readings are compared with, the right count where it is None. Raises UncountedError, and
-    whatever the module raises when it is recorded; a counter that fails has a reason instead of a reading.
+    Counters are compared with ``exact``, by default headcount's count. Raises UncountedError, and whatever the module
+    raises when it is recorded; a counter that fails has a reason instead of a result.
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
@@ -101,14 +101,14 @@ def read(
     exact = call.right.macs if exact is None else exact
     out = []
     for tool in tools:
-        reading, failed = _reading(tool, Positional(fresh(module), args, kwargs), label)
-        explanation = call.explain(tool) if reading else None
-        out.append(Count(tool.NAME, exact, reading, failed, explanation=explanation))
+        result, failed = _run(tool, Positional(fresh(module), args, kwargs), label)
+        explanation = call.explain(tool) if result else None
+        out.append(Count(tool.NAME, exact, result, failed, explanation=explanation))
     return Readings(call.right, tuple(out))
 
 
 def as_record(cell: Count) -> dict[str, Any]:
-    """One counter's reading as JSON: raw integers, and its causes."""
+    """Return one counter's result as JSON: raw integers and its causes."""
     return {
         "counter": cell.counter,
         "macs": cell.macs,
@@ -120,7 +120,7 @@ def as_record(cell: Count) -> dict[str, Any]:
 
 
 def explanation_record(cell: Count) -> dict[str, Any]:
-    """Why a reading differs, as JSON."""
+    """Return the explanation of a counter's difference as JSON."""
     explanation = cell.explanation
     return {
         "explained": cell.explained,
@@ -132,7 +132,7 @@ def explanation_record(cell: Count) -> dict[str, Any]:
     }
 
 
-def _reading(tool: ModuleType, positional: "Positional", label: str) -> tuple[CounterResult | None, str | None]:
+def _run(tool: ModuleType, positional: "Positional", label: str) -> tuple[CounterResult | None, str | None]:
     try:
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
@@ -142,9 +142,9 @@ def _reading(tool: ModuleType, positional: "Positional", label: str) -> tuple[Co
 
 
 class Positional(nn.Module):
-    """A call of ``module`` as a module of tensors alone, by position: fvcore traces nothing else.
+    """A call of ``module`` as a module that takes only tensors by position: fvcore traces nothing else.
 
-    ``tensors`` are the tensors among the call's arguments, by names that keep their order; the result is the
+    ``tensors`` are the tensors among the call's arguments, by names in their order; the result is the
     tuple of all tensors that the module returns.
     """
 
@@ -160,7 +160,7 @@ class Positional(nn.Module):
 
 
 def _refilled(value: Any, tensors) -> Any:
-    """``value`` with its tensors replaced, in the order in which tensors_of finds them."""
+    """Return ``value`` with its tensors replaced, in the order of tensors_of."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, tuple | list):

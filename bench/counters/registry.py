@@ -1,4 +1,4 @@
-"""The counters by name; a counter's file, and with it torch and its tool, is imported when it is asked for."""
+"""The counters by name; a counter's module, and with it torch and its tool, is imported on first use."""
 
 from functools import cache
 from importlib import import_module
@@ -15,26 +15,25 @@ COUNTERS = {
     "deepspeed": "deepspeed_profiler:deepspeed",
     "right": "headcount",
 }
-"""The file of each (see bench.counters.base for what stands in one), and after a colon the package that it needs where
-that is an extra of ours of the same name."""
+"""The module of each (its interface: bench.counters.base), and after a colon the package that it needs if that is
+headcount's extra of the same name."""
 
 CHOICES = tuple(name for name in COUNTERS if name != "right") + ("right",)
-"""All counters: the tools, and our own count, which is right on every device and in every spelling."""
+"""All counters: the tools, then headcount's counter."""
 
 
 def installed(name: str) -> bool:
-    """Whether the package of counter ``name`` is there; those without an extra are dependencies."""
+    """Return whether the package of counter ``name`` is installed; those without an extra are dependencies."""
     extra = COUNTERS[name].partition(":")[2]
     return not extra or find_spec(extra) is not None
 
 
 NAMES = tuple(name for name in CHOICES if name != "right" and installed(name))
-"""The tools that are installed, which are what is compared where nothing is asked for."""
+"""The installed tools, which are compared by default."""
 
 
 def check(name: str) -> None:
-    """ValueError with the valid names for a counter that there is not; EnvironmentMissing for one that is not
-    installed."""
+    """Raise ValueError for an unknown counter and EnvironmentMissing for one that is not installed."""
     if name not in COUNTERS:
         raise ValueError(f"unknown counter {name!r}; one of {', '.join(COUNTERS)}")
     if not installed(name):
@@ -44,6 +43,6 @@ def check(name: str) -> None:
 
 @cache
 def counter(name: str) -> ModuleType:
-    """The counter called ``name``; raises what :func:`check` does."""
+    """Return the module of the counter called ``name``; raises what :func:`check` raises."""
     check(name)
     return import_module(f"headcount.bench.counters.{COUNTERS[name].partition(':')[0]}")

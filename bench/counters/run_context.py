@@ -1,4 +1,4 @@
-"""Running a counter so that the model, our streams and autograd are afterwards as they were."""
+"""Run a counter and restore the model, the standard streams and autograd afterwards."""
 
 import inspect
 import io
@@ -15,7 +15,7 @@ from headcount.bench.trace.names import keep_flex_eager, patched, restore_traini
 
 @contextmanager
 def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.StringIO]:
-    """Evaluation mode, no gradients, stdout and stderr going to the stream that it yields.
+    """Set evaluation mode, disable gradients, and redirect stdout and stderr to the stream that it yields.
 
     On leaving, each module has the training flag and the hooks that it had: ptflops' aten backend never
     removes its hooks, fvcore does not when the forward pass fails. Any exception becomes a CounterError.
@@ -26,8 +26,8 @@ def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
         with restore_training_flags(model), patched() as replaced:
             set_eval_mode(model)
             keep_flex_eager(replaced)
-            # Not inference_mode: there ptflops' aten backend reads 0 for every nn.Linear.
-            # A compiled function reads as it is written: the same on the first call and on later ones.
+            # Not inference_mode: there ptflops' aten backend counts 0 for every nn.Linear.
+            # A compiled function runs as it is written: equally on the first call and on later ones.
             with (
                 torch.compiler.set_stance("force_eager"),
                 torch.no_grad(),
@@ -48,7 +48,7 @@ def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: in many small products a second one mostly waits, and on a busy machine very long."""
+    """Run torch on one thread: in many small products a second thread mostly waits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,14 +58,15 @@ def one_thread() -> Iterator[None]:
 
 
 def one_line(kind: str, message: str) -> str:
-    """An exception's type and the first line of its message, without addresses of objects."""
+    """Return an exception's type and the first line of its message, without addresses of objects."""
     lines = re.sub(r" at 0x[0-9a-f]+", "", message.strip()).splitlines()
     return f"{kind}: {lines[0].strip()}" if lines else kind
 
 
 def arguments(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """The inputs in the order of the model's forward; TypeError where the names do not fit. A forward that takes
-    any number of tensors gets them as they come.
+    """Return the inputs in the order of the model's forward; raise TypeError if the names do not fit.
+
+    A forward that takes any number of tensors gets them in the given order.
 
     All counters call the model by position: fvcore traces nothing else, and ptflops' hook on a nn.Linear
     fails where the input came by keyword.
@@ -80,7 +81,7 @@ def arguments(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, .
 
 
 def device_of(inputs: Mapping[str, Tensor]) -> str:
-    """The one device type of the inputs, the CPU where there are none; ValueError where there is more than one."""
+    """Return the device type of the inputs, "cpu" without any; raise ValueError for more than one."""
     devices = {tensor.device.type for tensor in inputs.values()} or {"cpu"}
     if len(devices) > 1:
         raise ValueError(f"inputs on one device expected, found {sorted(devices)}")

@@ -27,10 +27,10 @@ ADDS = {}
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """One forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    MACs are its FLOPs / 2. It cannot say what it did not count: an operator without a formula is 0 without a
-    warning. ``by_module`` holds only modules with FLOPs. Raises CounterError.
+    MACs are its FLOPs / 2. It does not report what it did not count: an operator without a formula is 0 without
+    a warning. ``by_module`` holds only modules with FLOPs. Raises CounterError.
     """
     with run_context(model, counter=NAME, label=label):
         with cache_shapes(model), FlopCounterMode(display=False) as mode:
@@ -55,7 +55,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _path(name: str, root: str) -> str:
-    """A module path without the root's class name (module_tracker.py:90-99)."""
+    """Return a module path without the root's class name (module_tracker.py:90-99)."""
     return "" if name == root else name.removeprefix(f"{root}.")
 
 
@@ -76,7 +76,7 @@ def _convolution(event: Event) -> int:
 
 
 def _convolution_backward(event: Event) -> int:
-    """Both gradients as convolutions; with groups, the weight's is that of the whole channels."""
+    """Count both gradients as convolutions; with groups, the weight's is that of the whole channels."""
     gradient, x, weight = (fact.shape for fact in event.args[:3])
     transposed, mask, out = event.args[7], event.args[10], event.out
     macs = 0
@@ -97,13 +97,13 @@ def _forward(q: tuple, k: tuple, v: tuple) -> int:
 
 
 def _attention_backward(event: Event) -> int:
-    """Five products, the scores computed anew."""
+    """Count five products: the scores are recomputed."""
     q, k, v = (fact.shape for fact in event.args[1:4])
     return q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
 
 
 def _flash(event: Event) -> int | None:
-    """Before torch 2.14 the raw kernel's formula reads (B, T, h, d) as (B, h, T, d)."""
+    """Count the raw kernel, whose formula before torch 2.14 takes (B, T, h, d) as (B, h, T, d)."""
     if isinstance(event.args[3], TensorFact):
         return None
     shapes = (fact.shape for fact in event.args[:3])

@@ -1,4 +1,4 @@
-"""Settings of Python's garbage collector and of the C allocator without which counting takes longer."""
+"""Settings of Python's garbage collector and of the C allocator that make counting faster."""
 
 import atexit
 import ctypes
@@ -24,7 +24,7 @@ def no_full_gc() -> Iterator[None]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Run no garbage collection while torch is imported for the first time, and keep what it made out of later ones.
+    """Run no garbage collection while torch is first imported, and exclude its objects from later ones.
 
     For commands, which own their process.
     """
@@ -41,7 +41,7 @@ def importing() -> Iterator[None]:
 
 
 def keep_freed() -> None:
-    """Keep the memory of freed tensors in this process for the next ones, where the C library has mallopt(3)."""
+    """Reuse the memory of freed tensors instead of returning it to the system, if the C library has mallopt(3)."""
     if sys.platform.startswith("linux") and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         mmap_max, trim_threshold = -4, -1
         libc.mallopt(mmap_max, 0)

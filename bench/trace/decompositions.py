@@ -1,4 +1,4 @@
-"""Calls that show less than they do, in a form that shows it: the same values, other operations."""
+"""Decompositions of calls that hide operations: the same values, by operations that a trace shows."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,10 +14,9 @@ _EACH = {name: getattr(torch.ops.aten, name) for name in ("mul", "mul_", "addcmu
 
 
 def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | None:
-    """``F.scaled_dot_product_attention`` of tensors on meta under autograd, as a CPU runs it; None where that takes
-    the same way.
+    """Return ``F.scaled_dot_product_attention`` on meta under autograd as a CPU runs it; None if both run alike.
 
-    On meta torch knows no fused kernel and keeps the scores, which a fused backward computes anew.
+    On meta torch has no fused kernel and stores the scores, which a fused backward recomputes.
     """
     if function is not torch.nn.functional.scaled_dot_product_attention or not torch.is_grad_enabled():
         return None
@@ -43,11 +42,11 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | N
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[str, Any]) -> bool:
-    """Whether a CPU would take its fused kernel: asked of torch, about tensors of these shapes without their memory."""
+    """Return whether torch takes its fused kernel for CPU tensors of these shapes, which need no memory here."""
     if any(tensor.stride(-1) != 1 for tensor in (q, k, v)):
         return False
     if mask is not None and mask.dtype not in (torch.bool, torch.float32, q.dtype):
-        # what no attention takes, and the question which kernel does not look at
+        # Attention refuses such a mask; the choice of a kernel does not check it.
         return False
     options = {name: given[name] for name in ("dropout_p", "is_causal", "scale", "enable_gqa") if name in given}
     with _disable_current_modes():
@@ -55,7 +54,7 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[
         try:
             return torch._fused_sdp_choice(*tensors, **options) == SDPBackend.FLASH_ATTENTION.value
         except RuntimeError:
-            # nor does torch take the call itself
+            # torch refuses the call too.
             return False
 
 
@@ -65,9 +64,9 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | None:
-    """How many scores a call of FlexAttention's operator has, and what it does with one of them and its mask.
+    """Return the number of scores of a FlexAttention call, and a function that computes one score and its mask.
 
-    The operator takes both as functions of one score, which its kernels run for each; None for what is no function.
+    The operator takes both as functions of one score, which its kernels run for each. None if they are no functions.
     """
     q, k, _, score_mod, block_mask = args[:5]
     mask_mod = block_mask[-1]
@@ -86,7 +85,7 @@ def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | No
 
 
 def unfold_foreach(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]] | None:
-    """A product of lists of tensors as products of tensors; None for other operations."""
+    """Return a product of lists of tensors as products of tensors; None for other operations."""
     operation = _EACH.get(name.removeprefix("_foreach_")) if name.startswith("_foreach_") else None
     if operation is None:
         return None
@@ -94,7 +93,7 @@ def unfold_foreach(name: str, args: tuple, kwargs: dict) -> Callable[[], list[An
     def calls() -> Iterator[Any]:
         for position in range(len(args[0])):
             own = [value[position] if isinstance(value, list) else value for value in args]
-            # what addcmul multiplies its product by: of lists the fourth, of tensors known by name alone
+            # The factor of addcmul is the fourth argument for lists, and a keyword for tensors.
             named = {"value": own[3]} if len(own) > 3 else {}
             yield operation(*own[:3], **named, **kwargs)
 

@@ -1,22 +1,24 @@
-"""A recorded run: events that contain one another, and what is known of each tensor. Plain data, no torch."""
+"""A recorded run: nested events and facts about each tensor. Plain data, no torch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 MODULE, NAMED, FUNCTION, AUTOGRAD, OPERATION = "module", "named", "function", "autograd", "operation"
-"""What an event is: a module's ``__call__``; a call through a Python name that somebody may patch
+"""The sorts of events: a module's ``__call__``; a call through a Python name that tools patch
 (``torch.matmul``); a call from Python into torch's C++ (operators such as ``@`` too); a ``torch.autograd.Function``;
 an operation that reached the dispatcher below autograd."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFact:
-    """A tensor at one moment: ``storage`` numbers its memory (views share it), ``source`` is the index of the
-    operation that last wrote there, None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements,
-    say where in that memory it lies; without strides where that is not known (sparse, nested and symbolic tensors).
-    ``stored`` is the number of elements that a sparse or nested tensor holds; a nested one has no ``shape``, but those
-    of its ``parts``."""
+    """A tensor at one moment.
+
+    ``storage`` numbers its memory (views share it), ``source`` is the index of the operation that last wrote there,
+    None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements, are its position in that memory;
+    ``strides`` is None for sparse, nested and symbolic tensors. ``stored`` is the number of elements that a sparse or
+    nested tensor holds; a nested one has no ``shape``, but those of its ``parts``.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -55,12 +57,12 @@ class ModuleFact:
 class Event:
     """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
 
-    ``failed`` says that it raised, so that nothing of it counts. ``covered`` is how many rows the offsets of a
-    grouped product cover, where they have values. ``times`` is how often it runs, where one call stands for many: a
-    function of one score. ``transformed`` says that vmap, grad or jvp of torch.func was around it. ``parent`` is the
-    index of the event around it. ``composite`` marks an operation that was taken apart: its parts are events inside
-    it. In ``backward``, ``forward`` is the index of the event being differentiated. ``writes`` says that an operation
-    writes to an argument. ``module`` indexes :attr:`Trace.modules`.
+    ``failed`` is set if it raised; it is not counted then. ``covered`` is the number of rows that the offsets of a
+    grouped product cover, if they have values. ``times`` is the number of runs that it stands for (a function of one
+    score). ``transformed`` is set inside vmap, grad or jvp of torch.func. ``parent`` is the index of the event around
+    it. ``composite`` marks a decomposed operation: its parts are events inside it. In ``backward``, ``forward`` is the
+    index of the event being differentiated. ``writes`` are the storages of the arguments to which an operation
+    writes. ``module`` indexes :attr:`Trace.modules`.
     """
 
     index: int
@@ -83,11 +85,11 @@ class Event:
     _facts: tuple[TensorFact, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:
-        """An argument by position or name. To an operation all that has a position comes by it."""
+        """Return an argument by position or name. An operation gets every positional argument by position."""
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     def tensors(self) -> Iterator[TensorFact]:
-        """All tensors among the arguments, in order."""
+        """Iterate over all tensors among the arguments, in order."""
         if self._facts is None:
             self._facts = tuple(tensors_in((self.args, tuple(self.kwargs.values()))))
         return iter(self._facts)
@@ -95,10 +97,10 @@ class Event:
 
 @dataclass(slots=True)
 class Trace:
-    """All events in order of their beginning, the model's modules, and where its weights lie.
+    """All events in order of their beginning, the model's modules, and the storages of its weights.
 
     ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model. ``left`` are
-    calls, with the module's path, after which work may run where it is not seen: other threads, disabled modes.
+    calls, with the module's path, after which work may run untraced: other threads, disabled modes.
     ``given`` are the storages of tensors that modules hold as plain attributes.
     """
 
@@ -113,27 +115,27 @@ class Trace:
     given: set[int] = field(default_factory=set)
 
     def around(self, event: Event) -> Iterator[Event]:
-        """The events that contain ``event``, innermost first."""
+        """Iterate over the events that contain ``event``, innermost first."""
         while event.parent is not None:
             event = self.events[event.parent]
             yield event
 
     def inside(self, event: Event, what: str) -> bool:
-        """Whether an event of this sort contains ``event``."""
+        """Return whether an event of this sort contains ``event``."""
         return any(outer.what == what for outer in self.around(event))
 
     def taken_apart(self, event: Event) -> bool:
-        """Whether ``event`` is a part that only recording shows: of a composite operation, of a function of a score."""
+        """Return whether ``event`` is shown by recording only: in a decomposed operation or a function of a score."""
         operation = next((outer for outer in self.around(event) if outer.what == OPERATION), None)
         return event.times != 1 or operation is not None and operation.composite
 
     def operations(self) -> Iterator[Event]:
-        """Operations that ran as one: composite ones are represented by their parts, failed ones left out."""
+        """Iterate over the operations, composite ones as their parts, without failed ones."""
         return (e for e in self.events if e.what == OPERATION and not e.composite and not e.failed)
 
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:
-    """All tensors in a recorded value."""
+    """Iterate over all tensors in a recorded value."""
     found: list[TensorFact] = []
     _collect(value, found)
     return iter(found)

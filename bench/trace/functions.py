@@ -1,7 +1,7 @@
-"""Calls of ``torch.autograd.Function``.
+"""Record calls of ``torch.autograd.Function``.
 
-From torch 2.14 on an ``apply`` that somebody keeps by reference is C's own, and calls nothing of Python's that could be
-seen from outside without changing the function: what it runs is recorded, as operations of whatever is around it.
+From torch 2.14 on a stored reference to ``apply`` is implemented in C and cannot be patched: the operations that it
+runs are recorded as part of the event around it.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,7 @@ from headcount.bench.trace.modes import Recorder
 from headcount.bench.trace.names import patched
 
 _APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
-"""The classes at which C's apply may be found: below Function's own, which is Python's, and from torch 2.14 on at
-Function too."""
+"""The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 
 
 _recorders: list[Recorder] = []
@@ -24,7 +23,7 @@ _recorders: list[Recorder] = []
 
 @contextmanager
 def patch_autograd_functions(recorder: Recorder) -> Iterator[None]:
-    """Make every call of a Function an event of ``recorder``, at which its nodes in autograd's graph are marked."""
+    """Record every call of a Function as an event of ``recorder`` and mark its nodes in the autograd graph."""
     with patched(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
         _recorders.append(recorder)
         try:
@@ -35,7 +34,7 @@ def patch_autograd_functions(recorder: Recorder) -> Iterator[None]:
 
 def _apply(cls, *args, **kwargs):
     original = super(_SingleLevelFunction, cls).apply
-    # Somebody may keep this for longer than a recording. A transform calls a Function that it makes of this one.
+    # A stored reference may outlive the recording. A transform calls a Function that it derives from this one.
     if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():
         return original(*args, **kwargs)
     recorder = _recorders[-1]

@@ -26,7 +26,7 @@ _LAYOUT_QUESTIONS = {
 
 
 class Recorder(Protocol):
-    """What the modes need of bench.trace.recorder.Recorder."""
+    """The part of bench.trace.recorder.Recorder that the modes use."""
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict) -> Event: ...
 
@@ -38,7 +38,7 @@ class Recorder(Protocol):
 
 
 class FunctionTracer(TorchFunctionMode):
-    """Sees every call from Python into torch's C++."""
+    """Record every call from Python into torch's C++."""
 
     def __init__(self, recorder: Recorder, guards: Guards) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class FunctionTracer(TorchFunctionMode):
         return self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
 
     def _through(self, function, args, kwargs):
-        """Run the body of a Python function under this mode, unless that would come back here for ever."""
+        """Run the body of a Python function under this mode, unless it is already running."""
         if function in self._passing:
             return function(*args, **kwargs)
         self._guards.open(function.__globals__)
@@ -72,7 +72,7 @@ class FunctionTracer(TorchFunctionMode):
 
 
 class DispatchTracer(TorchDispatchMode):
-    """Sees every operation below autograd, higher-order ones too; composite ones are taken apart."""
+    """Record every operation below autograd, higher-order ones too; composite ones are decomposed."""
 
     supports_higher_order_operators = True
 
@@ -91,7 +91,7 @@ class DispatchTracer(TorchDispatchMode):
                     scores[1]()
             return out
         if any(_runs_its_own(kind) for kind in types):
-            # torch then asks the subclass, and what it runs comes here.
+            # torch then calls the subclass, whose operations are dispatched here.
             return NotImplemented
         packet = operation._overloadpacket
         if packet.__name__ in _LAYOUT_QUESTIONS:
@@ -106,7 +106,7 @@ class DispatchTracer(TorchDispatchMode):
         return out
 
     def _run(self, event, operation, args, kwargs):
-        # In backward the function mode is on here, and would see each operation once more.
+        # In backward the function mode is active here, and would record each operation twice.
         with torch._C.DisableTorchFunction():
             if each := unfold_foreach(event.name, args, kwargs):
                 event.composite = True
@@ -124,13 +124,13 @@ class DispatchTracer(TorchDispatchMode):
 
 @cache
 def _runs_its_own(kind: type) -> bool:
-    """Whether a tensor subclass runs other operations in the place of those that it is called with."""
+    """Return whether a tensor subclass replaces the operations that it is called with."""
     own = getattr(kind, "__torch_dispatch__", None)
     return own not in (None, Tensor.__torch_dispatch__) and not issubclass(kind, FakeTensor | FunctionalTensor)
 
 
 def _last(args: tuple, kwargs: dict) -> int | None:
-    """The last of the offsets of a grouped product, which are its integers; None where they have no values."""
+    """Return the last of the (integer) offsets of a grouped product; None if they have no values."""
     integers = [tensor for tensor in tensors_of((args, kwargs)) if tensor.dtype == torch.int32 and tensor.dim() == 1]
     if not integers or integers[-1].is_meta or isinstance(integers[-1], FakeTensor) or not integers[-1].numel():
         return None
@@ -138,13 +138,13 @@ def _last(args: tuple, kwargs: dict) -> int | None:
 
 
 def _holds_nested(args: tuple) -> bool:
-    """Whether a nested tensor is among the arguments, which torch runs whole: its parts ask for sizes."""
+    """Return whether a nested tensor is among the arguments: decomposing its operation would need sizes."""
     return any(isinstance(value, Tensor) and value.is_nested and value.layout is torch.strided for value in args)
 
 
 @cache
 def _is_composite(operation) -> bool:
-    """Whether torch may take this operation apart (OpOverload.decompose asks the same each time)."""
+    """Return whether torch can decompose this operation (OpOverload.decompose checks the same each time)."""
     if operation is torch.ops.prim.device.default:
         return False
     key = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -152,21 +152,23 @@ def _is_composite(operation) -> bool:
 
 
 class Nodes:
-    """Which event each node of autograd's graph differentiates: it is written on the node."""
+    """Mark each node of the autograd graph with the event that it differentiates."""
 
     def __init__(self) -> None:
         self._born: dict[int, int] = {}
 
     def begins(self, event: Event, outer: Event | None) -> None:
-        """Take note that the node made last, if one was, is a part of a gradient: where that is differentiated in its
-        turn, no call returns the node. Nodes are numbered as they are made."""
-        # what a function of Python's runs is marked when it returns
+        """Record that the node created last, if any, belongs to a gradient.
+
+        If that gradient is differentiated, no call returns the node. Nodes are numbered in order of creation.
+        """
+        # The nodes of a Python function are marked when it returns.
         called = outer and outer.what == FUNCTION
         if event.what == OPERATION and event.forward is not None and not called:
             self._born.setdefault(torch._C._autograd._get_sequence_nr() - 1, event.forward)
 
     def returns(self, event: Event, out: Any) -> None:
-        """Write the index of a call on every node that led to ``out`` and has no mark yet, but for gradients'."""
+        """Mark every unmarked node that led to ``out`` with the index of the call, or of the gradient's forward."""
         if event.what not in (FUNCTION, AUTOGRAD):
             return
         nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
@@ -178,7 +180,7 @@ class Nodes:
 
 
 def differentiated() -> tuple[bool, int | None]:
-    """Whether a backward pass runs here, and the event whose gradient it is at; None for a node that nobody marked."""
+    """Return whether a backward pass is running, and the event being differentiated; None for an unmarked node."""
     if torch._C._current_graph_task_id() == -1:
         return False, None
     node = torch._C._current_autograd_node()
@@ -194,7 +196,7 @@ def _written(operation, args, kwargs) -> tuple[Tensor, ...]:
 
 @cache
 def _writes(operation) -> tuple[tuple[int, str], ...]:
-    """Positions and names of the arguments to which an operation writes."""
+    """Return positions and names of the arguments to which an operation writes."""
     return tuple(
         (position, argument.name)
         for position, argument in enumerate(operation._schema.arguments)
@@ -203,12 +205,12 @@ def _writes(operation) -> tuple[tuple[int, str], ...]:
 
 
 def results_of(value: Any) -> list[Tensor]:
-    """The tensors in what a module returns, which may be an object with fields."""
+    """Return the tensors in a module's result, which may be a dataclass."""
     return tensors_of(vars(value)) if is_dataclass(value) and not isinstance(value, dict) else tensors_of(value)
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The tensors in nested sequences and mappings, in order."""
+    """Return the tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, tuple | list):

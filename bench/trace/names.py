@@ -1,4 +1,4 @@
-"""Replacing names for the length of a block, so that calls through them are seen; all are put back."""
+"""Patch attributes temporarily, so that calls through them are recorded, and restore them."""
 
 import functools
 import importlib
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 with warnings.catch_warnings():
-    # Imported before any name is replaced: a lazy import of it among replaced names fails for good. In it torch 2.15
-    # warns of its own torch.jit.
+    # Imported before any name is replaced: a lazy import among replaced names fails for the rest of the process.
+    # torch 2.15 warns in it about torch.jit.
     warnings.simplefilter("ignore", FutureWarning)
     import torch._decomp.decompositions_for_jvp  # noqa: F401
 
@@ -24,18 +24,18 @@ ORIGINAL = "_headcount_original"
 
 
 class AttributePatches:
-    """Attributes set on modules and classes, and what was there before."""
+    """Attributes set on modules and classes, with their previous values."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Set ``owner.name``, remembering whether it had one of its own."""
+        """Set ``owner.name`` and remember the previous value, if any."""
         self._before.append((owner, name, vars(owner).get(name, _MISSING)))
         setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Everything as it was, in reverse order."""
+        """Restore all previous values, in reverse order."""
         while self._before:
             owner, name, value = self._before.pop()
             if value is _MISSING:
@@ -46,7 +46,7 @@ class AttributePatches:
 
 @contextmanager
 def patched(*values: tuple[Any, str, Any]) -> Iterator[AttributePatches]:
-    """A Replaced, with ``values`` (owner, name, value) set, that is restored on leaving."""
+    """Set ``values`` (owner, name, value) and restore them, and later patches, on leaving."""
     out = AttributePatches()
     try:
         for owner, name, value in values:
@@ -58,7 +58,7 @@ def patched(*values: tuple[Any, str, Any]) -> Iterator[AttributePatches]:
 
 @contextmanager
 def restore_names(names: Sequence[str]) -> Iterator[None]:
-    """The functions of these names are afterwards what they were, and where they were, whatever is set meanwhile."""
+    """Restore the functions of these names on leaving, whatever is set in the block."""
     owners = [_owner(name) for name in names]
     with patched(*((owner, name, getattr(owner, name)) for owner, name in owners if hasattr(owner, name))):
         yield
@@ -66,7 +66,7 @@ def restore_names(names: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def restore_training_flags(model: nn.Module) -> Iterator[None]:
-    """Each module has afterwards the training flag that it had."""
+    """Restore each module's training flag on leaving."""
     # A frozen script has none.
     before = {module: module.training for module in model.modules() if hasattr(module, "training")}
     try:
@@ -77,9 +77,9 @@ def restore_training_flags(model: nn.Module) -> Iterator[None]:
 
 
 def set_eval_mode(model: nn.Module) -> None:
-    """``model.eval()``; exported modules and frozen scripts have no other mode, and say so by an error.
+    """Call ``model.eval()``, ignoring the errors of exported modules and frozen scripts, which have one mode only.
 
-    Any other error of somebody's own ``eval`` passes through.
+    Other errors of a user's ``eval`` pass through.
     """
     frozen = not all(hasattr(module, "training") for module in model.modules())
     with suppress(NotImplementedError, *[AttributeError] * frozen):
@@ -87,7 +87,7 @@ def set_eval_mode(model: nn.Module) -> None:
 
 
 def keep_flex_eager(replaced: AttributePatches) -> None:
-    """Eager FlexAttention compiles itself otherwise, which no mode can follow; what is seen depends on earlier runs."""
+    """Stop eager FlexAttention from compiling itself: modes do not see compiled code."""
     if flex := sys.modules.get("torch.nn.attention.flex_attention"):
         replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
@@ -95,7 +95,7 @@ def keep_flex_eager(replaced: AttributePatches) -> None:
 def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[[str], Any]) -> None:
     """Make every call through one of ``names`` ("torch.Tensor.matmul") pass through ``around(name)(call)``.
 
-    A name that this torch does not have is left out.
+    Names that the installed torch lacks are skipped.
     """
     for name in names:
         owner, attribute = _owner(name)
@@ -120,10 +120,10 @@ def _wrapped(original: Callable, around: Callable) -> Callable:
 
 
 class Guards:
-    """The questions with which torch's Python functions decide whether to hand a whole call to a function mode.
+    """Replacements of ``has_torch_function`` and its variants, which torch's Python functions call first.
 
-    Answered as they would be without modes of type ``modes``, and without those that were on before, so that the
-    functions run their bodies and the calls they make are seen. A mode that the model enters itself still counts.
+    They ignore modes of type ``modes`` and modes that were active before, so that the functions run their bodies and
+    the calls in them are recorded. A mode that the model enters itself is respected.
     """
 
     def __init__(self, modes: type, replaced: AttributePatches) -> None:
@@ -137,8 +137,8 @@ class Guards:
         }
 
     def has_torch_function(self, values: Any) -> bool:
-        """Whether a tensor subclass or a mode of the model's own wants the call."""
-        # Tensor subclasses turn the question off for what they call themselves.
+        """Return whether a tensor subclass or a mode of the model overrides the call."""
+        # Tensor subclasses disable this for their own calls.
         if not torch._C._is_torch_function_enabled():
             return False
         stack = range(self._before, torch._C._len_torch_function_stack())
@@ -152,7 +152,7 @@ class Guards:
         )
 
     def open(self, namespace: dict[str, Any]) -> None:
-        """Answer these questions for the functions of a module, given by its globals."""
+        """Patch these functions in a module, given by its globals."""
         module = sys.modules.get(namespace.get("__name__", ""))
         if module is None or vars(module) is not namespace:
             return

@@ -1,4 +1,4 @@
-"""``record``: run a module once and have the run as events."""
+"""Run a module once and record the run as events."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,15 +30,14 @@ def record(
     hooked: bool = False,
     seed: int = 0,
 ) -> Trace:
-    """One call of ``model``, on whichever device its tensors are, as a Trace.
+    """Return one call of ``model``, on the device of its tensors, as a Trace.
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
-    from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets some: torch's encoder layer
-    then leaves its fast path. Afterwards training flags, buffers, random state, torch's functions and modes are as
-    they were.
-    Whatever the model raises passes through.
+    from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
+    then leaves its fast path. Training flags, buffers, random state, torch's functions and modes are restored.
+    Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _has_no_shapes(part)), None)
@@ -65,8 +64,7 @@ def record(
 
 
 def fresh(module: nn.Module) -> nn.Module:
-    """A copy with state of its own and the same parameters, so that a cache that grows is as it was for each run;
-    the module itself where it cannot be copied."""
+    """Return a copy that shares the parameters and has its own state; the module itself if it cannot be copied."""
     try:
         return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     except Exception:
@@ -80,10 +78,10 @@ def _has_no_shapes(module: nn.Module) -> bool:
 
 @contextmanager
 def _state(model: nn.Module) -> Iterator[None]:
-    """Buffers, such as the statistics of a normalisation, are afterwards what they were."""
+    """Restore buffers, such as the statistics of a normalisation, on leaving."""
     with torch.no_grad():
         before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
-    # A script's buffers are not ours to exchange.
+    # The buffers of a script cannot be exchanged.
     owners = [(module, dict(module._buffers)) for module in model.modules() if isinstance(module._buffers, dict)]
     try:
         yield
@@ -98,8 +96,10 @@ def _state(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _differentiated(backward: bool) -> Iterator[None]:
-    """Autograd or none. With it recurrent layers run as products, as on every other device: oneDNN's fused layer
-    multiplies the gradient of the first state too, which nobody asked for."""
+    """Enable autograd or disable it. With autograd, disable oneDNN, so that recurrent layers run as on other devices.
+
+    oneDNN's fused layer computes the gradient of the first state even if it is not needed.
+    """
     before = torch._C._get_mkldnn_enabled()
     with torch.set_grad_enabled(backward):
         torch._C._set_mkldnn_enabled(before and not backward)
@@ -120,16 +120,16 @@ def _hooks(model: nn.Module, wanted: bool) -> Iterator[None]:
 
 
 def _differentiable(tensor: Tensor) -> Tensor:
-    """A leaf of its own, so that the caller's tensor keeps its flag."""
+    """Return a differentiable leaf that shares the data; the caller's tensor is unchanged."""
     differentiable = tensor.is_floating_point() or tensor.is_complex()
     return tensor.detach().requires_grad_() if differentiable else tensor
 
 
 def _differentiate(model: nn.Module, out: Any) -> None:
-    """Backward from every output; ``grad`` is afterwards what it was."""
+    """Run backward from every output and restore ``grad``."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
-    # Given from outside, as in a larger model: no constants of the run. Contiguous: a grouped product refuses the
-    # stride 0 that sum() sends back.
+    # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
+    # sum() sends back.
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
     before = {parameter: parameter.grad for parameter in model.parameters()}

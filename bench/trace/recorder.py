@@ -1,4 +1,4 @@
-"""The recorder: a function mode, a dispatch mode and replaced names that all append to one list of events."""
+"""The recorder: a function mode, a dispatch mode and patched names that append to one list of events."""
 
 import concurrent.futures
 import functools
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-# Imported before any name is replaced, as what bench.trace.names imports.
+# Imported before any name is replaced (see bench.trace.names).
 import torch._dynamo  # noqa: F401
 import torch._tensor
 import torch.functional
@@ -29,7 +29,7 @@ from headcount.bench.trace.functions import patch_autograd_functions
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, differentiated, tensors_of
 from headcount.bench.trace.names import Guards, keep_flex_eager, patched, watch
 
-_BORDERS = (
+_UNTRACED = (
     (threading.Thread, "start"),
     (multiprocessing.Process, "start"),
     (multiprocessing.pool.Pool, "apply_async"),
@@ -39,19 +39,19 @@ _BORDERS = (
     (torch._C, "_DisableTorchDispatch"),
     (python_dispatch, "_disable_current_modes"),
 )
-"""Where work goes that no dispatch mode of this thread sees."""
+"""Calls whose work no dispatch mode of this thread sees."""
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Recorder:
-    """Appends events to ``trace``; :meth:`recording` is the block in which it sees calls."""
+    """Append events to ``trace`` in the block :meth:`recording`."""
 
     def __init__(self, model: nn.Module) -> None:
         self.trace = Trace()
         self._open: list[Event] = []
         self._sources: dict[int, int] = {}
-        # A weak reference keeps a storage's address from being used again, not its memory.
+        # A weak reference prevents reuse of a storage's address without holding its memory.
         self._storages: dict[int, tuple[int, Any]] = {}
         self._nodes = Nodes()
         self._anonymous = 0
@@ -83,22 +83,22 @@ class Recorder:
 
     @contextmanager
     def recording(self, names: Sequence[str] = ()):
-        """See every call until the block ends; ``names`` are the Python names whose calls are events."""
+        """Record every call in the block; ``names`` are the Python names whose calls are events."""
         with ExitStack() as stack:
             replaced = stack.enter_context(patched())
             guards = Guards(FunctionTracer, replaced)
-            # nn.MultiheadAttention asks torch.overrides before it takes its fast path.
+            # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
             replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
             stack.enter_context(patch_autograd_functions(self))
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
-            for owner, name in _BORDERS:
+            for owner, name in _UNTRACED:
                 replaced.set(owner, name, self._crossing(getattr(owner, name), f"{owner.__name__}.{name}"))
-            # A compiled function runs as it is written: what a compiler makes of it no mode can follow.
+            # Compiled functions run eagerly: modes do not see compiled code.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            # torch 2.12 warns that one was not compiled which asks to be as a whole.
+            # torch 2.12 warns if a function with fullgraph=True was not compiled.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "torch.compile with fullgraph=True found no compiled frames")
             stack.enter_context(DispatchTracer(self))
@@ -112,7 +112,7 @@ class Recorder:
         outer = self._open[-1] if self._open else None
         backward, forward = differentiated()
         if path is None:
-            # a gradient stands at what it differentiates, also where a forward pass asks for it
+            # A gradient has the path of the operation that it differentiates, in a forward pass too.
             within = forward is None or outer and outer.backward
             source = outer if within else self.trace.events[forward]
             path = source.path if source else ""
@@ -151,7 +151,7 @@ class Recorder:
 
     @contextmanager
     def repeated(self, times: int):
-        """What runs in this block stands for ``times`` runs of it."""
+        """Let each call in this block stand for ``times`` runs."""
         before, self._times = self._times, self._times * times
         try:
             yield
@@ -161,9 +161,9 @@ class Recorder:
     # Tensors
 
     def describe(self, value: Any) -> Any:
-        """A value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
+        """Return a value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
         if isinstance(value, Tensor):
-            # Our own questions to a tensor are no events.
+            # These queries are not part of the run.
             with torch._C.DisableTorchFunction():
                 return self._fact(value)
         if isinstance(value, tuple | list):
@@ -208,7 +208,7 @@ class Recorder:
         try:
             storage = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError):
-            # Sparse tensors have no storage: nothing is known of their origin.
+            # Sparse tensors have no storage: their origin is unknown.
             self._anonymous -= 1
             return self._anonymous
         known = self._storages.get(storage._cdata)
@@ -217,7 +217,7 @@ class Recorder:
         return known[0]
 
     def wrote(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None:
-        """Take note that an operation wrote to arguments and made new tensors; views of old ones stay old."""
+        """Record the arguments that an operation wrote to and its new tensors; views of old tensors are not new."""
         before = {fact.storage for fact in event.tensors()}
         with torch._C.DisableTorchFunction():
             event.writes = tuple(self._storage(tensor) for tensor in written)
@@ -232,7 +232,7 @@ class Recorder:
     def _is_weight(self, storage: int) -> bool:
         return storage in self.trace.parameters or storage in self.trace.buffers
 
-    # Ways in which a call is seen
+    # Wrappers that record calls
 
     def _module_call(self, original: Callable) -> Callable:
         def __call__(module, *args, **kwargs):
@@ -249,7 +249,7 @@ class Recorder:
         return __call__
 
     def _crossing(self, original: Callable, name: str) -> Callable:
-        """A way out of the thread whose operations are seen."""
+        """Return ``original``, recording each call of it as leaving the trace."""
 
         @functools.wraps(original, updated=())
         def wrapper(*args, **kwargs):
@@ -280,10 +280,10 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _stored(tensor: Tensor) -> int | None:
-    """How many elements a sparse tensor holds, whole blocks of them where it has blocks; None for others."""
+    """Return the number of elements that a sparse tensor stores, whole blocks included; None for others."""
     if tensor.layout not in _SPARSE:
         return None
-    # Our own question to a tensor is no operation of the run.
+    # This query is not part of the run.
     with _disable_current_modes():
         return (tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()).numel()
 

@@ -1,5 +1,7 @@
-"""Shapes of results, remembered: on meta torch works them out in Python, for every one of many equal calls, and on the
-CPU it makes values that no counter looks at."""
+"""Cache the shapes of results.
+
+On meta torch computes them in Python for every one of many equal calls, and on the CPU it computes unused values.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +15,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 MOST = 100_000
-"""Calls that are remembered, after which all are forgotten."""
+"""The size of the cache, at which it is cleared."""
 
 Made = tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
 
@@ -21,10 +23,10 @@ _KNOWN: dict[tuple, tuple[bool, Made]] = {}
 
 
 def cache_shapes(model: nn.Module, watched: Sequence[str] = (), events: Sequence[Any] = ()) -> AbstractContextManager:
-    """The mode where the weights of ``model`` are on meta; nothing elsewhere, or where a caller's mode looks on.
+    """Return the caching mode if the weights of ``model`` are on meta and no other mode is active, else no mode.
 
-    Every operation still goes through every mode inside. Not for a tool that replaces what torch's own Python calls:
-    where names are ``watched``, an operation that adds to ``events`` on its way to a shape is not remembered.
+    Every operation still goes through every inner mode. Not for a tool that patches functions which torch's Python
+    calls: if names are ``watched``, an operation that adds to ``events`` while computing a shape is not cached.
     """
     weight = next(model.parameters(), None)
     alone = _get_current_dispatch_mode() is None
@@ -32,19 +34,18 @@ def cache_shapes(model: nn.Module, watched: Sequence[str] = (), events: Sequence
 
 
 def skip_values(device: str) -> AbstractContextManager:
-    """The mode on the CPU, for a model without values of its own: the first of equal calls is made, the others give
-    tensors that nobody has written to. Nothing elsewhere.
+    """Return the caching mode on the CPU, else no mode: of equal calls only the first computes values.
 
-    Not for somebody's module: what it does next may follow from a value.
+    Later calls return uninitialised tensors. Not for user modules, whose control flow may depend on values.
     """
     return ShapeCache(device=device) if device == "cpu" else nullcontext()
 
 
 class ShapeCache(TorchDispatchMode):
-    """Gives new tensors on ``device`` of the shapes, strides and types that an equal call gave before.
+    """Return new tensors on ``device`` with the shapes, strides and types of an earlier equal call.
 
-    Remembered are torch's own operations that make every result anew and draw no random numbers; where there are values
-    only those that give real numbers, of a shape that follows from shapes: whole numbers are places in other tensors.
+    Only aten operations are cached whose results are new tensors without random numbers; on devices with values only
+    those with floating-point results whose shapes follow from shapes, because integers index other tensors.
     """
 
     def __init__(self, watched: Sequence[str] = (), events: Sequence[Any] = (), device: str = "meta") -> None:
@@ -64,7 +65,7 @@ class ShapeCache(TorchDispatchMode):
                 _remember((self._watched, key), out, self._device)
             return out
         several, made = known
-        # in backward the function modes are on here
+        # In backward the function modes are active here.
         with torch._C.DisableTorchFunction():
             tensors = [torch.empty_strided(*sizes, dtype=dtype, device=self._device) for *sizes, dtype in made]
         return tuple(tensors) if several else tensors[0]
@@ -72,10 +73,10 @@ class ShapeCache(TorchDispatchMode):
 
 @cache
 def _makes_anew(operation: Any) -> bool:
-    """Whether no result shares memory with an argument, as the schema says it, and nothing is written or drawn."""
+    """Return whether, by its schema, an operation shares and writes no memory and draws no random numbers."""
     if not isinstance(operation, OpOverload) or operation.namespace != "aten":
         return False
-    # its schema does not say that it is a view
+    # A view that its schema does not declare.
     if operation is torch.ops.aten._unsafe_view.default:
         return False
     schema = operation._schema
@@ -85,8 +86,8 @@ def _makes_anew(operation: Any) -> bool:
 
 
 def _described(operation: OpOverload, args: tuple, kwargs: dict, device: str) -> tuple | None:
-    """What the shape of a result follows from; None where a tensor is elsewhere, or of a kind of its own, and where the
-    shape follows from values."""
+    """Return the cache key of a call; None if a tensor is a subclass, sparse or on another device, or if the shape of
+    the result depends on values."""
     if device != "meta" and torch.Tag.dynamic_output_shape in operation.tags:
         return None
     parts: list = [operation, torch.get_default_dtype(), device]
@@ -104,7 +105,7 @@ def _described(operation: OpOverload, args: tuple, kwargs: dict, device: str) ->
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """Everything in an operation's arguments, with the length of each list before what is in it."""
+    """Flatten an operation's arguments, with the length of each list before its elements."""
     if isinstance(value, tuple | list):
         yield len(value)
         for part in value:

@@ -39,7 +39,7 @@ BACKWARD = [
 
 
 @pytest.mark.parametrize("name", [*NAMES, "flex_attention"])
-def test_heads_come_first(name):
+def test_fused_forward(name):
     assert found(name, Q, K, V) == FORWARD
 
 
@@ -50,18 +50,18 @@ def test_heads_come_first(name):
         ("_efficient_attention_forward", (*FIRST, None, None, None, T, S, 0.0, 0, False), 4),
     ],
 )
-def test_tokens_come_first_and_packed_sequences_are_not_known(name, args, lengths_at):
+def test_raw_forward_and_packed_sequences(name, args, lengths_at):
     assert found(name, *args) == FORWARD
     assert found(name, *args[:lengths_at], LENGTHS, *args[lengths_at + 1 :]) is None
     assert found(name, *(tensor.flatten(0, 1) for tensor in FIRST), *args[3:]) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_backward_has_five_products(name):
+def test_backward_has_five_products(name):
     assert found(f"{name}_backward", OUT, Q, K, V) == BACKWARD
 
 
-def test_a_product_reads_what_it_multiplies():
+def test_operands_of_products():
     q, k, v, gradient = (tuple(tensor.shape) for tensor in (Q, K, V, OUT))
     assert operands("flex_attention", Q, K, V) == [[q, k], [v]]
     backward = [[q, k], [gradient, v], [gradient], [k], [q]]

@@ -22,12 +22,12 @@ from tests.bench.contractions.written import module
         (lambda a, b: refs.special.zeta(refs.special.erfcx(refs.erfinv(a)), b), 0),
     ],
 )
-def test_what_torch_writes_operations_in_counts_as_the_operations_do(function, macs, device):
+def test_prims_count_as_operations(function, macs, device):
     a, b = (torch.ones(7, 13, device=device) for _ in range(2))
     assert count_macs(module(function), a, b).with_elementwise == macs
 
 
-def test_a_sum_with_nothing_in_a_gradient_is_known():
+def test_abs_gradient_is_supported():
     """Torch finds out the shape of such a sum by prims."""
 
     def absolute(x, w):
@@ -38,6 +38,6 @@ def test_a_sum_with_nothing_in_a_gradient_is_known():
     assert count_macs(module(absolute), x, w, backward=True).macs == 6 * 3 * 5 * 7
 
 
-def test_a_transform_written_in_prims_is_not_known():
+def test_prims_fft_raises():
     with pytest.raises(UncountedError, match=r"prims.fft_c2c on"):
         count_macs(module(refs.fft.fft), torch.ones(7, 13, dtype=torch.complex64))

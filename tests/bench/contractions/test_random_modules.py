@@ -1,4 +1,4 @@
-"""Random modules of known parts: the right count is the hand-built sum, and every reading is explained."""
+"""Random modules of known parts: headcount is the sum of the parts, and every count is explained."""
 
 import itertools
 
@@ -105,7 +105,7 @@ def cases(draw):
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(case=cases(), device=st.sampled_from(["cpu", "meta"]))
-def test_the_right_count_is_the_sum_of_the_parts_and_every_reading_is_explained(case, device):
+def test_random_module_is_the_sum_of_its_parts(case, device):
     module, macs, d = case
     found = read(module.to(device), (torch.ones(B, T, d, device=device),), label="random")
     assert found.right.macs == macs

@@ -100,7 +100,7 @@ def check(program, device):
 
 @search
 @given(program=programs(), device=st.sampled_from(["cpu", "meta"]))
-def test_a_random_program_counts_the_products_that_end_in_a_sum(program, device):
+def test_random_program(program, device):
     check(program, device)
 
 
@@ -120,7 +120,7 @@ def equations(draw):
 
 @search
 @given(case=equations(), device=st.sampled_from(["cpu", "meta"]))
-def test_a_random_einsum_is_the_product_of_its_letters(case, device):
+def test_random_einsum(case, device):
     text, shapes, letters, sides, kept = case
     if min(np.prod(shape) for shape in shapes) < 2:
         return
@@ -186,16 +186,16 @@ def multiplications(batch, into, out, groups, length, taps, stride, padding, dil
 @search
 @given(
     case=windows(),
-    spelling=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]),
+    form=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]),
     device=st.sampled_from(["cpu", "meta"]),
 )
-def test_a_random_convolution_costs_its_taps_in_any_spelling(case, spelling, device):
+def test_random_convolution(case, form, device):
     batch, into, out, groups, length, taps, stride, padding, dilation = case
 
     class Module(nn.Module):
         def forward(self, x, w):
-            return spelling(x, w, stride, padding, dilation, groups)
+            return form(x, w, stride, padding, dilation, groups)
 
     shapes = (batch, into, length), (out, into // groups, taps)
     found = count_contractions(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
-    assert found.with_elementwise == multiplications(*case), (case, spelling.__name__)
+    assert found.with_elementwise == multiplications(*case), (case, form.__name__)

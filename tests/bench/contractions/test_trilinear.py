@@ -20,13 +20,7 @@ def by_kind(ledger):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_bilinear_layer_is_a_matrix_for_every_output_and_a_dot_product(device):
-    counted = count_contractions(record(nn.Bilinear(I, J, O, device=device), inputs(device)))
-    assert by_kind(counted.ledger) == {"linear": N * O * I * J, "contraction": N * O * J}
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_its_gradients_are_three_times_the_product_and_a_sum_over_outputs(device):
+def test_bilinear_forward_and_backward(device):
     """The gradient of y multiplies x by w once more, and sums that times the output's gradient over all outputs."""
     layer = nn.Bilinear(I, J, O, device=device)
     counted = count_contractions(record(layer, inputs(device, requires_grad=True), backward=True))
@@ -38,7 +32,7 @@ def test_its_gradients_are_three_times_the_product_and_a_sum_over_outputs(device
 
 
 @pytest.mark.parametrize("unrolled", [0, 1, 2, 3])
-def test_whichever_dimension_is_gone_through_one_by_one(unrolled):
+def test_trilinear_with_unrolled_dimension(unrolled):
     """i is summed before j is multiplied, unless it is i that is gone through: then each i is multiplied by j."""
 
     def call(x, w, y):

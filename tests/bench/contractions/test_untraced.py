@@ -70,21 +70,21 @@ def by_an_address(a, b):
         (by_an_address, "Tensor.data_ptr"),
     ],
 )
-def test_what_was_computed_elsewhere_is_refused_by_name(function, way):
+def test_untraced_computation_raises(function, way):
     with pytest.raises(UncountedError, match=rf"data that left by .*{way} and came back.* on 7x11 \(in the model\)"):
         count_macs(module(function), A, B)
     allowed = count_macs(module(function), A, B, allow_uncounted=True)
     assert allowed.macs == 0 and len(allowed.uncounted) == 1
 
 
-def test_a_forked_future_is_seen():
+def test_forked_future_is_counted():
     def forked(a, b):
         return torch.jit.wait(torch.jit.fork(lambda a, b: a @ b, a, b)) + 1
 
     assert count_macs(module(forked), A, B).macs == 7 * 13 * 11
 
 
-def test_what_was_there_before_is_no_sign():
+def test_existing_data_is_no_false_alarm():
     class Holds(nn.Module):
         def __init__(self):
             super().__init__()
@@ -99,7 +99,7 @@ def test_what_was_there_before_is_no_sign():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64, torch.bool], ids=str)
-def test_numbers_that_are_not_whole_are_values(dtype):
+def test_floating_numbers_are_values(dtype):
     """Whole numbers are places and lengths."""
 
     def by_lists(a):
@@ -109,6 +109,6 @@ def test_numbers_that_are_not_whole_are_values(dtype):
     assert len(found) == (dtype not in (torch.int64, torch.bool))
 
 
-def test_what_is_one_number_is_no_sign():
+def test_one_number_is_no_false_alarm():
     function = module(lambda a: torch.tensor(a.sum().tolist()) * a)
     assert not count_macs(function, A, allow_uncounted=True).uncounted

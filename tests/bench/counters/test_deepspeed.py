@@ -1,4 +1,4 @@
-"""DeepSpeed's profiler, where it is installed: what it bills, what it misses, and that it leaves torch as it was."""
+"""DeepSpeed's profiler, if installed: what it counts, what it misses, and that it restores torch."""
 
 import pytest
 import torch
@@ -58,12 +58,12 @@ LINEAR = B * T * IN * OUT
         (lambda m, x, w: F.conv_transpose1d(x, w), [(B, IN, T), (IN, OUT, 3)], LINEAR * 3),
     ],
 )
-def test_it_bills_calls_by_name_and_operator(function, shapes, macs):
+def test_counts_named_calls_and_operators(function, shapes, macs):
     found = cell(function, *shapes)
     assert found.macs == macs and found.difference == 0
 
 
-def test_einsum_recurrent_layers_and_kept_references_are_missed():
+def test_missed_calls():
     found = cell(lambda m, x: torch.einsum("btd,bsd->bts", x, x), (B, T, IN))
     assert (found.macs, causes(found)) == (0, [(MISSED, -B * T * T * IN)])
     found = cell(nn.LSTM(IN, OUT, batch_first=True), (B, T, IN))
@@ -72,20 +72,20 @@ def test_einsum_recurrent_layers_and_kept_references_are_missed():
     assert (found.macs, causes(found)) == (0, [(MISSED, -B * T * T * IN)])
 
 
-def test_on_meta_a_biased_linear_is_billed_again():
+def test_biased_linear_on_meta_counts_twice():
     linear = nn.Linear(IN, OUT)
     assert cell(linear, (B, T, IN)).difference == 0
     assert causes(cell(linear, (B, T, IN), device="meta")) == [(TWICE, LINEAR)]
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
-def test_even_windows_of_the_same_size_lose_a_position():
+def test_even_window_with_same_padding():
     found = cell(nn.Conv1d(IN, OUT, 4, padding="same"), (B, IN, T))
     assert found.difference == -B * IN * OUT * 4
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_torch_is_afterwards_as_it_was(fails, capfd):
+def test_torch_is_restored(fails, capfd):
     def forward(m, x):
         y = m.a(x)
         if fails:

@@ -1,4 +1,4 @@
-"""What a counter says of its tool's source is there: the names that it bills, and the lines that decide it."""
+"""The names and lines that counters cite are in their tools' sources."""
 
 import functools
 import inspect
@@ -39,7 +39,7 @@ def patched(function):
 
 
 @verified("ptflops", "0.7.5")
-def test_ptflops_patches_the_names_that_are_billed_with_the_handlers_that_are_cited():
+def test_ptflops_handlers():
     assert patched(pytorch_engine.patch_functional) | patched(pytorch_engine.patch_tensor_ops) == set(
         ptflops_pytorch.NAMES
     )
@@ -49,14 +49,14 @@ def test_ptflops_patches_the_names_that_are_billed_with_the_handlers_that_are_ci
 
 
 @verified("ptflops", "0.7.5")
-def test_ptflops_has_the_hooks_that_are_billed_where_they_are_cited():
+def test_ptflops_hooks():
     assert {kind for kind in pytorch_ops.MODULES_MAPPING if kind.__module__.startswith("torch.nn.")} == HOOKED.keys()
     for kind, (_, lines) in HOOKED.items():
         assert holds(f"pytorch_ops.py:{lines}", pytorch_ops.MODULES_MAPPING[kind]), (kind, lines)
 
 
 @verified("ptflops", "0.7.5")
-def test_ptflops_has_the_operators_that_are_billed_where_they_are_cited():
+def test_ptflops_operators():
     known = {packet.__name__: rule for packet, rule in aten_ops.ATEN_OPS_MAPPING.items()}
     assert known.keys() == ptflops_aten.TABLE.keys()
     for name, (_, place) in ptflops_aten.TABLE.items():
@@ -72,7 +72,7 @@ AS_TRACED = {
 
 
 @verified("fvcore", "0.1.5")
-def test_fvcore_has_the_handles_that_are_billed_where_they_are_cited():
+def test_fvcore_handles():
     flop_count = import_module("fvcore.nn.flop_count")
     known = {name.removeprefix("aten::"): rule for name, rule in flop_count._DEFAULT_SUPPORTED_OPS.items()}
     assert {AS_TRACED.get(name, name) for name in fvcore_jit.TABLE} == known.keys()
@@ -87,7 +87,7 @@ def test_fvcore_has_the_handles_that_are_billed_where_they_are_cited():
 
 
 @verified("torch", "2.13.")
-def test_torch_has_the_formulas_that_are_billed_where_they_are_cited():
+def test_torch_formulas():
     known = {getattr(operation, "__name__", ""): rule for operation, rule in flop_registry.items()}
     for name, (_, lines) in torch_dispatch.TABLE.items():
         assert holds(f"flop_counter.py:{lines}", known[name]), (name, lines)

@@ -1,6 +1,4 @@
-"""The rules of each tool give its reading to the last unit, on layers that nobody here wrote too."""
-
-from importlib.metadata import version
+"""The rules of each tool predict its count exactly, on layers of torch too."""
 
 import pytest
 import torch
@@ -8,8 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.counters import ptflops_pytorch
-from headcount.bench.counters.call_counts import known, unverified
-from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
+from headcount.bench.counters.explain import ADDED, TWICE
 from headcount.bench.counters.readings import read
 from headcount.bench.trace.record import record
 
@@ -123,7 +120,7 @@ def case(name, device):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", CASES)
-def test_rules_give_the_reading(name, device):
+def test_rules_give_the_count(name, device):
     module, inputs = case(name, device)
     for cell in read(module, inputs, label=name).counters:
         assert cell.explained, f"{cell.counter} reads {cell.macs}, {cell.explanation}"
@@ -135,7 +132,7 @@ def causes(name, counter, device="cpu"):
     return cell.difference, [(cause.what, cause.amount) for cause in cell.explanation.causes]
 
 
-def test_a_shared_module_is_billed_for_each_parent():
+def test_shared_module_counts_per_parent():
     # Three calls of 5 x 6 x 6 products and 5 x 6 biases; it is registered under two parents.
     products, biases = 3 * 5 * 6 * 6, 3 * 5 * 6
     # The ReLU counts by its hook, and once more by the F.relu that it calls.
@@ -145,7 +142,7 @@ def test_a_shared_module_is_billed_for_each_parent():
     )
 
 
-def test_an_encoder_layer_reads_differently_by_the_hooks_of_the_tool():
+def test_hooks_leave_the_fast_path():
     # With fvcore's hooks it leaves torch's fast path, which torch's counter meets and does not know.
     module, inputs = case("encoder layer", "cpu")
     cells = {cell.counter: cell for cell in read(module, inputs, label="layer").counters}
@@ -155,22 +152,7 @@ def test_an_encoder_layer_reads_differently_by_the_hooks_of_the_tool():
     assert cells["torch"].macs == 0 < cells["fvcore"].macs
 
 
-def test_what_is_hidden_or_dead_is_missed_by_fvcore():
-    assert causes("a function", "fvcore") == (-5 * 6 * 7, [(MISSED, -5 * 6 * 7)])
-    assert causes("dead code", "fvcore") == (-5 * 6 * 8, [(MISSED, -5 * 6 * 8)])
-
-
-def test_a_product_of_nothing_is_an_addition():
-    # 17 x 61 = 1,037 multiplications; numpy adds one, and fvcore takes half of what it prints, 1.038e+03.
-    assert causes("elementwise einsum", "fvcore") == (519, [(ADDED, 519)])
-
-
-def test_a_broadcast_operand_differs():
-    exact = 3 * 4 * 5 * 6 * 7
-    assert causes("broadcast", "fvcore") == (3 * 5 * 6 * 7 - exact, [(DIFFERS, 3 * 5 * 6 * 7 - exact)])
-
-
-def test_module_sums_are_divided_by_the_batch_where_the_tool_knows_one():
+def test_module_sums_are_per_sample():
     from ptflops import get_model_complexity_info
 
     model = nn.Sequential(nn.Linear(6, 7), nn.GELU())
@@ -183,7 +165,7 @@ def test_module_sums_are_divided_by_the_batch_where_the_tool_knows_one():
     assert ptflops_pytorch.summed(trace, call_counts, batch=3) == macs == 5 * 6 * 7 + 5 * 7 + 5 * 7 + 3 * 5 * 7
 
 
-def test_a_tool_that_fails_is_a_cell_with_a_reason():
+def test_failing_tool_has_reason():
     # fvcore's handle for matmul refuses a vector (jit_handles.py:224), ptflops' hook a call by keyword.
     module = Calls(lambda m, x: torch.matmul(m.a(input=x), x[0]), a=nn.Linear(6, 6, bias=False))
     cells = {c.counter: c for c in read(module, [torch.ones(X)], label="by keyword").counters}
@@ -191,21 +173,3 @@ def test_a_tool_that_fails_is_a_cell_with_a_reason():
     assert cells["ptflops-pytorch"].reason.startswith("IndexError")
     assert (cells["torch"].macs, cells["torch"].exact) == (5 * 6 * 6, 5 * 6 * 6 + 5 * 6)
     assert all(cell.explained for cell in cells.values())
-
-
-def test_other_versions_are_called_unverified():
-    assert unverified({"torch": "2.13", "fvcore": "0.1.5"}, {"torch": "2.13.1+cpu", "fvcore": "0.1.50"}) == [
-        "fvcore 0.1.50"
-    ]
-    assert unverified({"ptflops": "0.7.5"}, {}) == ["ptflops of no known version"]
-    assert (
-        unverified({"torch": "2.1, 2.13"}, {"torch": "2.13.1"})
-        == unverified({"torch": "2.1, 2.13"}, {"torch": "2.1"})
-        == []
-    )
-    assert unverified({"torch": "2.1, 2.13"}, {"torch": "2.12.1"}) == ["torch 2.12.1"]
-    installed = version("torch")
-    public = installed.partition("+")[0]
-    assert known({"torch": public}) == ""
-    said = f" (its rules are known for torch 0.1, pytest {version('pytest')}, not for torch {installed})"
-    assert known({"torch": "0.1", "pytest": version("pytest")}) == said

@@ -1,4 +1,4 @@
-"""What a counter is given, and what is said where a tool or a model cannot take it."""
+"""Inputs of counters, and the errors of inputs and tools."""
 
 import re
 
@@ -9,18 +9,18 @@ from torch import nn
 from headcount.bench.counters import ptflops_run, registry
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.readings import read
-from headcount.bench.counters.run_context import arguments, device_of, one_thread
+from headcount.bench.counters.run_context import arguments, device_of
 from tests.bench.contractions.written import module
 
 
-def test_inputs_are_on_one_device_and_without_any_that_is_the_cpu():
+def test_device_of_inputs():
     here, there = torch.ones(3), torch.ones(3, device="meta")
     assert (device_of({}), device_of({"x": here}), device_of({"x": there, "y": there})) == ("cpu", "cpu", "meta")
     with pytest.raises(ValueError, match=r"^inputs on one device expected, found \['cpu', 'meta'\]$"):
         device_of({"x": there, "y": here})
 
 
-def test_inputs_go_by_position_in_the_order_of_forward():
+def test_positional_order_of_inputs():
     class Named(nn.Module):
         def forward(self, a, b, *, c=None, d=None): ...
 
@@ -29,18 +29,6 @@ def test_inputs_go_by_position_in_the_order_of_forward():
     assert arguments(module(lambda *of: None), {"b": b, "a": a}) == (b, a)
     with pytest.raises(TypeError, match=r"^c, d cannot be passed by position$"):
         arguments(Named(), {"a": a, "b": b, "c": c, "d": c})
-
-
-def test_one_thread_is_what_torch_has_inside_alone():
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        with pytest.raises(KeyError), one_thread():
-            assert torch.get_num_threads() == 1
-            raise KeyError
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("backend", ["aten", "pytorch"])
@@ -55,7 +43,7 @@ def test_one_thread_is_what_torch_has_inside_alone():
         ),
     ],
 )
-def test_where_ptflops_gives_no_number_its_last_exception_is_the_reason(backend, printed, reason, monkeypatch):
+def test_last_ptflops_exception_is_the_reason(backend, printed, reason, monkeypatch):
     def nothing(*args, **kwargs):
         print(printed)
         return None, None
@@ -66,7 +54,7 @@ def test_where_ptflops_gives_no_number_its_last_exception_is_the_reason(backend,
         registry.counter(name).read(nn.Linear(3, 5), {"input": torch.ones(2, 3)}, label="it")
 
 
-def test_a_module_that_draws_numbers_draws_the_same_for_every_counter_and_the_count():
+def test_random_module_is_seeded_for_each_counter():
     rows = module(lambda x, w: x[: torch.randint(1, 1000, ())] @ w)
     before = torch.random.get_rng_state()
     found = read(rows, [torch.ones(1000, 3), torch.ones(3, 5)], counters=["torch", "ptflops-aten"], label="drawn")
@@ -74,7 +62,7 @@ def test_a_module_that_draws_numbers_draws_the_same_for_every_counter_and_the_co
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_tensors_in_lists_and_mappings_are_handed_on_where_they_were():
+def test_nested_inputs():
     class Nested(nn.Module):
         def forward(self, pair, *, options):
             assert isinstance(pair, list) and options["scale"] == 2

@@ -1,4 +1,4 @@
-"""While a trace grows, what is old is not looked at; the collector is afterwards what it was."""
+"""Recording runs no full garbage collection and restores the thresholds."""
 
 import gc
 
@@ -7,7 +7,7 @@ import pytest
 from headcount.bench.trace.collector import no_full_gc
 
 
-def test_the_old_are_left_alone_inside_and_thresholds_are_afterwards_what_they_were():
+def test_no_full_gc_restores_thresholds():
     before = gc.get_threshold()
     gc.set_threshold(701, 11, 13)
     try:

@@ -1,40 +1,18 @@
-"""A module is put into evaluation mode where it has one, and somebody's own error there is theirs."""
+"""Patched names are restored, and torch's Python functions are entered."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from headcount.bench.trace.events import FUNCTION, NAMED
-from headcount.bench.trace.modes import FunctionTracer
-from headcount.bench.trace.names import Guards, patched, restore_names, set_eval_mode
+from headcount.bench.trace.events import FUNCTION
+from headcount.bench.trace.names import restore_names
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
 NAMES = ("mm", "matmul", "there_is_none")
 
 
-class Broken(nn.Module):
-    def eval(self):
-        return self.not_there
-
-
-def test_an_error_in_a_modules_own_eval_passes_through():
-    with pytest.raises(AttributeError, match="not_there"):
-        set_eval_mode(Broken())
-
-
-def test_what_has_no_other_mode_stays_in_its_own():
-    plain = nn.Linear(3, 5)
-    set_eval_mode(plain)
-    assert not plain.training
-    frozen = torch.jit.freeze(torch.jit.script(plain))
-    assert not hasattr(frozen, "training")
-    set_eval_mode(frozen)
-    set_eval_mode(nn.Sequential(frozen))
-
-
-def test_functions_that_are_kept_are_afterwards_what_and_where_they_were():
+def test_restore_names_restores_functions():
     def held():
         return {name: (name in vars(owner), vars(owner).get(name)) for owner in (torch, torch.Tensor) for name in NAMES}
 
@@ -44,29 +22,22 @@ def test_functions_that_are_kept_are_afterwards_what_and_where_they_were():
     assert held() == before and not hasattr(torch, "there_is_none")
 
 
-def test_a_name_that_this_torch_does_not_have_is_left_out():
-    trace = record(module(torch.ones_like), (torch.ones(3),), names=("torch.there_is_none", "torch.mm"))
-    assert [event.what for event in trace.events if event.what == NAMED] == []
-    trace = record(module(lambda x: torch.mm(x, x)), (torch.ones(3, 3),), names=("torch.there_is_none", "torch.mm"))
-    assert [event.name for event in trace.events if event.what == NAMED] == ["torch.mm"]
-
-
-ASKING = {
+GUARDED = {
     "has_torch_function_unary": (F.hardtanh, ["hardtanh"]),
     "has_torch_function_variadic": (lambda x: F.layer_norm(x, (5,)), ["layer_norm"]),
     "has_torch_function": (lambda x: torch.functional.einsum("ab,cb->ac", x, x), ["einsum"]),
 }
-"""Torch's Python by how it asks whether somebody else takes the whole call, and what of C++ it calls then."""
+"""Functions of torch's Python by the guard that they call, and the calls into C++ inside them."""
 
 
-@pytest.mark.parametrize("question", ASKING)
-def test_nobody_takes_a_whole_call_of_torchs_python_so_that_what_it_calls_is_seen(question):
-    function, calls = ASKING[question]
+@pytest.mark.parametrize("question", GUARDED)
+def test_python_functions_of_torch_are_entered(question):
+    function, calls = GUARDED[question]
     trace = record(module(function), (torch.ones(3, 5),))
     assert [event.name for event in trace.events if event.what == FUNCTION] == calls
 
 
-def test_a_tensor_with_functions_of_its_own_takes_the_whole_call():
+def test_torch_function_subclass_takes_call():
     taken = []
 
     class Taking(torch.Tensor):
@@ -77,15 +48,3 @@ def test_a_tensor_with_functions_of_its_own_takes_the_whole_call():
 
     record(module(lambda x: F.layer_norm(x, (5,))), (torch.ones(3, 5).as_subclass(Taking),))
     assert F.layer_norm in taken
-
-
-def test_questions_are_answered_in_a_modules_own_names_and_in_nobody_elses():
-    asked = torch.functional.has_torch_function
-    with patched() as replaced:
-        guards = Guards(FunctionTracer, replaced)
-        for alone in ({}, {"__name__": "nowhere"}, {"__name__": "torch.functional"}):
-            guards.open({**alone, "has_torch_function": asked})
-            assert torch.functional.has_torch_function is asked
-        guards.open(vars(torch.functional))
-        assert torch.functional.has_torch_function == guards.has_torch_function
-    assert torch.functional.has_torch_function is asked
