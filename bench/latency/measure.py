@@ -153,7 +153,7 @@ def prepare(
         if is_lost(case.device):
             raise DeviceLost(spec.label, status) from error
         return record | {"status": status}, None
-    record["implementation_used"] = run.arm_used()
+    record["implementation_used"] = run.impl_used()
     record["backends"] = list(checked.backends)
     if checked.tokens:
         record["choices"] = {"tokens": checked.tokens, "clear": checked.clear, "other": checked.other}

@@ -51,7 +51,7 @@ def test_a_row_has_its_estimate_and_what_it_took(page):
     )
     grouped, dense_all = rows_of(text, "measured over estimate")
     assert f"**{DEVICE}**" in text
-    assert (grouped["layer or model"], grouped["arm"], grouped["T"], grouped["B"]) == (
+    assert (grouped["layer or model"], grouped["implementation"], grouped["T"], grouped["B"]) == (
         "moa-8K8E128D, forward",
         "grouped",
         "7",

@@ -81,11 +81,11 @@ def test_decoding_is_one_token_behind_those_that_are_stored():
 
 def test_layers_that_took_different_paths_name_both():
     run = run_of("layer", "forward", LAYER)
-    paths = [SimpleNamespace(arm="auto", impl_used=path) for path in ("loop", "fused", "loop", None)]
+    paths = [SimpleNamespace(impl="auto", impl_used=path) for path in ("loop", "fused", "loop", None)]
     run.module = SimpleNamespace(modules=lambda: [*paths, SimpleNamespace(impl_used="no layer")])
-    assert run.arm_used() == "fused+loop"
+    assert run.impl_used() == "fused+loop"
     run.module = SimpleNamespace(modules=lambda: paths[3:])
-    assert run.arm_used() is None
+    assert run.impl_used() is None
 
 
 @pytest.mark.parametrize("shape, sign", [((3, 7, 5), 1), ((1, 7, 5), 1), ((2, 1, 5), 1), ((7,), 1), ((1, 1, 5), -1)])

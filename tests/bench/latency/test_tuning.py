@@ -76,8 +76,8 @@ def test_fewer_tokens_than_a_sequence_has_are_one_sequence(clocked, monkeypatch)
 def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked, monkeypatch):
     built, launched, committed = [], [], TABLE["expert"]
 
-    def build(config, *, device, dtype, arm):
-        built.append((config.num_experts, device, dtype, arm))
+    def build(config, *, device, dtype, impl):
+        built.append((config.num_experts, device, dtype, impl))
         return lambda x: launched.append(TABLE["expert"]) or x
 
     monkeypatch.setattr("headcount.models.build.build", build)
