@@ -8,8 +8,6 @@ import torch
 
 from headcount.bench import records
 from headcount.bench.latency import gates, measure
-from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.capture import NotCaptured
 from headcount.bench.latency.device_errors import DeviceLost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.render import realised
@@ -53,13 +51,6 @@ def test_stored_checks_are_skipped_and_new_ones_stored(monkeypatch, tmp_path):
     assert gates.result([section, section]) == "2 of 6 implementations agree with the reference."
 
 
-def test_without_time_the_remaining_cases_are_counted(monkeypatch):
-    monkeypatch.setattr(measure, "check_case", lambda case: [record(case)])
-    time = iter([True, False])
-    section = realised(gates.section(cases(5, 7, 11, 13), None, lambda: next(time)))
-    assert columns(section)["T"] == ["5"] and section.below == ["No time was left for 3 of 4 cases."]
-
-
 def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
     def check(case):
         if case.seq_len == 5:
@@ -70,23 +61,6 @@ def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "check_case", check)
     section = realised(gates.section(cases(5, 7), path, on_lost=lambda: seen.append(len(records.read(path)[0]))))
     assert columns(section)["status"] == ["failed: gone", "agrees"] and seen == [1]
-
-
-@pytest.mark.parametrize(
-    "argv, dtypes", [([], ["float32"]), (["--dtype", "float64", "bfloat16"], ["float64", "bfloat16"])]
-)
-def test_command_checks_each_layer_at_each_shape(argv, dtypes, layers, monkeypatch, capsys):
-    checked = []
-    monkeypatch.setattr(measure, "check_case", lambda case: checked.append(case) or [record(case)])
-    assert main(["gates", "--layer", "some", "dense", *argv]) == 0
-    assert [(c.dtype, c.seq_len, c.batch_size, c.routing, c.which, c.name) for c in checked] == [
-        (dtype, *shape, which, name)
-        for dtype in dtypes
-        for shape in ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert"))
-        for which in ("forward", "both")
-        for name in ("some", "dense")
-    ]
-    assert f"{len(checked)} of {len(checked)} implementations agree" in capsys.readouterr().out
 
 
 CASE = SimpleNamespace(device="cuda")
@@ -113,13 +87,3 @@ def test_replay_error_is_bounded_and_changed_bits_are_recorded(replay, status, m
     impl = SimpleNamespace(run="a run", sets=3, bound=0.25, call=lambda i: torch.full((7,), next(outputs)))
     for same in ("yes", "no"):
         assert measure._check_again(CASE, impl) == (status, {"same": same, "replay": f"{replay:.0e}"})
-
-
-def test_implementation_without_graph_agrees(monkeypatch):
-    def waits(*_):
-        raise NotCaptured("it waits for the host at each of its experts, of which there are many")
-
-    monkeypatch.setattr("headcount.bench.latency.measure.capture", waits)
-    impl = SimpleNamespace(name="some loop", run="a run", sets=3, bound=0.25, call=lambda i: torch.ones(7))
-    reason = "none: it waits for the host at each of its experts, of which"
-    assert measure._check_again(CASE, impl) == ("agrees", {"same": "yes", "replay": reason})

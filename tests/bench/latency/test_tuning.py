@@ -7,9 +7,7 @@ import torch
 
 from headcount.bench.latency import tuning
 from headcount.bench.latency.capture import NotCaptured
-from headcount.bench.table import Row, Section
 from headcount.models.kernels.triton_configs import TABLE
-from tests.bench.output.reading import columns
 
 TOOK_S = (4e-6, 1e-6, 3e-6, 2e-6)
 
@@ -35,7 +33,7 @@ def clocked(cuda, monkeypatch):
     return called
 
 
-def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch):
+def test_core_is_timed_with_each_backend(clocked, monkeypatch):
     asked, made, given, randn = [], [], [], torch.randn
 
     def on_the_device(*sizes, device, dtype):
@@ -67,13 +65,7 @@ def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch
     assert (q.shape, k.shape, options) == ((2, 1, 15, 8), (2, 1, 5, 8), {}) and k is v
 
 
-def test_fewer_tokens_than_a_sequence_has_are_one_sequence(clocked, monkeypatch):
-    monkeypatch.setattr(tuning, "CORES", ((3, 8, 5),))
-    assert len(list(tuning._cores(4, torch.float32))) == 3
-    assert {tuple(found.shape) for found in clocked} == {(1, 1, 15, 8)}
-
-
-def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked, monkeypatch):
+def test_kernel_is_timed_with_each_launch_config(clocked, monkeypatch):
     built, launched, committed = [], [], TABLE["expert"]
 
     def build(config, *, device, dtype, impl):
@@ -99,16 +91,7 @@ def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked
     assert {(found.shape, found.dtype) for found in clocked} == {((3, 128, 512), torch.bfloat16)}
 
 
-def test_a_kernel_that_cannot_run_here_says_what_it_needs(cuda, monkeypatch):
-    monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
-    monkeypatch.setattr("headcount.bench.latency.implementations.lacks", lambda impl, device: f"another {device}")
-    assert list(tuning._blocks(128, torch.bfloat16)) == [
-        {"what": "kernel expert in moa-8K16E256D, T = 128", "way": "triton"}
-        | {"us": None, "chosen": None, "status": "needs another cuda"}
-    ]
-
-
-def test_a_way_that_fails_has_a_status_and_no_time(monkeypatch):
+def test_failing_config_has_status(monkeypatch):
     def waits(*_):
         raise NotCaptured("it waits")
 
@@ -121,10 +104,3 @@ def test_a_way_that_fails_has_a_status_and_no_time(monkeypatch):
     }  # fmt: skip
     failed = tuning._row("a", "b", call, True)
     assert failed["us"] is None and failed["chosen"] == "yes" and "too wide" in failed["status"]
-
-
-def test_times_are_in_microseconds():
-    row = {"what": "a core", "way": "a kernel", "us": 1234.56, "chosen": "yes", "status": "timed"}
-    assert columns(Section(tuning.TABLE, [Row(row)])) == {
-        "what": ["a core"], "way": ["a kernel"], "time us": ["1,234.6"], "taken": ["yes"], "status": ["timed"],
-    }  # fmt: skip
