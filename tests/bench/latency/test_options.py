@@ -1,46 +1,48 @@
-"""What the options of bench.latency ask for: the cells, in their order, with everything that is not said."""
+"""The timing cases that the options of bench.latency ask for, with their defaults."""
 
 import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
-from headcount.bench.latency.implementations import timed_models
-from headcount.models.configs.layers import LAYERS
 
 
-def asked(*argv):
+def cases(*argv, **how):
     args = latency.parser().parse_args(argv)
     args.device = args.device or "cpu"
     latency.fill(args)
-    return args
+    return [case.key for case in latency._cases(args, **how)]
 
 
-def cases(*argv):
-    return latency._cases(asked(*argv))
+@pytest.mark.parametrize("argv, keys", [
+    ("--layer mha-base --seq-len 7 --pass both --batch-size 3 --arm fused", "layer mha-base T7 B3 both fused"),
+    ("--layer mha-base --seq-len 7 --tokens 5 --pass decode", "layer mha-base T7 B1 decode"),
+    ("--quick --layer mha-base", "layer mha-base T128 B4 forward"),
+    ("--quick", "layer mha-base T128 B4 forward; layer moa-8K8E128D T128 B4 forward"),
+    ("--model llm-s dit-s2 --seq-len 7 --tokens 21", "model llm-s T7 B3 forward; model dit-s2 T256 B1 forward; "
+     "model llm-s T7 B3 both; model dit-s2 T256 B1 both"),
+    ("--layer mha-base --model llm-s --seq-len 7 --pass forward", "layer mha-base T7 B146 forward; "
+     "model llm-s T7 B146 forward"),
+    ("--layer moa-8K32E128D moa-8K8E128D --seq-len 128 --pass forward --tokens 128 --order value",
+     "layer moa-8K8E128D T128 B1 forward; layer moa-8K32E128D T128 B1 forward"),
+], ids=str)  # fmt: skip
+def test_cases_of_options(argv, keys):
+    def key(text):
+        subject, name, T, B, which, *impl = text.split()
+        routing = "balanced" if subject == "layer" else "natural"
+        return " ".join((subject, name, T, B, "float32", which, "cpu", routing, *impl))
+
+    assert cases(*argv.split()) == [key(text) for text in keys.split("; ")]
 
 
-def names(found):
-    return list(dict.fromkeys((case.subject, case.name) for case in found))
-
-
-def test_layers_and_models_by_name_or_all():
-    layers, models = [("layer", name) for name in LAYERS], [("model", name) for name in timed_models()]
-    assert names(cases()) == names(cases("--layer", "all")) == layers
-    assert names(cases("--model", "all")) == models
-    assert names(cases("--model", "llm-s", "dit-s2")) == [("model", "llm-s"), ("model", "dit-s2")]
-    assert names(cases("--layer", "mha-base", "--model", "llm-s")) == [("layer", "mha-base"), ("model", "llm-s")]
-
-
-def test_options_reach_model_cases():
-    shape = ["--seq-len", "7", "11", "--batch-size", "3", "--dtype", "float16", "--arm", "fused"]
-    found = cases("--model", "llm-s", *shape, "--pass", "both")
-    assert [case.key for case in found] == [f"model llm-s T{T} B3 float16 both cpu natural fused" for T in (7, 11)]
-    (case,) = cases("--model", "dit-s2", "--pass", "forward", "--tokens", "1024", "--routing", "zipf")
-    assert case.key == "model dit-s2 T256 B4 float32 forward cpu natural"
+def test_options_of_dtype_device_and_routing():
+    argv = "--layer moa-8K32E128D --seq-len 128 --pass forward --device cuda --routing zipf paper".split()
+    found = [f"layer moa-8K32E128D T128 B128 bfloat16 forward cuda {routing}" for routing in ("zipf", "paper")]
+    assert cases(*argv) == found
+    assert cases(*argv, "--dtype", "float16") == [key.replace("bfloat16", "float16") for key in found]
 
 
 def test_unavailable_impl_is_only_estimated():
-    args = asked("--layer", "moa-8K32E128D", "--arm", "triton", "--seq-len", "7", "--pass", "forward")
+    argv = "--layer moa-8K32E128D --arm triton --seq-len 7 --pass forward".split()
     with pytest.raises(UsageError, match="implementation triton needs a CUDA device"):
-        latency._cases(args)
-    assert [case.asked for case in latency._cases(args, installed=False)] == [("triton",)]
+        cases(*argv)
+    assert len(cases(*argv, installed=False)) == 1
