@@ -34,10 +34,8 @@ def test_verdict_of_each_row():
     b = [record("x", (1.0, 1.0, 1.0)), record("y", (3.0, 3.0, 3.0)), record("z", (1.0, 2.0, 9.0))]
     rows, only_a, only_b = compare(a, b)
     assert [(r.row, r.verdict) for r in rows] == [
-        ("x grouped", "faster"),
-        ("y grouped", "slower"),
-        ("z grouped", "no evidence"),
-    ]
+        ("x grouped", "faster"), ("y grouped", "slower"), ("z grouped", "no evidence"),
+    ]  # fmt: skip
     assert (only_a, only_b) == (0, 0)
     assert (rows[0].a_ms, rows[0].b_ms, rows[0].ratio.value) == (2.0, 1.0, 0.5)
 

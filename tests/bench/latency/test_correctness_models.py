@@ -83,13 +83,6 @@ def test_gradients_of_unused_and_frozen_parameters():
     assert gradients.tolist() == [0, 0, 2, 4, 6]
 
 
-def test_last_image_is_checked(checked):
-    result, seen, shapes = checked(make_config(IMAGES), 5, which="forward", seq_len=9)
-    assert result.wrong is None and seen == [OUTPUT, TIMED]
-    assert {tuple(shape[0] for shape in found) for found in shapes[::2]} == {(1,) * len(shapes[0])}
-    assert {tuple(shape[0] for shape in found) for found in shapes[1::2]} == {(3,) * len(shapes[0])}
-
-
 def test_wrong_timed_call_is_found(checked, monkeypatch):
     plain = correctness._plainly
 

@@ -101,20 +101,6 @@ def test_newest_whole_run_of_a_case_is_finished(rows, time, key, tmp_path):
     )
 
 
-def test_records_without_number_of_rows_are_not_finished(tmp_path):
-    old = stored("a")
-    del old["arms_in_cell"]
-    records.append(tmp_path / "r.jsonl", old)
-    assert session.read_finished(tmp_path / "r.jsonl") == ({}, {})
-
-
-def test_corrupt_line_is_reported_on_stderr(tmp_path, capsys):
-    (tmp_path / "r.jsonl").write_text("{\n")
-    assert session.read_finished(tmp_path / "r.jsonl") == ({}, {})
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"{tmp_path / 'r.jsonl'}:1: not JSON") and err.count("\n") == 1
-
-
 def test_failed_implementation_is_exit_code_1(capsys, monkeypatch):
     def broken(*_):
         raise RuntimeError("no plan")
@@ -195,17 +181,6 @@ def test_lost_device_restarts_without_the_implementation(tmp_path, cuda, execute
     assert main([*GPU, "--json", str(path)]) == 1
     found = {r["implementation"]: r["status"] for r in rows_of(path) if r["role"] == "subject"}
     assert found["loop"] == status and found["grouped"] == "timed" and len(executed) == 1
-
-
-def test_lost_device_without_a_file_ends_the_run(cuda, executed, capsys):
-    def die(name):
-        cuda.dead = "unspecified launch failure"
-        cuda.check()
-
-    cuda.on_operation = die
-    assert main(GPU) == 1
-    status = f"{CASE}: some gathered: failed: AcceleratorError: CUDA error: unspecified launch failure"
-    assert f": error: {status}; with --json PATH" in capsys.readouterr().err and not executed
 
 
 def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, capsys):

@@ -61,16 +61,6 @@ def test_interval_coverage():
         (Ratio(0.90, 0.85, 0.95), Ratio(1.0, 0.88, 1.05), "no evidence"),
         (Ratio(0.90, 0.85, 0.95), Ratio(1.0, 0.95, 1.05), "faster"),
     ],
-    ids=[
-        "faster",
-        "slower",
-        "interval holds 1",
-        "begins at 1",
-        "ends at 1",
-        "too small",
-        "within the noise",
-        "beyond the noise",
-    ],
 )
 def test_verdict(ratio, noise, expected):
     assert verdict(ratio, noise) == expected

@@ -1,9 +1,5 @@
 """Clocks and reasons for throttling between blocks; a field that dies leaves the others."""
 
-import sys
-
-import torch
-
 from headcount.bench.latency.telemetry import Telemetry
 
 
@@ -58,40 +54,3 @@ def test_slow_blocks_are_below_the_run_clock():
     telemetry = readings(sm_clock_mhz=[1800] * 5 + [1800, 1500, 1799])
     assert sampled(telemetry, 5)["slow_blocks"] == []
     assert sampled(telemetry, 3)["slow_blocks"] == [1]
-
-
-class Nvml:
-    """pynvml of a machine with two GPUs, of which ``Nvml.of`` is asked."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVMLError = "sm", "memory", "of the chip", RuntimeError
-
-    def __init__(self, **values):
-        self.begun, self.values = False, values
-
-    def nvmlInit(self):
-        self.begun = True
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        assert self.begun and index == 1
-        return "the second"
-
-    def __getattr__(self, name):
-        def read(*words):
-            assert words[0] == "the second"
-            return self.values[" ".join((name.removeprefix("nvmlDeviceGet"), *words[1:]))]
-
-        return read
-
-
-def test_fields_are_read_from_nvml(monkeypatch):
-    nvml = Nvml(**{
-        "ClockInfo sm": 1980, "ClockInfo memory": 3201, "PowerUsage": 350_007, "EnforcedPowerLimit": 700_000,
-        "Temperature of the chip": 41, "CurrentClocksThrottleReasons": 4,
-    })  # fmt: skip
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    assert {name: read() for name, read in Telemetry("cuda").fields.items()} == {
-        "sm_clock_mhz": 1980, "memory_clock_mhz": 3201, "power_mw": 350_007, "power_limit_mw": 700_000,
-        "temperature_c": 41, "throttle_reasons": 4,
-    }  # fmt: skip
-    assert Telemetry("cuda").summary() is None

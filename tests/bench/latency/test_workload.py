@@ -30,16 +30,6 @@ def test_expert_shares():
     assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
 
 
-def test_figure_3_shares():
-    tokens = 20_000
-    counts = torch.bincount(case_tensors.selection("paper", tokens, 32, 16, seed=7).flatten(), minlength=32)
-    percent = [100 * int(count) / (16 * tokens) for count in counts]
-    assert round(percent[0], 2) == max(round(p, 2) for p in percent) == 5.29
-    assert round(percent[-1], 2) == min(round(p, 2) for p in percent) == 0.96
-    expected = [tokens * 16 * share for share in routings.expert_shares("paper", 32)]
-    assert all(abs(int(count) - e) <= 2 for count, e in zip(counts, expected, strict=True))
-
-
 @pytest.mark.parametrize("routing", ["paper", "zipf"])
 @pytest.mark.parametrize("num_experts, top_k", [(2, 1), (5, 3), (11, 7), (11, 10), (32, 16), (7, 7), (1, 1)])
 def test_inclusion_probabilities(routing, num_experts, top_k):
