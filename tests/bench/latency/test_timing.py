@@ -1,4 +1,4 @@
-"""Arms alternate, blocks fill the clock's grain, inputs rotate, and an arm that fails is named."""
+"""Interleaved timing: ABBA order, calls per block, rotation of inputs, graphs, and failures."""
 
 import pytest
 
@@ -26,11 +26,10 @@ class Clock:
 
 
 def test_abba_order():
-    fake = Clock()
+    fake, seen = Clock(), []
     impls = [fake.impl("a", 1.0, 2), fake.impl("b", 1.0, 2)]
-    interleave(impls, blocks=4, device="cpu", clock=fake)
-    order = [name for name, _ in fake.log][-8:]
-    assert order == ["a", "b", "b", "a", "a", "b", "b", "a"]
+    interleave(impls, blocks=4, device="cpu", clock=fake, on_block=seen.append)
+    assert "".join(name for name, _ in fake.log[-8:]) == "abbaabba" and seen == [0, 1, 2, 3]
 
 
 def test_samples_are_seconds_per_call():
@@ -91,17 +90,15 @@ def test_failing_impl_is_named():
 
 
 class OnDevice:
-    """An arm of ``kernels`` operations on the fake device."""
+    """An implementation of ``kernels`` operations on the fake device; with ``waits`` it also synchronizes."""
 
     def __init__(self, device, kernels, sets=1, waits=False):
-        self.device, self.seen = device, []
+        self.seen = []
 
         def call(i):
             self.seen.append(i)
-            for _ in range(kernels):
-                device.operation("item" if waits else "kernel")
-            if waits:
-                device.operation("nonzero")
+            for name in ["kernel"] * kernels + ["nonzero"] * waits:
+                device.operation(name)
 
         self.impl = TimedCall(f"{kernels} kernels", call, sets)
 
