@@ -8,36 +8,18 @@ from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing import TimedCall
 from headcount.bench.table import Row, Section
 
-WALL_S = [0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.006]
-"""Nine blocks of 2 ms a call and one of 6 ms."""
+WALL_S = [0.002] * 9 + [0.006]
+
+
 RECORD = {
-    "layer": "moa",
-    "role": "subject",
-    "implementation": "triton",
-    "implementation_used": "triton",
-    "seq_len": 128,
-    "batch_size": 8,
-    "dtype": "bfloat16",
-    "pass": "forward",
-    "routing": "balanced",
-    "status": "timed",
-    "macs": 4 * 10**9,
-    "least_bytes": 3 * 10**6,
-    "tokens": 1024,
-    "timed_by": "graph",
-    "wall_ms": [1000 * s for s in WALL_S],
-    "gpu_ms": [0.5] * 10,
-    "no_graph_because": None,
-    "floor_ms": 0.125,
-    "peaks": {"macs_per_s": 4e13, "bytes_per_s": 4e12},
-    "peak_memory_bytes": None,
-    "telemetry": None,
-    "error": 0.00071,
-    "largest_share": 0.5,
-    "blocks": 10,
-    "environment": {"device": "NVIDIA H200"},
+    "layer": "moa", "role": "subject", "implementation": "triton", "implementation_used": "triton", "seq_len": 128,
+    "batch_size": 8, "dtype": "bfloat16", "pass": "forward", "routing": "balanced", "status": "timed",
+    "macs": 4 * 10**9, "least_bytes": 3 * 10**6, "tokens": 1024, "timed_by": "graph",
+    "wall_ms": [1000 * s for s in WALL_S], "gpu_ms": [0.5] * 10, "no_graph_because": None, "floor_ms": 0.125,
+    "peaks": {"macs_per_s": 4e13, "bytes_per_s": 4e12}, "peak_memory_bytes": None, "telemetry": None,
+    "error": 0.00071, "largest_share": 0.5, "blocks": 10, "environment": {"device": "NVIDIA H200"},
     **measure.NO_RATIOS,
-}
+}  # fmt: skip
 
 
 def impl(name, wall_s, gpu_s=None):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 
 import pytest
@@ -71,44 +70,29 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
     assert main(argv) == 0 and path.read_bytes() == before
 
 
-def stored(layer, time="9:00", of=2, cell="layer moa T7", key="layer"):
+def stored(layer, time="9", of=2, cell="layer moa T7", key="layer"):
     path = min(records.shipped().glob("*/*.jsonl"))
     whole = json.loads(path.read_text().splitlines()[0])
     whole.pop("arm")
     return whole | {"cell": cell, key: layer, "arms_in_cell": of, "environment": whole["environment"] | {"time": time}}
 
 
-@pytest.mark.parametrize(
-    "rows, time",
-    [
-        ([("a", "9:00"), ("b", "9:00")], "9:00"),
-        ([("a", "9:00")], None),
-        ([("a", "9:00"), ("b", "10:00")], None),
-        ([("a", "9:00"), ("b", "9:00"), ("a", "10:00"), ("b", "10:00")], "10:00"),
-        ([("a", "9:00"), ("b", "9:00"), ("a", "10:00")], "9:00"),
-        ([("a", "9:00"), ("a", "9:00")], None),
-        ([("a", "9:00"), ("a", "9:00"), ("b", "9:00")], "9:00"),
-    ],
-    ids=["whole", "half", "two halves", "newest", "newest half", "same row twice", "two writers"],
-)
+@pytest.mark.parametrize("rows, time", [
+    ("a9 b9", "9"), ("a9", None), ("a9 b10", None), ("a9 b9 a10 b10", "10"), ("a9 b9 a10", "9"), ("a9 a9", None),
+    ("a9 a9 b9", "9"),
+])  # fmt: skip
 @pytest.mark.parametrize("key", ["layer", "arm"])
 def test_newest_whole_run_of_a_case_is_finished(rows, time, key, tmp_path):
-    records.append(tmp_path / "r.jsonl", *(stored(*row, key=key) for row in rows), stored("a", of=1, cell="other"))
+    records.append(
+        tmp_path / "r.jsonl",
+        *(stored(row[0], row[1:], key=key) for row in rows.split()),
+        stored("a", of=1, cell="other"),
+    )
     done, broken = session.read_finished(tmp_path / "r.jsonl")
     assert done.keys() == {"other"} | ({"layer moa T7"} if time else set()) and broken == {}
     assert [(r["layer"], r["environment"]["time"]) for r in done.get("layer moa T7", [])] == (
         [("a", time), ("b", time)] if time else []
     )
-
-
-def test_failed_implementation_is_exit_code_1(capsys, monkeypatch):
-    def broken(*_):
-        raise RuntimeError("no plan")
-
-    monkeypatch.setattr(measure, "make_run", broken)
-    assert main([*CPU, "--pass", "forward"]) == 1
-    out, err = capsys.readouterr()
-    assert "not timed: failed: RuntimeError: no plan" in out and "dense fused: failed: RuntimeError: no plan" in err
 
 
 def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
@@ -129,15 +113,6 @@ def test_out_dir_holds_records_and_environment(tmp_path):
     environ = json.loads((tmp_path / "out" / "env.json").read_text())
     assert row["environment"] == environ and environ["commit"] == "abc123" and environ["dirty"] is None
     assert environ["command"][:3] == ["bench.latency", "--layer", "dense"]
-
-
-def test_record_goes_to_file_of_device_day_and_commit(monkeypatch, tmp_path):
-    monkeypatch.setattr(records, "writable", lambda: tmp_path)
-    assert main([*CPU, "--pass", "forward", "--record", "--commit", "abc123"]) == 0
-    (path,) = tmp_path.glob("*/*.jsonl")
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d-abc123\.jsonl", path.name)
-    (row,) = rows_of(path)
-    assert path.parent.name == records.slug(row["environment"]["device"])
 
 
 @pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])

@@ -72,13 +72,6 @@ def test_route_writes_logits():
     assert case_tensors.route(x, chosen, 5).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, -4 + 1.5, -4 + 1.5]
 
 
-def test_dense_layer_is_not_steered():
-    layer = build(make_config(dict(attention="mha", d_model=14, num_heads=2)))
-    before = {k: v.clone() for k, v in layer.state_dict().items()}
-    case_tensors.steer(layer)
-    assert all(torch.equal(v, before[k]) for k, v in layer.state_dict().items())
-
-
 def test_variations_roll_and_negate_tokens():
     x = torch.arange(3 * 5 * 7.0).view(3, 5, 7) + 1
     found = list(case_tensors.variations(x, 4))
