@@ -222,7 +222,7 @@ def _finished(
     record: dict[str, Any], impl: TimedRun | None, case: TimingCase, peaks: Peaks, blocks: int
 ) -> dict[str, Any]:
     done, executed = record.pop("work"), record.pop("executed")
-    floor = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
+    bound_s = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
     shape = {k: v for k, v in asdict(case).items() if k not in ("which", "asked")}
     found = {
         "kind": "latency",
@@ -248,7 +248,7 @@ def _finished(
         "sets": impl.sets if impl else None,
         "rotated_bytes": impl.run.rotated_bytes if impl else None,
         "peak_memory_bytes": impl.peak_memory if impl else None,
-        "floor_ms": 1000 * floor,
+        "floor_ms": 1000 * bound_s,
         "peaks": peaks.as_dict(),
         "blocks": blocks,
         "smoke": blocks < TRUSTED_BLOCKS,

@@ -11,22 +11,14 @@ from headcount.bench.latency.compare import compare, parser, plan
 OPTIONAL = [field.name for field in fields(records.LatencyRecord) if field.default is MISSING]
 
 
-def record(impl="moa", wall=(2.0, 2.0, 2.0), device="cpu A", case="layer moa T7", **facts):
-    whole = {"subject": "layer", "name": "moa", "dtype": "float32", "routing": "balanced", "pass": "forward"}
-    whole |= {"role": "subject", "status": "timed", "macs": 7, "smoke": False}
-    whole = dict.fromkeys(OPTIONAL) | whole
-    return {
-        **whole,
-        "kind": "latency",
-        "cell": case,
-        "layer": impl,
-        "implementation": "grouped",
-        "wall_ms": list(wall),
-        "gpu_ms": None,
-        "noise": {"value": 1.0, "low": 0.99, "high": 1.01},
-        "environment": {"device": device, "time": "2026"},
+def record(layer="moa", wall=(2.0, 2.0, 2.0), device="cpu A", **facts):
+    return dict.fromkeys(OPTIONAL) | {
+        "subject": "layer", "name": "moa", "dtype": "float32", "routing": "balanced", "pass": "forward",
+        "role": "subject", "status": "timed", "macs": 7, "smoke": False, "kind": "latency", "cell": "layer moa T7",
+        "layer": layer, "implementation": "grouped", "wall_ms": list(wall), "gpu_ms": None,
+        "noise": {"value": 1.0, "low": 0.99, "high": 1.01}, "environment": {"device": device, "time": "2026"},
         **facts,
-    }
+    }  # fmt: skip
 
 
 def test_verdict_of_each_row():

@@ -168,9 +168,3 @@ def test_failed_capture_restores_stream(side):
     side.capture_error = None
     interleave([second], blocks=1, device="cuda")
     assert second.graph_reason == f"an earlier capture failed in this process: {first.graph_reason}"
-
-
-def test_sync_debug_mode_is_restored(side):
-    side.sync_mode = 1
-    interleave([OnDevice(side, 1).impl, OnDevice(side, 1, waits=True).impl], blocks=1, device="cuda")
-    assert side.sync_mode == 1
