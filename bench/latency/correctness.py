@@ -246,7 +246,7 @@ class CorrectnessCheck:
 def replay_error(run: Run, captured: Capture) -> float:
     """Return the error of a replay against an eager call, both on other inputs and routing than were captured.
 
-    The outputs are filled with NaN before the replay, so that no output of an earlier run is taken for a result.
+    The outputs are filled with NaN before the replay, so that no output of an earlier run passes as a result.
     """
     outputs = tensors(captured.output)
     with run.altered(captured.last), torch.no_grad():

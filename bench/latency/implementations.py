@@ -157,7 +157,7 @@ def lacks(impl: Implementation, device: str) -> str | None:
         return "a CUDA device"
     import torch
 
-    from headcount.models.kernels.choose import missing
+    from headcount.models.kernels.selection import missing
 
     return missing(impl, torch.device(device))
 

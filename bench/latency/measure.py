@@ -153,7 +153,7 @@ def prepare(
         if is_lost(case.device):
             raise DeviceLost(spec.label, status) from error
         return record | {"status": status}, None
-    record["implementation_used"] = run.arm_used()
+    record["implementation_used"] = run.impl_used()
     record["backends"] = list(checked.backends)
     if checked.tokens:
         record["choices"] = {"tokens": checked.tokens, "clear": checked.clear, "other": checked.other}
@@ -222,7 +222,7 @@ def _finished(
     record: dict[str, Any], impl: TimedRun | None, case: TimingCase, peaks: Peaks, blocks: int
 ) -> dict[str, Any]:
     done, executed = record.pop("work"), record.pop("executed")
-    floor = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
+    bound_s = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
     shape = {k: v for k, v in asdict(case).items() if k not in ("which", "asked")}
     found = {
         "kind": "latency",
@@ -248,7 +248,7 @@ def _finished(
         "sets": impl.sets if impl else None,
         "rotated_bytes": impl.run.rotated_bytes if impl else None,
         "peak_memory_bytes": impl.peak_memory if impl else None,
-        "floor_ms": 1000 * floor,
+        "floor_ms": 1000 * bound_s,
         "peaks": peaks.as_dict(),
         "blocks": blocks,
         "smoke": blocks < TRUSTED_BLOCKS,

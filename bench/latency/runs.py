@@ -48,9 +48,9 @@ class Run(ABC):
             for tensor, old in zip(found, before, strict=True):
                 tensor.data.copy_(old)
 
-    def arm_used(self) -> str | None:
+    def impl_used(self) -> str | None:
         """Return the path that the layers took in their last forward pass; None where they do not record it."""
-        layers = [layer for layer in self.module.modules() if hasattr(layer, "arm")]
+        layers = [layer for layer in self.module.modules() if hasattr(layer, "impl")]
         used = {getattr(layer, "impl_used", None) for layer in layers} - {None}
         return "+".join(sorted(used)) or None
 

@@ -31,7 +31,7 @@ BrokenImpls = dict[str, dict[str, str]]
 
 
 class Unusable(Exception):
-    """The device is lost, and no file is there from which a new process could continue."""
+    """The device is lost, and there is no file from which a new process could continue."""
 
     exit_code = 1
 

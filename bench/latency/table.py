@@ -80,7 +80,7 @@ class Columns:
         wall, gpu = record["wall_ms"], record["gpu_ms"]
         best = quantile(gpu or wall, 0.5) if wall else None
         rate = record["macs"] / best * 1000 if best else None
-        peak, floor = self._roof(record)
+        peak, bound_ms = self._roof(record)
         return {
             "layer": record["layer"],
             "implementation": record["implementation_used"] or record["implementation"],
@@ -101,7 +101,7 @@ class Columns:
             "macs": record["macs"],
             "rate": rate / 1e9 if rate else None,
             "peak_share": 100 * rate / peak if rate else None,
-            "floors": best / floor if best and floor else None,
+            "floors": best / bound_ms if best and bound_ms else None,
             "estimate_ms": estimate.of_record(record),
             "tokens_per_s": round(record["tokens"] / best * 1000) if best else None,
             "memory": record["peak_memory_bytes"],

@@ -47,7 +47,7 @@ def _cores(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
         batch = max(1, tokens // seq_len)
         q = torch.randn(batch, 1, seq_len * heads, width, device="cuda", dtype=dtype)
         k = torch.randn(batch, 1, seq_len, width, device="cuda", dtype=dtype)
-        taken = backend_of((q, k, k), {})
+        selected = backend_of((q, k, k), {})
         for name in BACKENDS:
 
             def call(_: int, name: str = name, q=q, k=k) -> torch.Tensor:
@@ -55,7 +55,7 @@ def _cores(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
                     return F.scaled_dot_product_attention(q, k, k)
 
             what = f"core of {heads} heads of {width}, T = {seq_len}"
-            yield _row(what, name.lower(), call, name.lower() == taken)
+            yield _row(what, name.lower(), call, name.lower() == selected)
 
 
 def _blocks(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:

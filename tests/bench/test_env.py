@@ -1,4 +1,4 @@
-"""What is said of the machine where a package or a module of the system's is missing."""
+"""The environment of a measurement, also where packages are missing."""
 
 import os
 import platform
@@ -15,14 +15,14 @@ from headcount.bench import env
 from headcount.bench.errors import EnvironmentMissing
 
 
-def test_windows_says_its_peak_memory_by_psutil(monkeypatch):
+def test_peak_memory_on_windows(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=5, peak_wset=7 * 2**28))
     monkeypatch.setattr(psutil, "Process", lambda: process)
     assert (env.peak_memory_bytes(), env.peak_memory()) == (7 * 2**28, ", peak memory 1.75 GiB")
 
 
-def test_a_processor_is_called_as_linux_calls_the_first(monkeypatch):
+def test_cpu_name_on_linux(monkeypatch):
     lines = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9\nprocessor\t: 1\nmodel name\t: other\n"
     monkeypatch.setattr(Path, "read_text", lambda path: lines if str(path) == "/proc/cpuinfo" else "")
     assert env._cpu() == "AMD EPYC 9"
@@ -30,13 +30,13 @@ def test_a_processor_is_called_as_linux_calls_the_first(monkeypatch):
     assert env._cpu() is None
 
 
-def test_a_plot_without_matplotlib_says_how_to_install_it(monkeypatch):
+def test_missing_matplotlib_raises(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(EnvironmentMissing, match=r"^a plot needs matplotlib; pip install 'headcount\[report\]'$"):
         env.drawing()
 
 
-def test_a_machine_is_named_by_these():
+def test_machine():
     found = env.machine()
     assert found.keys() == {
         "cpu", "cores", "memory_bytes", "system", "kernel", "arch", "libc", "python", "packages"
@@ -47,7 +47,7 @@ def test_a_machine_is_named_by_these():
     assert found["python"] == ".".join(map(str, sys.version_info[:3])) and "torch" in found["packages"]
 
 
-def test_commit_and_changes_are_the_checkouts_and_files_that_git_does_not_know_are_none(tmp_path, monkeypatch):
+def test_commit_and_dirty(tmp_path, monkeypatch):
     def git(*words):
         argv = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *words]
         return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
@@ -68,7 +68,7 @@ def test_commit_and_changes_are_the_checkouts_and_files_that_git_does_not_know_a
 
 @pytest.fixture
 def second_gpu(monkeypatch):
-    """A machine whose current GPU is the second; what is known of it, to be changed."""
+    """A machine whose current GPU is the second; return its properties."""
     known = SimpleNamespace(name="a GPU", total_memory=7, multi_processor_count=5, major=9, minor=1)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", {1: known}.get)
@@ -78,7 +78,7 @@ def second_gpu(monkeypatch):
 
 
 class Nvml:
-    """pynvml, which says its driver once it is begun; an exception is raised."""
+    """pynvml with this driver version; an exception is raised."""
 
     NVMLError = RuntimeError
 
@@ -95,7 +95,7 @@ class Nvml:
         return self.driver
 
 
-def test_a_gpu_is_named_by_these(second_gpu, monkeypatch):
+def test_gpu(second_gpu, monkeypatch):
     found = {
         "name": "a GPU", "uuid": None, "memory_bytes": 7, "multiprocessors": 5, "l2_bytes": None, "capability": "9.1",
         "cuda": "13.2", "cudnn": 91_900, "driver": None,
@@ -107,19 +107,19 @@ def test_a_gpu_is_named_by_these(second_gpu, monkeypatch):
     assert env.gpu() == {**found, "uuid": "GPU-11", "l2_bytes": 3, "driver": "580.1"}
 
 
-@pytest.mark.parametrize(("said", "driver"), [(b"580.1", "580.1"), (RuntimeError("not loaded"), None)])
-def test_a_driver_is_a_text_or_not_known(said, driver, second_gpu, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(said))
+@pytest.mark.parametrize(("found", "driver"), [(b"580.1", "580.1"), (RuntimeError("not loaded"), None)])
+def test_driver(found, driver, second_gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(found))
     assert env.gpu()["driver"] == driver
 
 
-def test_the_command_is_the_one_that_was_given_or_that_python_runs(monkeypatch):
+def test_command(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/tool.py", "one", "two"])
     assert env.environment("cpu")["command"] == ["tool.py", "one", "two"]
     assert env.environment("cpu", ["bench.some", "three"])["command"] == ["bench.some", "three"]
 
 
-def test_a_gpu_and_its_tf32_are_told_where_numbers_are_measured_on_it_alone(second_gpu, monkeypatch):
+def test_gpu_is_recorded_on_cuda_only(second_gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")

@@ -1,4 +1,4 @@
-"""Estimate beside measured, and measured twice: from records made by hand, with known answers."""
+"""Estimates against measurements, and repeated measurements, from records by hand."""
 
 import pytest
 
@@ -41,44 +41,35 @@ def rows_of(text, title):
     return found
 
 
-def test_without_a_measurement_the_page_says_so(page):
+def test_page_without_measurement(page):
     assert page(record()) == latency.NOT_MEASURED["cuda"]
 
 
-def test_a_row_has_its_estimate_and_what_it_took(page):
+def test_row_has_estimate_and_measurement(page):
     text = page(
         measured([5.0, 5.0]), measured([4.0], implementation="dense-all", executed_macs=2 * MACS, executed_bytes=1)
     )
     grouped, dense_all = rows_of(text, "measured over estimate")
     assert f"**{DEVICE}**" in text
-    assert (grouped["layer or model"], grouped["arm"], grouped["T"], grouped["B"]) == (
-        "moa-8K8E128D, forward",
-        "grouped",
-        "7",
-        "2",
-    )
-    assert [grouped[k] for k in ("estimate, no measure: at least ms", "measured ms", "timed by")] == [
-        "2.0000",
-        "5.0000",
-        "graph",
-    ]
-    assert grouped["measured over estimate"] == "2.50"
-    # twice the work is done, and billed
+    heads = ("layer or model", "implementation", "T", "B", "estimate, no measure: at least ms", "measured ms")
+    assert [grouped[head] for head in heads] == ["moa-8K8E128D, forward", "grouped", "7", "2", "2.0000", "5.0000"]
+    assert (grouped["timed by"], grouped["measured over estimate"]) == ("graph", "2.50")
+    # twice the work is executed and estimated
     assert (dense_all["estimate, no measure: at least ms"], dense_all["measured over estimate"]) == ("4.0000", "1.00")
 
 
-def test_what_limits_may_be_bytes(page):
+def test_bytes_limit_estimate(page):
     (row,) = rows_of(page(measured([5.0], least_bytes=19_200_000_000)), "measured over estimate")
     assert (row["estimate, no measure: at least ms"], row["measured over estimate"]) == ("4.0000", "1.25")
 
 
-def test_an_arm_that_failed_and_a_device_without_figures_have_no_estimate(page):
+def test_failed_row_or_unknown_device_has_no_estimate(page):
     failed = measured(None, None or (), status="failed: RuntimeError")
     text = page(failed | {"wall_ms": None}, measured([5.0], device="made-up"))
     assert text.count("No estimate: no hardware that is named.") == 2
 
 
-def test_a_second_measurement_is_held_against_the_first_and_enters_nothing_else(page, tmp_path):
+def test_second_measurement_is_compared_only(page, tmp_path):
     again = measured([5.5, 5.5], again=True, blocks=60, cell="layer moa-8K8E128D T7 forward again in 60 blocks")
     text = page(measured([5.0, 5.0]), again, measured([3.0], implementation="triton"))
     (row,) = rows_of(text, "second over first")
@@ -88,7 +79,7 @@ def test_a_second_measurement_is_held_against_the_first_and_enters_nothing_else(
     assert len(rows_of(text, "measured over estimate")) == 2
 
 
-def test_two_measurements_of_unlike_kinds_are_compared_by_wall_time(page):
+def test_unlike_measurements_use_wall_time(page):
     eager = {"no_graph_because": "it waits", "timed_by": "events"}
     again = measured([1.0], (12.0, 12.0), again=True, blocks=60, cell="again", **eager)
     (row,) = rows_of(page(measured([5.0], (8.0, 8.0)), again), "second over first")

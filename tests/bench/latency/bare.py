@@ -22,8 +22,8 @@ def small_peaks():
     peaks.SIDE["cpu"], peaks.COPIED["cpu"] = 64, 4096
 
 
-def small_campaign(die):
-    """Install the fake device for the rest of the process; with ``die`` the loop breaks it."""
+def small_campaign():
+    """Install the fake device for the rest of the process; the loop breaks it."""
     replace_jaxtyping()
     from headcount.bench.latency import measure
 
@@ -38,7 +38,7 @@ def small_campaign(die):
 
     def broken(name):
         # in its gate, and again while it is timed
-        if die and name == "nonzero":
+        if name == "nonzero":
             device.dead = "an illegal memory access was encountered"
             device.check()
 

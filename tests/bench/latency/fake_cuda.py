@@ -11,7 +11,6 @@ import functools
 import types
 
 import torch
-import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -115,16 +114,6 @@ class Device:
         self.host += LAUNCH_S
         self.free = max(self.free, self.host) + KERNEL_S
 
-    def kernel(self, compute, args):
-        """What ``compute`` gives, as one kernel."""
-        self.operation(compute.__name__)
-        with quiet():
-            out = compute(*args)
-        if self.capturing:
-            outs = out if isinstance(out, tuple | list) else (out,)
-            self.capturing.operations.append((compute, args, {}, outs))
-        return out
-
     @contextlib.contextmanager
     def stream(self, stream):
         before, self.current = self.current, stream
@@ -204,43 +193,9 @@ def _here(value):
     return value
 
 
-def _packed(q, k, v, ends, key_ends):
-    """Attention sequence by sequence."""
-    out = torch.zeros_like(q)
-    for i in range(len(ends) - 1):
-        rows, keys = slice(int(ends[i]), int(ends[i + 1])), slice(int(key_ends[i]), int(key_ends[i + 1]))
-        if rows.stop > rows.start:
-            parts = (x.transpose(0, 1)[None] for x in (q[rows], k[keys], v[keys]))
-            out[rows] = F.scaled_dot_product_attention(*parts)[0].transpose(0, 1)
-    return out
-
-
-def _packed_backward(grad, q, k, v, ends, key_ends):
-    with torch.enable_grad():
-        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-        return torch.autograd.grad(_packed(*inputs, ends, key_ends), inputs, grad)
-
-
-def varlen(device):
-    """torch's packed attention, one kernel in each direction; the host is not asked to wait."""
-
-    class Packed(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *inputs):
-            ctx.save_for_backward(*inputs)
-            return device.kernel(_packed, inputs)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return *device.kernel(_packed_backward, (grad, *ctx.saved_tensors)), None, None
-
-    return lambda q, k, v, ends, key_ends, most, src_len: Packed.apply(q, k, v, ends, key_ends)
-
-
 def install(monkeypatch):
     """The device in place of the one that is not there, until the test ends."""
     from headcount.bench.latency import capture, implementations, peaks, roofline, timing
-    from headcount.models.kernels import ragged
 
     device = Device()
     for name, value in {
@@ -274,7 +229,6 @@ def install(monkeypatch):
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(capture, "_stopped", [])
-    monkeypatch.setattr(ragged, "_varlen", lambda: varlen(device))
     # kernels of ours need a real one
     monkeypatch.setattr(implementations, "lacks", lambda impl, where: "a real device" if impl.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)

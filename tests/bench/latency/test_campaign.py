@@ -9,12 +9,11 @@ from headcount.bench import records
 from headcount.bench.latency import gates, measure, schedule, tuning
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import by_value, campaign_cases, expected_s
-from headcount.models.kernels import dense_all
 
 ROWS = [
     {"layer": "some", "seq_len": 7, "pass": "forward", "seconds": 1.0},
     {"layer": "some", "seq_len": 16, "pass": "decode", "seconds": 1.0},
-    {"layer": "heads", "seq_len": 7, "pass": "forward", "seconds": 1.0},
+    {"layer": "all", "seq_len": 7, "pass": "forward", "seconds": 1.0},
     {"layer": "some", "seq_len": 7, "pass": "forward", "blocks": 3, "seconds": 1.0},
 ]
 
@@ -45,29 +44,24 @@ def test_whole_campaign(small, tmp_path, capsys):
     assert {r["status"] for r in timed} == {"timed"} and {r["environment"]["commit"] for r in timed} == {"abc"}
     again = [r for r in timed if r["again"]]
     once = [r for r in timed if f"{r['cell']} again in 3 blocks" == again[0]["cell"]]
-    assert [len(r["wall_ms"]) for r in again] == [3] * 7 and [r["blocks"] for r in again] == [3] * 7
-    assert [len(r["wall_ms"]) for r in once] == [2] * 7 and [r["layer"] for r in once] == [r["layer"] for r in again]
+    assert [len(r["wall_ms"]) for r in again] == [3] * 7 and [len(r["wall_ms"]) for r in once] == [2] * 7
     # two dtypes, two shapes, two passes, seven rows
-    checked = [r for r in found if r["kind"] == "latency-check"]
-    assert {r["status"] for r in checked} == {"agrees"} and len(checked) == 2 * 2 * 2 * 7
-    assert {r["same"] for r in checked} == {"yes"}
+    checked = [r["status"] for r in found if r["kind"] == "latency-check"]
+    assert checked == ["agrees"] * (2 * 2 * 2 * 7)
     env = json.loads((tmp_path / "env.json").read_text())
     assert env["gpu"]["uuid"] == "GPU-0" and env["command"] == ["bench.latency", "campaign", "--within", "1000"]
     ways = json.loads((tmp_path / "choices.json").read_text())
     assert [w["way"] for w in ways] == ["cudnn_attention", "flash_attention", "efficient_attention", "triton"]
-    assert ways[3]["status"] == "needs a real device"
-    assert err.count(" s expected  layer ") == 4 and "s expected for 4 cases" in err and "nothing is missing" in err
-    assert out.index("Implementations against") < out.index("GPU and wall time on NVIDIA H200") < out.index("cudnn_")
+    assert "nothing is missing" in err and out.index("GPU and wall time on NVIDIA H200") < out.index("cudnn_")
     before = (tmp_path / "latency.jsonl").read_bytes()
     assert run(tmp_path) == 0 and (tmp_path / "latency.jsonl").read_bytes() == before
 
 
-def test_cases_that_do_not_fit_are_missing_and_come_next_time(small, tmp_path, capsys, monkeypatch):
+def test_missing_cases_run_next_time(small, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(schedule, "expected_s", lambda case: 1e9 if case.which == "decode" else 1.0)
     assert run(tmp_path, "--within", "500") == 0
-    err = capsys.readouterr().err
     key = "layer some T16 B1 bfloat16 decode cuda balanced"
-    assert err.endswith(f"\nmissing: {key}\n") or f"\nmissing: {key}\n" in err
+    assert f"\nmissing: {key}\n" in capsys.readouterr().err
     before, _ = records.read(tmp_path / "latency.jsonl")
     assert len({r["cell"] for r in before if r["kind"] == "latency"}) == 3
     assert run(tmp_path) == 0
@@ -75,36 +69,10 @@ def test_cases_that_do_not_fit_are_missing_and_come_next_time(small, tmp_path, c
     assert found[: len(before)] == before and {r["cell"] for r in found[len(before) :]} == {key}
 
 
-def test_campaign_without_time_measures_nothing(small, tmp_path, capsys):
-    assert run(tmp_path, "--within", "0.001") == 0
-    out, err = capsys.readouterr()
-    assert "No time was left for 8 of 8 cases." in out and err.count("\nmissing: ") == 4
-    assert not (tmp_path / "choices.json").exists()
-
-
-def test_checks_alone(small, capsys):
-    assert main(["gates", "--layer", "some", "--device", "cuda", "--dtype", "bfloat16", "--format", "csv"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 2 * 2 * 7 and all("agrees" in line for line in lines[1:])
-    assert any("none: called a synchronizing" in line for line in lines if ",loop," in line)
-
-
-def test_wrong_implementation_is_a_row_and_exit_code_1(small, capsys, monkeypatch):
-    plain = dense_all.fused_attend
-    monkeypatch.setattr(dense_all, "fused_attend", lambda *args, **how: 1.2 * plain(*args, **how))
-    assert main(["gates", "--layer", "some", "--device", "cuda", "--dtype", "bfloat16", "--format", "csv"]) == 1
-    out, err = capsys.readouterr()
-    assert out.count("wrong: relative error") == 4 and err.count("some dense-all: wrong") == 4
-
-
-def test_listed_cases_are_different_and_in_order():
+def test_listed_cases_are_distinct_and_ordered():
     cases = campaign_cases()
     assert len(cases) == len({case.key for case in cases}) == 183
     assert (cases[0].name, cases[0].seq_len, cases[0].which) == ("moa-8K8E128D", 128, "forward")
-    assert {case.name for case in cases[:39]} == set(schedule.HEADLINE)
-    assert [case.which for case in cases[30:39]] == ["decode"] * 9
-    assert [case.name for case in cases[-8:-6]] == ["llama3-8b", "moh-llama3-8b"]
-    assert [case.blocks for case in cases[-6:]] == [60] * 6
     others = [replace(cases[0], name=name) for name in ("moa-7K", "moa-3K")]
     assert by_value([others[0], *cases[::-1], others[1]]) == [*cases, *others]
 

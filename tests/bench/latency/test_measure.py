@@ -1,4 +1,4 @@
-"""A cell measured: a record for each arm, and a row with its reason for each that cannot be timed."""
+"""Measure one timing case: a record for each implementation, with its reason where it cannot be timed."""
 
 import json
 from types import SimpleNamespace
@@ -9,7 +9,6 @@ import torch
 from headcount.bench.latency import correctness, measure
 from headcount.bench.latency.device_errors import DeviceLost
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
@@ -30,12 +29,12 @@ def on_gpu(name="some", **changes):
 
 
 @pytest.fixture(autouse=True)
-def in_no_time(quick):
+def short_blocks(quick):
     """Blocks are short in these tests."""
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
-def test_a_cell_gives_a_record_for_each_arm(which, layers):
+def test_record_for_each_impl(which, layers):
     found = measured(which=which, blocks=3)
     impls = ["gathered", "dense-all", "grouped", "loop"]
     assert list(found) == [*(f"subject {impl}" for impl in impls), "mqa fused", "mha fused", "mha-inner fused"]
@@ -52,16 +51,14 @@ def test_a_cell_gives_a_record_for_each_arm(which, layers):
     form = moa.layer("", B=2, T=T, S=7, d_m=64, E=6, K=2, D=16, n=n)
     subject = found["subject grouped"]
     assert subject["macs"] == {"forward": 1, "backward": 2, "both": 3, "decode": 1}[which] * form.macs
-    assert subject["tax"]["value"] > 0 and subject["tax_by"] == "wall"
-    assert found["mqa fused"]["tax"] is None
+    assert subject["tax"]["value"] > 0 and subject["tax_by"] == "wall" and found["mqa fused"]["tax"] is None
     assert subject["largest_share"] > 1 / 6 and found["mha fused"]["largest_share"] is None
     assert subject["noise"] == subject["noise_wall"]
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
-@pytest.mark.parametrize("name", ["some", "norms"])
-def test_on_a_gpu_arms_are_timed_by_graphs_and_others_say_why_not(name, which, cuda):
-    for record in on_gpu(name, which=which).values():
+def test_gpu_timing_by_graph_or_events(which, cuda):
+    for record in on_gpu(which=which).values():
         assert record["status"] == "timed", record
         assert len(record["gpu_ms"]) == len(record["wall_ms"]) == 2
         assert record["peak_memory_bytes"] == cuda.memory
@@ -73,24 +70,14 @@ def test_on_a_gpu_arms_are_timed_by_graphs_and_others_say_why_not(name, which, c
     assert cuda.current is cuda.main
 
 
-def test_like_is_divided_by_like(cuda):
-    """The loop has no graph: its ratios are of wall times; a graph's are of graphs."""
-    found = on_gpu()
-    assert [found[f"subject {impl}"]["tax_by"] for impl in ("grouped", "loop")] == ["graph", "wall"]
-    mqa, loop, grouped = found["mqa fused"], found["subject loop"], found["subject grouped"]
-    assert loop["tax"]["value"] == pytest.approx(loop["wall_ms"][0] / mqa["wall_ms"][0])
-    assert grouped["tax"]["value"] == pytest.approx(grouped["gpu_ms"][0] / mqa["gpu_ms"][0])
-    assert loop["tax"]["value"] != pytest.approx(loop["gpu_ms"][0] / mqa["gpu_ms"][0])
-
-
 @pytest.mark.parametrize("batch_size, sets", [(16, 32), (64, 12)], ids=["at most 32 sets", "180 MiB of 16 each"])
-def test_caches_rotate_beyond_the_gpus_own(batch_size, sets, cuda):
+def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda):
     record = on_gpu(which="decode", seq_len=4096, batch_size=batch_size)["mqa fused"]
     # 2 x B x 4096 x 16 elements of 2 bytes
     assert (record["sets"], record["rotated_bytes"]) == (sets, sets * 2 * batch_size * 4096 * 16 * 2)
 
 
-def test_an_arm_that_is_wrong_prints_no_time(layers, monkeypatch):
+def test_wrong_impl_has_no_time(layers, monkeypatch):
     check = correctness.CorrectnessCheck.check
 
     def wrong(self):
@@ -101,21 +88,7 @@ def test_an_arm_that_is_wrong_prints_no_time(layers, monkeypatch):
     loop = found["subject loop"]
     assert loop["status"] == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
     assert loop["wall_ms"] is loop["tax"] is None and found["mha fused"]["wall_ms"]
-    values = Columns("cpu").values(loop)
-    assert values["wall_ms"] is None and values["rate"] is None
-    assert Columns("cpu").notes(loop) == [f"not timed: {loop['status']}"]
     assert measure.failures(list(found.values())) == [f"some loop: {loop['status']}"]
-
-
-def failing(monkeypatch, error, impl="loop"):
-    made = measure.make_run
-
-    def make_run(case, spec, shared):
-        if spec.impl == impl:
-            raise error
-        return made(case, spec, shared)
-
-    monkeypatch.setattr(measure, "make_run", make_run)
 
 
 @pytest.mark.parametrize(
@@ -129,35 +102,24 @@ def failing(monkeypatch, error, impl="loop"):
     ],
     ids=str,
 )
-def test_an_arm_that_fails_is_a_row_and_the_others_are_timed(error, status, layers, monkeypatch):
-    failing(monkeypatch, error)
+def test_failing_impl_is_a_row(error, status, layers, monkeypatch):
+    made = measure.make_run
+
+    def make_run(case, spec, shared):
+        if spec.impl == "loop":
+            raise error
+        return made(case, spec, shared)
+
+    monkeypatch.setattr(measure, "make_run", make_run)
     found = measured()
     assert found["subject loop"]["status"].startswith(status)
     assert [r["status"] for r in found.values()].count("timed") == 6
     assert bool(measure.failures(list(found.values()))) == status.startswith("failed")
 
 
-def test_an_arm_that_fails_while_it_is_timed_is_left_out_and_named(layers, monkeypatch):
-    plain = measure.interleave
-
-    def interleave(impls, **how):
-        for impl in impls:
-            if impl.name == "some loop":
-                raise measure.ImplFailed(impl, "failed: RuntimeError: late")
-        plain(impls, **how)
-
-    monkeypatch.setattr(measure, "interleave", interleave)
-    found = measured()
-    assert found["subject loop"]["status"] == "failed: RuntimeError: late"
-    assert all(len(r["wall_ms"]) == 2 for key, r in found.items() if key != "subject loop")
-
-
-def test_where_arms_do_not_fit_together_the_largest_goes(cuda, monkeypatch):
+def test_largest_impl_is_dropped_when_out_of_memory(cuda, monkeypatch):
     plain, seen = measure.interleave, []
     sizes = {"some loop": 3000, "some grouped": 2000}
-
-    def peak_memory(run, device):
-        return sizes.get(run.label, 1000)
 
     def interleave(impls, **how):
         seen.append([impl.name for impl in impls])
@@ -165,7 +127,7 @@ def test_where_arms_do_not_fit_together_the_largest_goes(cuda, monkeypatch):
             raise measure.ImplFailed(impls[0], "out of memory")
         plain(impls, **how)
 
-    monkeypatch.setattr(measure, "_peak_memory", peak_memory)
+    monkeypatch.setattr(measure, "_peak_memory", lambda run, device: sizes.get(run.label, 1000))
     monkeypatch.setattr(measure, "interleave", interleave)
     found = on_gpu()
     assert [key for key, r in found.items() if r["status"] != "timed"] == ["subject grouped", "subject loop"]
@@ -173,19 +135,8 @@ def test_where_arms_do_not_fit_together_the_largest_goes(cuda, monkeypatch):
     assert len(seen) == 3 and all(len(r["gpu_ms"]) == 2 for r in found.values() if r["status"] == "timed")
 
 
-def test_memory_that_is_short_on_the_device_is_a_row(cuda):
-    def short(name):
-        if name == "nonzero":
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    cuda.on_operation = short
-    found = on_gpu()
-    # only the loop asks for what is not zero
-    assert found["subject loop"]["status"] == "out of memory" and found["subject grouped"]["status"] == "timed"
-
-
 @pytest.mark.parametrize("late", [False, True], ids=["in its check", "while it is timed"])
-def test_an_error_that_stays_names_the_arm_and_ends_the_cell(late, cuda):
+def test_lost_device_names_impl(late, cuda):
     def die(name):
         # only the loop asks for what is not zero
         if name == "nonzero" and (not late or "capture on side" in cuda.log):
@@ -199,22 +150,9 @@ def test_an_error_that_stays_names_the_arm_and_ends_the_cell(late, cuda):
     assert raised.value.status == "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
 
 
-def test_a_known_failure_is_not_run_again(layers, monkeypatch):
-    failing(monkeypatch, AssertionError("run all the same"))
-    found = measured(known={"some loop": "failed: before"})
-    assert found["subject loop"]["status"] == "failed: before" and found["mha fused"]["status"] == "timed"
-
-
-def test_a_cell_of_known_failures_runs_nothing(cuda):
-    labels = [f"{spec.name} {spec.impl}" for spec in TimingCase("layer", "some", **TINY | {"device": "cuda"}).impls()]
-    found = on_gpu(known=dict.fromkeys(labels, "failed: ended the process 2 times"))
-    assert {r["status"] for r in found.values()} == {"failed: ended the process 2 times"}
-    assert "capture on side" not in cuda.log
-
-
 @pytest.mark.parametrize("device, dtype", [("cpu", "float64"), ("cuda", "bfloat16")])
 @pytest.mark.parametrize("which", ["forward", "both"])
-def test_a_model_is_timed_forward_and_in_training(which, device, dtype, request, monkeypatch):
+def test_model_is_timed(which, device, dtype, request, monkeypatch):
     if device == "cuda":
         request.getfixturevalue("cuda")
     sizes = dict(d_model=16, num_heads=2, d_ff=8, num_layers=1, vocab_size=31, max_positions=11)
@@ -227,24 +165,11 @@ def test_a_model_is_timed_forward_and_in_training(which, device, dtype, request,
     assert record["tokens"] == 14 and record["timed_by"] == {"cpu": "wall", "cuda": "graph"}[device]
 
 
-def test_records_are_in_milliseconds(cuda, monkeypatch):
-    """Two blocks of 3 ms by the wall and 2 ms by events, of a billion MACs a second."""
-
-    def interleave(impls, **how):
-        for impl in impls:
-            impl.wall_s, impl.gpu_s, impl.graph = [0.003, 0.003], [0.002, 0.002], object()
-
-    monkeypatch.setattr(measure, "interleave", interleave)
-    record = on_gpu("dense")["subject fused"]
-    assert (record["wall_ms"], record["gpu_ms"]) == ([3.0, 3.0], [2.0, 2.0])
-    assert record["floor_ms"] == pytest.approx(1000 * record["macs"] / 1e9)
-
-
 @pytest.mark.parametrize(
     "roles, control",
     [("subject mqa mha", "mqa"), ("subject subject", "subject"), ("- mqa mha", "mqa"), ("- - mha", "mha")],
 )
-def test_the_first_dense_arm_that_is_left_is_timed_twice_or_the_first(roles, control):
+def test_aa_control_choice(roles, control):
     runs = [SimpleNamespace(label=f"{n} {role}", call=None, sets=1) for n, role in enumerate(roles.split())]
     impls = [None if run.label.endswith("-") else measure.TimedRun(run) for run in runs]
     prepared = [({"role": run.label.split()[1]}, impl) for run, impl in zip(runs, impls, strict=True)]

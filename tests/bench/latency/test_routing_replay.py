@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from headcount.bench.latency import routing_replay
 
 
-def test_torch_is_asked_about_the_call_that_is_made(monkeypatch):
+def test_backend_is_asked_with_the_call(monkeypatch):
     asked = []
 
     def answered(*args, **kwargs):
@@ -20,12 +20,12 @@ def test_torch_is_asked_about_the_call_that_is_made(monkeypatch):
     assert asked == [(3, {"scale": 0.5, "enable_gqa": True})] and list(seen.backends) == ["flash_attention"]
 
 
-def test_choices_that_no_router_records_are_those_of_topk():
+def test_topk_choices_are_recorded():
     module, scores = torch.nn.Linear(5, 5), torch.tensor([[0.0, 7.0, 2.0, 5.0, 3.0]])
     found, chosen, backends = routing_replay.watch(module, lambda: torch.topk(scores, 3).values.tolist())
     assert (found, [one.tolist() for one in chosen], backends) == ([[7.0, 5.0, 3.0]], [[[1, 3, 4]]], [])
 
 
-def test_where_torch_does_not_say_the_kernel_is_unknown(monkeypatch):
+def test_backend_unknown_without_torch_query(monkeypatch):
     monkeypatch.delattr(torch, "_fused_sdp_choice")
     assert routing_replay.backend_of((), {}) == "unknown"

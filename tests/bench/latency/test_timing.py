@@ -1,4 +1,4 @@
-"""Arms alternate, blocks fill the clock's grain, inputs rotate, and an arm that fails is named."""
+"""Interleaved timing: ABBA order, calls per block, rotation of inputs, graphs, and failures."""
 
 import pytest
 
@@ -25,15 +25,14 @@ class Clock:
         return TimedCall(name, call, sets)
 
 
-def test_arms_alternate_in_abba_blocks():
-    fake = Clock()
+def test_abba_order():
+    fake, seen = Clock(), []
     impls = [fake.impl("a", 1.0, 2), fake.impl("b", 1.0, 2)]
-    interleave(impls, blocks=4, device="cpu", clock=fake)
-    order = [name for name, _ in fake.log][-8:]
-    assert order == ["a", "b", "b", "a", "a", "b", "b", "a"]
+    interleave(impls, blocks=4, device="cpu", clock=fake, on_block=seen.append)
+    assert "".join(name for name, _ in fake.log[-8:]) == "abbaabba" and seen == [0, 1, 2, 3]
 
 
-def test_samples_are_seconds_per_call_one_for_each_block():
+def test_samples_are_seconds_per_call():
     fake = Clock()
     impls = [fake.impl("slow", 0.5), fake.impl("quick", 0.001)]
     interleave(impls, blocks=3, device="cpu", clock=fake)
@@ -42,26 +41,18 @@ def test_samples_are_seconds_per_call_one_for_each_block():
     assert impls[0].gpu_s == []
 
 
-def test_inputs_rotate_and_the_next_block_goes_on_with_the_next_set():
+def test_inputs_rotate_across_blocks():
     fake = Clock()
     interleave([fake.impl("a", 0.015, 3)], blocks=5, device="cpu", clock=fake)
     # a call fills most of a block: one set each
     assert [i for _, i in fake.log[-5:]] == [0, 1, 2, 0, 1]
 
 
-def test_a_block_has_every_set_as_often_as_the_others():
+def test_block_uses_every_set_equally():
     fake = Clock()
     impl = fake.impl("a", 0.001, 7)
     interleave([impl], blocks=1, device="cpu", clock=fake)
     assert impl.calls == 21 and sorted(i for _, i in fake.log[-21:]) == sorted([*range(7)] * 3)
-
-
-def test_the_first_calls_do_not_say_how_many_fill_a_block():
-    fake = Clock()
-    # modules are loaded in the first two
-    impl = fake.impl("a", lambda n: 0.08 if n <= 2 else 0.001)
-    interleave([impl], blocks=2, device="cpu", clock=fake)
-    assert impl.calls == 20 and impl.wall_s == pytest.approx([0.001] * 2)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +68,7 @@ def test_the_first_calls_do_not_say_how_many_fill_a_block():
         ((1 / 2, 1 / 128, 1 / 512, 1 / 64), 1 / 2 + 1 / 64 + 1 / 512, 3),
     ],
 )
-def test_an_arm_warms_up_until_it_is_time_and_its_last_calls_say_how_many_fill_a_block(took, warm_up_s, calls):
+def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls):
     fake = Clock()
     impl = fake.impl("a", lambda n: took[n - 1])
     timing._prepare(impl, "cpu", fake, warm_up_s)
@@ -85,13 +76,7 @@ def test_an_arm_warms_up_until_it_is_time_and_its_last_calls_say_how_many_fill_a
     assert (len(fake.log), impl.calls) == (len(took), calls)
 
 
-def test_progress_is_told_of_every_block():
-    fake, seen = Clock(), []
-    interleave([fake.impl("a", 1.0)], blocks=3, device="cpu", clock=fake, on_block=seen.append)
-    assert seen == [0, 1, 2]
-
-
-def test_an_arm_that_fails_is_named_with_its_status():
+def test_failing_impl_is_named():
     fake = Clock()
 
     def call(i):
@@ -105,17 +90,15 @@ def test_an_arm_that_fails_is_named_with_its_status():
 
 
 class OnDevice:
-    """An arm of ``kernels`` operations on the fake device."""
+    """An implementation of ``kernels`` operations on the fake device; with ``waits`` it also synchronizes."""
 
     def __init__(self, device, kernels, sets=1, waits=False):
-        self.device, self.seen = device, []
+        self.seen = []
 
         def call(i):
             self.seen.append(i)
-            for _ in range(kernels):
-                device.operation("item" if waits else "kernel")
-            if waits:
-                device.operation("nonzero")
+            for name in ["kernel"] * kernels + ["nonzero"] * waits:
+                device.operation(name)
 
         self.impl = TimedCall(f"{kernels} kernels", call, sets)
 
@@ -127,7 +110,7 @@ def side(cuda):
     return cuda
 
 
-def test_a_launch_does_not_lie_inside_the_interval(side):
+def test_gpu_time_excludes_launch(side):
     few, many = OnDevice(side, 1), OnDevice(side, 12)
     interleave([few.impl, many.impl], blocks=3, device="cuda")
     # a kernel of 50 us each, exactly: no launch of 20 us, none of a graph
@@ -135,7 +118,7 @@ def test_a_launch_does_not_lie_inside_the_interval(side):
     assert many.impl.gpu_s == pytest.approx([600e-6] * 3)
 
 
-def test_wall_time_holds_all_that_the_device_does_and_nothing_from_before(side):
+def test_wall_time_is_of_this_block_only(side):
     one = OnDevice(side, 12).impl
     side.free = 7.0
     interleave([one], blocks=3, device="cuda")
@@ -143,7 +126,7 @@ def test_wall_time_holds_all_that_the_device_does_and_nothing_from_before(side):
     assert one.wall_s == pytest.approx([600e-6 + 20e-6 / one.calls] * 3, rel=0.005)
 
 
-def test_a_block_takes_at_least_two_milliseconds_of_the_device(side):
+def test_block_fills_two_milliseconds(side):
     for kernels in (1, 12, 100):
         impl = OnDevice(side, kernels).impl
         interleave([impl], blocks=1, device="cuda")
@@ -152,23 +135,14 @@ def test_a_block_takes_at_least_two_milliseconds_of_the_device(side):
         assert impl.calls * impl.replays == 1 or kernels * 50e-6 * impl.calls * (impl.replays - 1) < 2e-3
 
 
-def test_a_long_call_is_one_call_a_block_and_sets_go_on_across_blocks(side):
+def test_long_call_is_one_per_block(side):
     long = OnDevice(side, 400, sets=3)
     interleave([long.impl], blocks=5, device="cuda")
     assert (long.impl.calls, long.impl.replays) == (1, 1)
     assert long.seen[-5:] == [1, 2, 0, 1, 2]
 
 
-def test_everything_is_captured_on_the_stream_that_it_ran_on(cuda):
-    from headcount.bench.latency.capture import side_stream
-
-    with side_stream("cuda"):
-        interleave([OnDevice(cuda, 1).impl], blocks=1, device="cuda")
-        assert cuda.current is cuda.side
-    assert cuda.current is cuda.main and "capture on side" in cuda.log
-
-
-def test_one_block_is_thrown_away_on_a_gpu(side):
+def test_first_gpu_block_is_discarded(side):
     impl = OnDevice(side, 1).impl
     interleave([impl], blocks=3, device="cuda")
     assert len(impl.wall_s) == len(impl.gpu_s) == 3
@@ -176,13 +150,7 @@ def test_one_block_is_thrown_away_on_a_gpu(side):
     assert side.log.count("event") == 2 + 2 * 4
 
 
-def test_a_new_graph_is_launched_once_before_it_is_timed(side):
-    interleave([OnDevice(side, 1).impl], blocks=1, device="cuda")
-    after = side.log[side.log.index("capture on side") :]
-    assert after.index("replay") < after.index("event")
-
-
-def test_an_arm_that_waits_has_no_graph_and_says_why(side):
+def test_synchronizing_impl_has_no_graph(side):
     waiting = OnDevice(side, 2, waits=True).impl
     interleave([waiting], blocks=2, device="cuda")
     assert waiting.graph is None and waiting.graph_reason == "called a synchronizing CUDA operation"
@@ -191,7 +159,7 @@ def test_an_arm_that_waits_has_no_graph_and_says_why(side):
     assert waiting.gpu_s[0] > 3 * 50e-6
 
 
-def test_a_failed_capture_puts_the_stream_back_and_is_the_last_of_the_process(side):
+def test_failed_capture_restores_stream(side):
     side.capture_error = "operation failed due to a previous error during capture"
     first, second = OnDevice(side, 1).impl, OnDevice(side, 1).impl
     interleave([first], blocks=1, device="cuda")
@@ -200,17 +168,3 @@ def test_a_failed_capture_puts_the_stream_back_and_is_the_last_of_the_process(si
     side.capture_error = None
     interleave([second], blocks=1, device="cuda")
     assert second.graph_reason == f"an earlier capture failed in this process: {first.graph_reason}"
-
-
-def test_waits_are_errors_for_a_while_only(side):
-    side.sync_mode = 1
-    interleave([OnDevice(side, 1).impl, OnDevice(side, 1, waits=True).impl], blocks=1, device="cuda")
-    assert side.sync_mode == 1
-
-
-def test_warm_up_is_longer_before_the_first_arm(side, monkeypatch):
-    monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 0.01})
-    monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 0.05})
-    impls = [OnDevice(side, 1), OnDevice(side, 1)]
-    interleave([one.impl for one in impls], blocks=1, device="cuda")
-    assert len(impls[0].seen) > 4 * len(impls[1].seen) > 40

@@ -1,4 +1,4 @@
-"""Ways that are tried on a GPU: each core by each of torch's kernels, each block size of ours by itself."""
+"""Configurations of kernels: each attention core with each backend, each Triton kernel with each launch config."""
 
 from contextlib import contextmanager
 
@@ -7,11 +7,7 @@ import torch
 
 from headcount.bench.latency import tuning
 from headcount.bench.latency.capture import NotCaptured
-from headcount.bench.table import Row, Section
 from headcount.models.kernels.triton_configs import TABLE
-from tests.bench.output.reading import columns
-
-TOOK_S = (4e-6, 1e-6, 3e-6, 2e-6)
 
 
 class Replayed:
@@ -21,110 +17,62 @@ class Replayed:
 
 @pytest.fixture
 def clocked(cuda, monkeypatch):
-    """A device on which five calls of any way take 3 us, the upper median of four replays; what was called is kept."""
-    called, times = [], []
+    """Five calls take 3 us, the upper median of four replays; outputs of captured calls are collected."""
+    outputs, times = [], []
 
     def capture(call, calls, sets):
-        assert (calls, sets) == (5, 1)
-        called.append(call(0))
-        times[:] = TOOK_S
+        outputs.append(call(0))
+        times[:] = (4e-6, 1e-6, 3e-6, 2e-6)
         return Replayed()
 
     monkeypatch.setattr(tuning, "capture", capture)
     monkeypatch.setattr(tuning, "elapsed_s", lambda replay: replay() or times.pop())
-    return called
+    return outputs
 
 
-def test_a_core_is_timed_by_each_kernel_that_torch_may_take(clocked, monkeypatch):
-    asked, made, given, randn = [], [], [], torch.randn
-
-    def on_the_device(*sizes, device, dtype):
-        made.append((sizes, device, dtype))
-        return randn(*sizes, device=device, dtype=dtype)
+@pytest.mark.parametrize("tokens, batch", [(10, 2), (4, 1)], ids=["T10-B2", "T4-B1"])
+def test_core_is_timed_with_each_backend(tokens, batch, clocked, monkeypatch):
+    backends = []
 
     @contextmanager
-    def only(backend):
-        asked.append(backend.name)
+    def select(backend):
+        backends.append(backend.name)
         yield
 
-    monkeypatch.setattr(torch.nn.attention, "sdpa_kernel", only)
+    monkeypatch.setattr(torch.nn.attention, "sdpa_kernel", select)
     monkeypatch.setattr(tuning, "CORES", ((3, 8, 5),))
-    monkeypatch.setattr(torch, "randn", on_the_device)
-    monkeypatch.setattr(tuning, "backend_of", lambda *call: given.append(call) or "flash_attention")
-    rows = list(tuning._cores(10, torch.float32))
-    # three calls before the one that is captured
-    assert asked == [name for name in tuning.BACKENDS for _ in range(4)]
-    assert [row["way"] for row in rows] == ["cudnn_attention", "flash_attention", "efficient_attention"]
-    assert {row["what"] for row in rows} == {"core of 3 heads of 8, T = 5"}
-    assert [row["chosen"] for row in rows] == [None, "yes", None]
-    assert [row["us"] for row in rows] == pytest.approx([0.6] * 3, rel=1e-9) and {row["status"] for row in rows} == {
-        "timed"
-    }
-    # ten tokens are two sequences, whose heads' queries stand in one row before the one key
-    assert {tuple(found.shape) for found in clocked} == {(2, 1, 15, 8)}
-    assert made == [((2, 1, 15, 8), "cuda", torch.float32), ((2, 1, 5, 8), "cuda", torch.float32)]
-    (((q, k, v), options),) = given
-    assert (q.shape, k.shape, options) == ((2, 1, 15, 8), (2, 1, 5, 8), {}) and k is v
+    monkeypatch.setattr(tuning, "backend_of", lambda *call: "flash_attention")
+    rows = list(tuning._cores(tokens, torch.float32))
+    assert [(row["way"], row["chosen"]) for row in rows] == [
+        ("cudnn_attention", None), ("flash_attention", "yes"), ("efficient_attention", None),
+    ]  # fmt: skip
+    # three calls before the captured one
+    assert backends == [name for name in tuning.BACKENDS for _ in range(4)]
+    assert [row["us"] for row in rows] == pytest.approx([0.6] * 3, rel=1e-9)
+    # the queries of three heads of five tokens stand in one row before the one key
+    assert {tuple(found.shape) for found in clocked} == {(batch, 1, 15, 8)}
 
 
-def test_fewer_tokens_than_a_sequence_has_are_one_sequence(clocked, monkeypatch):
-    monkeypatch.setattr(tuning, "CORES", ((3, 8, 5),))
-    assert len(list(tuning._cores(4, torch.float32))) == 3
-    assert {tuple(found.shape) for found in clocked} == {(1, 1, 15, 8)}
-
-
-def test_a_kernel_is_timed_as_committed_and_with_each_of_its_block_sizes(clocked, monkeypatch):
-    built, launched, committed = [], [], TABLE["expert"]
-
-    def build(config, *, device, dtype, arm):
-        built.append((config.num_experts, device, dtype, arm))
-        return lambda x: launched.append(TABLE["expert"]) or x
-
-    monkeypatch.setattr("headcount.models.build.build", build)
+def test_kernel_is_timed_with_each_launch_config(clocked, monkeypatch):
+    launched, committed = [], TABLE["expert"]
+    monkeypatch.setattr(
+        "headcount.models.build.build", lambda config, **how: lambda x: launched.append(TABLE["expert"]) or x
+    )
     monkeypatch.setattr("headcount.bench.latency.implementations.lacks", lambda impl, device: None)
     monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
     first, *others = tuning._blocks(3 * 128, torch.bfloat16)
-    assert built == [(16, "cuda", torch.bfloat16, "triton")]
-    assert (first["what"], first["way"], first["chosen"]) == (
-        "kernel expert in moa-8K16E256D, T = 128", "as committed", "yes",
-    )  # fmt: skip
-    assert len(others) == len(committed) and {row["chosen"] for row in others} == {None}
-    launch = committed[0].launch
-    blocks = " ".join(f"{letter}{size}" for letter, size in launch.blocks.items())
-    assert others[0]["way"] == f"{blocks} w{launch.num_warps} s{launch.num_stages}"
-    # one launch whatever the sizes, and the table is as before
+    assert (first["way"], first["chosen"]) == ("as committed", "yes") and len(others) == len(committed)
+    # three calls before the captured one; one launch whatever the sizes; the table is as before
     assert [rows[0].launch for rows in launched[4::4]] == [row.launch for row in committed]
-    assert {(len(rows), tuple(rows[0].least)) for rows in launched[4:]} == {(1, ())}
-    assert TABLE["expert"] is committed
+    assert {(len(rows), tuple(rows[0].least)) for rows in launched[4:]} == {(1, ())} and TABLE["expert"] is committed
     assert {(found.shape, found.dtype) for found in clocked} == {((3, 128, 512), torch.bfloat16)}
 
 
-def test_a_kernel_that_cannot_run_here_says_what_it_needs(cuda, monkeypatch):
-    monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K16E256D"})
-    monkeypatch.setattr("headcount.bench.latency.implementations.lacks", lambda impl, device: f"another {device}")
-    assert list(tuning._blocks(128, torch.bfloat16)) == [
-        {"what": "kernel expert in moa-8K16E256D, T = 128", "way": "triton"}
-        | {"us": None, "chosen": None, "status": "needs another cuda"}
-    ]
+@pytest.mark.parametrize("error, status", [(NotCaptured("it waits"), "no graph: it waits"), (ValueError("x"), "x")])
+def test_failing_config_has_status(error, status, monkeypatch):
+    def capture(*_):
+        raise error
 
-
-def test_a_way_that_fails_has_a_status_and_no_time(monkeypatch):
-    def waits(*_):
-        raise NotCaptured("it waits")
-
-    def call(_):
-        raise ValueError("too wide")
-
-    monkeypatch.setattr(tuning, "capture", waits)
-    assert tuning._row("a", "b", lambda _: None, False) == {
-        "what": "a", "way": "b", "us": None, "chosen": None, "status": "no graph: it waits",
-    }  # fmt: skip
-    failed = tuning._row("a", "b", call, True)
-    assert failed["us"] is None and failed["chosen"] == "yes" and "too wide" in failed["status"]
-
-
-def test_times_are_in_microseconds():
-    row = {"what": "a core", "way": "a kernel", "us": 1234.56, "chosen": "yes", "status": "timed"}
-    assert columns(Section(tuning.TABLE, [Row(row)])) == {
-        "what": ["a core"], "way": ["a kernel"], "time us": ["1,234.6"], "taken": ["yes"], "status": ["timed"],
-    }  # fmt: skip
+    monkeypatch.setattr(tuning, "capture", capture)
+    row = tuning._row("a", "b", lambda _: None, False)
+    assert row["us"] is None and row["status"].endswith(status)
