@@ -7,7 +7,6 @@ from headcount.models.build import build
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.kernels import grouped
-from headcount.models.losses import auxiliary_loss, tokens_per_expert
 
 MOA = {
     "K3-E7-dm11-D5": dict(d_model=11, num_experts=7, top_k=3, head_dim=5),
@@ -199,58 +198,3 @@ def test_experts_see_the_noise_of_training_and_the_router_is_recorded(arm):
         results.append(outcome(layer, name, SITUATIONS["B3-T13"]))
         assert layer.router.recorded is not None
     torch.testing.assert_close(results[1], results[0], **TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize("case", ["K3-E7-dm11-D5", "K5-E5-dm11-D3"])
-@pytest.mark.parametrize("arm", ARMS, indirect=True)
-def test_losses_and_loads_do_not_depend_on_the_path(arm, case):
-    arm, dtype = arm
-    layer = moa_layer(MOA[case], dtype).train()
-    make = masked(lengths(3, 13), queries=(0, 5, 12), keys=(0, 5, 12))
-    found = []
-    for name in ("reference", arm):
-        outcome(layer, name, make)
-        found.append((auxiliary_loss(layer).detach(), tokens_per_expert(layer)))
-    torch.testing.assert_close(found[1], found[0], **TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
-def test_dropout_of_attention_weights_keeps_the_mean(arm):
-    layer = moa_layer(dict(MOA["K3-E7-dm11-D5"], attention_dropout=0.5), torch.float64).train()
-    layer.impl = arm
-    (query,), _ = SITUATIONS["B3-T13"](11)
-    torch.manual_seed(2)
-    with torch.no_grad():
-        dropped = layer(query.repeat(997, 1, 1)).unflatten(0, (997, len(query)))
-        whole = layer.eval()(query)
-    assert not torch.equal(dropped[0], dropped[1])
-    deviation = (dropped.mean(0) - whole).abs() / (dropped.std(0) / 997**0.5)
-    assert deviation.max() < 6
-
-
-@pytest.mark.parametrize("arm", ["dense-all", "grouped", "gathered"])
-def test_autocast_lowers_the_products(arm):
-    layer = moa_layer(MOA["K3-E7-dm24-D8"], torch.float32)
-    layer.impl = arm
-    (query,), _ = SITUATIONS["B3-T13"](24)
-    query = query.float().requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
-        y = layer(query)
-    y.float().sum().backward()
-    assert y.dtype == torch.bfloat16
-    layer.impl = "reference"
-    torch.testing.assert_close(y.float(), layer(query), rtol=0.1, atol=0.05)
-    assert layer.q_proj.weight.grad.dtype == query.grad.dtype == torch.float32
-
-
-@pytest.mark.parametrize("case", MOA)
-@pytest.mark.parametrize("arm", ARMS, indirect=True)
-@torch.no_grad()
-def test_without_gradients_the_outputs_are_the_same(arm, case):
-    """A path may put its rows together in another way where nothing is kept for a backward pass."""
-    arm, dtype = arm
-    layer = moa_layer(MOA[case], dtype)
-    (query,), _ = SITUATIONS["B3-T13"](layer.config.d_model)
-    expected = layer(query.to(dtype))
-    layer.impl = arm
-    torch.testing.assert_close(layer(query.to(dtype)), expected, **TOLERANCE[dtype])

@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.configs.registry import ATTENTIONS
 from headcount.models.kernels import grouped
 from headcount.models.kernels.selection import SAID, Selectable, select_impl, used_impls
 from headcount.models.moa import automatic_for
@@ -38,14 +36,6 @@ MODEL = dict(
 @pytest.fixture(autouse=True)
 def nothing_said_yet():
     SAID.clear()
-
-
-@pytest.mark.parametrize("config", [SOME, ALL, MHA], ids=["moa-K3-E7", "moa-K5-E5", "mha-h7"])
-def test_a_layer_runs_the_reference_unless_told_otherwise(config):
-    layer = build(config)
-    assert layer.impl == "reference" and layer.impl_used is None
-    layer(torch.zeros(2, 3, config.d_model))
-    assert layer.impl_used == "reference"
 
 
 @pytest.mark.parametrize("config, used", [(SOME, "grouped"), (ALL, "dense-all"), (MHA, "fused")])
@@ -84,13 +74,6 @@ def test_a_model_tells_what_each_of_its_layers_ran(arm):
         "decoder.layers.0.self_attn": arm,
         "decoder.layers.0.cross_attn": arm,
     }
-
-
-@pytest.mark.parametrize("arm", [*(arm.name for arm in SOME.implementations), "auto"])
-def test_parameters_are_those_of_the_reference(arm):
-    expected, actual = build(SOME).state_dict(), build(SOME, impl=arm).state_dict()
-    assert list(actual) == list(expected)
-    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(
@@ -148,11 +131,6 @@ def test_a_choice_of_auto_is_logged_once_per_shape_dtype_and_device(logged):
     ]
 
 
-def test_a_named_implementation_is_not_logged(logged):
-    build(SOME, impl="grouped")(torch.zeros(2, 3, 11))
-    assert not logged
-
-
 @pytest.mark.parametrize(
     "capability, dtype, fast",
     [
@@ -184,13 +162,6 @@ def test_grouped_says_once_that_it_pads_and_copies_weights(logged):
     assert logged == ["grouped pads 11x5 to multiples of 4, and copies the weights for it"]
 
 
-@pytest.mark.parametrize("cls", ATTENTIONS.values(), ids=ATTENTIONS)
-def test_the_first_arm_is_the_reference_and_names_are_told_once(cls):
-    names = [arm.name for arm in cls.implementations]
-    assert names[:1] == ["reference"] * (cls.module is not None) and len(set(names)) == len(names)
-    assert "auto" not in names
-
-
 def test_an_arm_is_imported_when_it_is_selected_and_a_layer_needs_neither_triton_nor_the_compiler():
     code = """
 import sys, torch
@@ -206,13 +177,3 @@ layer = build(config, device="meta", impl="triton")
 assert layer(torch.zeros(2, 3, 11, device="meta")).shape == (2, 3, 11)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_mixture_of_heads_has_the_arms_of_its_form():
-    released = make_config(dict(attention="moh", d_model=12, num_heads=4, num_shared_heads=2, top_k=1))
-    assert [arm.name for arm in released.implementations] == ["reference", "fused", "ragged", "triton"]
-    assert [arm.name for arm in replace(released, form="ideal").implementations] == ["reference"]
-    assert [(arm.name, arm.form) for arm in released.implementations if arm.form] == [
-        ("ragged", "ideal"),
-        ("triton", "ideal"),
-    ]

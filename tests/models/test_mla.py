@@ -141,68 +141,11 @@ def test_a_filled_cache_stands_for_the_keys(form):
     close(torch.cat([layer(query[:, t : t + 1], cache=cache) for t in range(7)], 1), layer(query, key))
 
 
-@torch.no_grad()
-def test_the_ideal_step_reads_no_keys_or_values_of_heads():
-    """What it stores is all it reads: latents of tokens that are spoilt in the cache spoil it, in both forms alike."""
-    steps = []
-    for form in FORMS:
-        layer, query, _ = made("plain", form)
-        cache = layer.make_cache(2, 7)
-        layer(query[:, :6], cache=cache)
-        cache.key[:, 2] = 0.25
-        steps.append(layer(query[:, 6:], cache=cache))
-    close(*steps)
-    assert (steps[0] - made("plain")[0](query, causal=True)[:, 6:]).abs().max() > 1e-3
-
-
-@every_form
-@torch.no_grad()
-def test_latents_as_wide_as_all_heads_are_multi_head_attention(form):
-    """With the token itself for its latent and nothing that turns, what is left is MHA."""
-    h, d_h = 3, 5
-    config = make_config(SIZES | dict(d_model=h * d_h, rotary_dim=1, value_dim=d_h, kv_rank=h * d_h, form=form))
-    layer = build(config, dtype=torch.float64)
-    dense = build(make_config(dict(attention="mha", d_model=h * d_h, num_heads=h, bias=False)), dtype=torch.float64)
-    layer.k_proj.weight.copy_(dense.k_proj.weight)
-    layer.v_proj.weight.copy_(dense.v_proj.weight)
-    layer.out_proj.weight.copy_(dense.out_proj.weight)
-    layer.kv_down_proj.weight.copy_(torch.eye(h * d_h))
-    layer.q_rotary_proj.weight.zero_()
-    # scores are divided by the root of d_h + d_r, not of d_h
-    layer.q_proj.weight.copy_(dense.q_proj.weight * math.sqrt((d_h + 1) / d_h))
-    # rows of unit mean square pass a norm unchanged
-    layer.kv_norm.eps = 0.0
-    x = torch.randn(2, 7, h * d_h, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    x = x / x.square().mean(-1, keepdim=True).sqrt()
-    close(layer(x), dense(x))
-
-
 def test_sizes_that_are_not_given_are_the_papers():
     config = make_config(dict(attention="mla", d_model=5120, num_heads=40, query_rank=1536))
     sizes = (config.head_dim, config.rotary_dim, config.value_dim, config.kv_rank)
     assert sizes == (128, 64, 128, 512)
     assert replace(config, head_dim=192).kv_rank == 512
-
-
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        (dict(num_heads=0), "num_heads must be at least 1, not 0"),
-        (
-            dict(num_heads=5, head_dim=None),
-            "num_heads must divide d_model, and 5 does not divide 13; choose another num_heads or set head_dim",
-        ),
-        (dict(rotary_dim=0), "rotary_dim must be at least 1, not 0"),
-        (dict(kv_rank=0), "kv_rank must be at least 1, not 0"),
-        (dict(query_rank=0), "query_rank must be at least 1, not 0"),
-        (dict(form="dense"), "form must be one of released, ideal, not 'dense'"),
-        (dict(attention_dropout=1.0), r"attention_dropout must lie in \[0, 1\), not 1.0"),
-    ],
-    ids=str,
-)
-def test_sizes_that_cannot_be_built_are_named(fields, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        make_config(SIZES | fields)
 
 
 def test_a_language_model_turns_the_rotary_part():

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.layers import LAYERS, layer
 from headcount.models.configs.presets import assignments, parse_overrides, preset, spelled
 from headcount.models.configs.suggest import choices, did_you_mean, nearest
 
@@ -80,20 +79,3 @@ def test_three_names_are_the_most_that_are_asked_about():
     question = "did you mean {}, {} or {}?".format(*layers)
     assert did_you_mean("of", layers) == f"; {question}" and did_you_mean("xyz", layers) == ""
     assert choices("of", layers) == f"{question} choose from {', '.join(layers)}"
-
-
-def test_a_list_that_fits_no_line_is_left_to_the_command_that_prints_it():
-    # 49 + 2 + 49 characters, and one more
-    assert choices("x", ["a" * 49, "b" * 49], "COMMAND") == f"choose from {'a' * 49}, {'b' * 49}"
-    assert choices("x", ["a" * 49, "b" * 50], "COMMAND") == "COMMAND names all 2"
-    assert choices("b" * 49, ["a" * 49, "b" * 50], "COMMAND") == f"did you mean {'b' * 50}? COMMAND names all 2"
-
-
-def test_layers_that_are_compared_have_no_biases():
-    assert {layer(name).letters().get("bias", False) for name in LAYERS} == {False}
-
-
-def test_a_layer_that_there_is_not_is_refused_with_where_the_names_stand():
-    message = "unknown layer 'mha-bas'; did you mean mha-base, mae-base or mha-big? headcount latency --list names all"
-    with pytest.raises(ConfigError, match=f"^{re.escape(message)} {len(LAYERS)}$"):
-        layer("mha-bas")

@@ -11,7 +11,7 @@ from headcount.bench.count import count_macs
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
-from headcount.models.kernels import ragged, segments
+from headcount.models.kernels import ragged
 from headcount.models.rotary import rotary_table
 
 B, T, S = 3, 7, 11
@@ -236,20 +236,6 @@ def test_queries_that_see_every_key_are_packed_on_a_device(tgt_len, causal, monk
     assert all(a is b for a, b in zip(args, (module, x, key, value, padded, rotary, hidden), strict=True))
 
 
-def test_two_causal_queries_on_a_device_are_not_packed(monkeypatch):
-    monkeypatch.setattr(ragged, "fused", lambda *args, **how: args[1])
-    monkeypatch.setattr(ragged, "_packed_on_device", None)
-    on_a_device(2, causal=True, key_padding_mask=None, query_padding_mask=None)
-
-
-@pytest.mark.parametrize(
-    "below, kind",
-    [(1, "uint8"), (256, "uint8"), (257, "int16"), (2**15, "int16"), (2**15 + 1, "int32"), (2**31, "int32")],
-)
-def test_keys_of_a_sort_have_as_few_bytes_as_hold_them(below, kind):
-    assert segments.smallest_integer(below) is getattr(torch, kind)
-
-
 def test_rows_of_more_sequences_than_a_byte_tells_apart_are_in_order():
     generator = torch.Generator().manual_seed(1)
     selected = torch.stack([torch.randperm(6, generator=generator)[:2] for _ in range(131 * 2)]).view(131, 2, 2)
@@ -265,15 +251,3 @@ def test_dropout_is_refused():
     module = build(config, impl="ragged").train()
     with pytest.raises(ConfigError, match="^ragged takes no dropout; choose fused$"):
         module(features(T, 1).float())
-
-
-def test_a_sparse_layer_has_one_path():
-    config = make_config(dict(attention="moh", d_model=13, form="ideal", **CASES["h5-s2-r1-g5"]))
-    with pytest.raises(ConfigError, match="unknown implementation 'ragged' of moh; choose from reference, auto"):
-        build(config, impl="ragged")
-
-
-def test_auto_is_fused():
-    module = layer("h5-s2-r1-g5", "auto")
-    module(features(T, 1))
-    assert module.impl_used == "fused"

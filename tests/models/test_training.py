@@ -92,9 +92,3 @@ def test_balance_loss_brings_a_collapsed_router_below_twice_the_balanced_share(r
     assert shares[0.01][0] == shares[0.0][0] == 1.0
     assert shares[0.01][1] < BOUND
     assert shares[0.01][1] < shares[0.0][1] - 0.25
-
-
-def test_one_token_that_selects_one_expert_is_a_balance_of_its_own():
-    """f is 1 for that expert alone, so that L_a = N P_i."""
-    probs = torch.tensor([[[0.2, 0.5, 0.3]]])
-    assert losses.balance_loss(probs, torch.tensor([[[1]]])).item() == pytest.approx(3 * 0.5)

@@ -103,16 +103,6 @@ def test_other_keys_and_rotary_positions():
     assert_near(layer(x, rotary=next(tables)), reference(x.double(), rotary=next(tables)), torch.float32)
 
 
-@torch.no_grad()
-def test_under_autocast_products_are_in_the_lower_dtype():
-    layer, reference = layers("moa", MOA["K2-E4-dm20-D16"], torch.float32)
-    x = features(B, T, 20)
-    with torch.autocast(DEVICE, dtype=torch.float16):
-        y = layer(x)
-    assert y.dtype == torch.float16
-    assert_near(y, reference(x.double()), torch.float16)
-
-
 def test_noise_is_drawn_by_torch_and_its_choice_ordered():
     layer, _ = layers("moa", MOA["K2-E4-dm20-D16"], torch.float32, noisy=True)
     layer.train()

@@ -53,17 +53,6 @@ def test_without_values_they_are_the_keys(config, arm):
     assert torch.equal(layer(query), layer(query, value=query))
 
 
-@pytest.mark.parametrize("name, config", [(n, c) for n, c in configurations(*WAYS) if c.takes_values])
-@torch.no_grad()
-def test_the_output_is_affine_in_the_values_unless_they_choose_experts(name, config):
-    layer = build(config, dtype=torch.float64)
-    query, key, value, other = (features(2, n, config.d_model, seed=i) for i, n in enumerate((7, 11, 11, 11)))
-    zero = layer(query, key, torch.zeros_like(value))
-    mixed = 2 * layer(query, key, value) + 3 * layer(query, key, other) - 4 * zero
-    affine = torch.allclose(layer(query, key, 2 * value + 3 * other), mixed, rtol=1e-9, atol=1e-9)
-    assert affine == isinstance(layer.v_proj, torch.nn.Linear)
-
-
 @pytest.mark.parametrize("config, arm", [c for c in CASES if c.values[1].masks and not c.values[0].no_step])
 @torch.no_grad()
 def test_caches_hold_the_keys_of_one_and_the_values_of_another(config, arm):
