@@ -4,7 +4,6 @@ import logging
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
 from headcount.bench.count import count_macs
@@ -14,7 +13,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.kernels import ragged
 from headcount.models.rotary import rotary_table
 
-B, T, S = 3, 7, 11
+B, T = 3, 7
 CASES = {
     "h5-s2-r1-g5": dict(num_heads=5, num_shared_heads=2, top_k=1, head_dim=6),
     "h6-s0-r2-g3": dict(num_heads=6, num_shared_heads=0, top_k=2, num_kv_heads=3, head_dim=4),
@@ -33,13 +32,6 @@ def layer(case, arm="ragged", **more):
             if name.endswith("bias"):
                 parameter.normal_(generator=torch.Generator().manual_seed(7))
     return module
-
-
-def expected_of(case, arm="ragged"):
-    """The reference of the form whose gradient ``arm`` has."""
-    config = layer(case).config
-    form = next(a.gradient for a in config.implementations if a.name == arm) or config.form
-    return layer(case, "reference", form=form)
 
 
 def features(length, seed):
@@ -62,36 +54,6 @@ def assert_same(found, expected):
             torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-def test_packed_heads_equal_every_head_computed(case, cross):
-    key = features(S, 2) if cross else None
-    module = layer(case)
-    found = outputs(module, features(T, 1), key)
-    assert module.impl_used == "ragged"
-    assert_same(found, outputs(expected_of(case), features(T, 1), key))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_fused_heads_equal_the_reference(case):
-    mask = torch.zeros(B, T, dtype=torch.bool)
-    mask[0, 5:] = True
-    for options in ({}, {"causal": True}, {"key_padding_mask": mask, "query_padding_mask": mask}):
-        found = outputs(layer(case, "fused"), features(T, 1), **options)
-        assert_same(found, outputs(expected_of(case, "fused"), features(T, 1), **options))
-
-
-@pytest.mark.parametrize("case", ["h5-s2-r1-g5", "h6-s2-r1-norm"])
-def test_rotary_positions_and_padded_queries(case):
-    mask = torch.zeros(B, T, dtype=torch.bool)
-    mask[1, 4:] = True
-    head_dim = CASES[case]["head_dim"]
-    options = {"rotary": rotary_table(T, head_dim, 100.0, dtype=torch.float64), "query_padding_mask": mask}
-    found = outputs(layer(case), features(T, 1), **options)
-    assert_same(found, outputs(expected_of(case), features(T, 1), **options))
-    assert not found[0][1, 4:].any()
-
-
 def test_a_head_that_nobody_chooses_and_one_that_everybody_does():
     module, reference = layer("h5-s2-r1-g5"), layer("h5-s2-r1-g5", "reference")
     for made in (module, reference):
@@ -101,27 +63,32 @@ def test_a_head_that_nobody_chooses_and_one_that_everybody_does():
     assert_same(outputs(module, features(T, 1)), outputs(reference, features(T, 1)))
 
 
+def attention_by_sequence(query, key, value, ends, key_ends, most, src_len):
+    """Variable-length attention as a loop over sequences."""
+    # the kernel reads no others
+    assert ends.dtype == key_ends.dtype == torch.int32
+    assert max(ends.diff().tolist()) <= most and max(key_ends.diff().tolist()) <= src_len
+    out = []
+    for i, size in enumerate(ends.diff().tolist()):
+        q = query[ends[i] : ends[i] + size]
+        k, v = (x[key_ends[i] : key_ends[i + 1]] for x in (key, value))
+        weights = torch.softmax(torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5, -1)
+        out.append(torch.einsum("hts,shd->thd", weights, v))
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("is_padded", [False, True], ids=["all", "padded"])
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("case", CASES)
-def test_packing_for_a_device_with_variable_length_attention(case, length):
-    """The GPU's path with its kernel replaced by a loop over sequences: its packing, order and scatter."""
-
-    def loop(query, key, value, ends, key_ends, most, src_len):
-        sizes = ends.diff().tolist()
-        assert max(sizes) <= most and src_len == length
-        # the kernel reads no others
-        assert ends.dtype == key_ends.dtype == torch.int32
-        out = []
-        for q, k, v in zip(query.split(sizes), key.split(src_len), value.split(src_len), strict=True):
-            q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-            out.append(F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1))
-        return torch.cat(out)
-
-    module, reference = layer(case), expected_of(case)
-    x = features(length, 3)
+def test_device_packing_matches_reference(case, length, is_padded):
+    module, x, hidden = layer(case), features(length, 3), None
+    if is_padded:
+        hidden = torch.rand(B, length, generator=torch.Generator().manual_seed(1)) < 0.4
+        hidden[:, min(2, length - 1)] = False
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
-    found = ragged._packed_on_device(module, x, key, value, None, None, varlen=loop)
-    torch.testing.assert_close(found, reference(x), rtol=1e-10, atol=1e-12)
+    found = ragged._packed_on_device(module, x, key, value, None, None, hidden, varlen=attention_by_sequence)
+    expected = layer(case, "reference")(x, key_padding_mask=hidden)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_the_packed_rows_of_a_device_are_read_back_nowhere():
@@ -146,21 +113,6 @@ def padding(*lengths):
     return torch.arange(T) >= torch.tensor(lengths)[:, None]
 
 
-MASKS = {
-    "causal": {"causal": True},
-    "padded": {"key_padding_mask": padding(7, 4, 1), "query_padding_mask": padding(7, 4, 1)},
-    "causal-padded": {"causal": True, "key_padding_mask": padding(7, 4, 1)},
-    "no-visible-key": {"key_padding_mask": padding(7, 0, 1)},
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("mask", MASKS)
-def test_packed_heads_take_masks(case, mask):
-    found = outputs(layer(case), features(T, 1), **MASKS[mask])
-    assert_same(found, outputs(expected_of(case), features(T, 1), **MASKS[mask]))
-
-
 @pytest.mark.parametrize("sizes", [[1] * T, [4, 1, 2]], ids=str)
 @torch.no_grad()
 def test_packed_heads_decode_what_one_pass_gives(sizes):
@@ -169,27 +121,6 @@ def test_packed_heads_decode_what_one_pass_gives(sizes):
     pieces = [module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)]
     expected = layer("h6-s2-r1-norm", "reference")(x, causal=True)
     torch.testing.assert_close(torch.cat(pieces, 1), expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("case", ["h5-s2-r1-g5", "h6-s2-r1-norm"])
-def test_packing_for_a_device_leaves_hidden_keys_out(case):
-    def loop(query, key, value, ends, key_ends, most, src_len):
-        out = []
-        assert ends.dtype == key_ends.dtype == torch.int32
-        for i, size in enumerate(ends.diff().tolist()):
-            q = query[ends[i] : ends[i] + size]
-            k, v = (x[key_ends[i] : key_ends[i + 1]] for x in (key, value))
-            weights = torch.softmax(torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5, -1)
-            out.append(torch.einsum("hts,shd->thd", weights, v))
-        return torch.cat(out)
-
-    module, x = layer(case), features(T, 3)
-    hidden = torch.rand(B, T, generator=torch.Generator().manual_seed(1)) < 0.4
-    hidden[:, 2], hidden[1] = False, torch.arange(T) != 5
-    key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
-    found = ragged._packed_on_device(module, x, key, value, None, None, hidden, varlen=loop)
-    expected = layer(case, "reference")(x, key_padding_mask=hidden)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)
