@@ -180,14 +180,6 @@ def test_padding_is_left_out_of_the_losses_of_every_block(model):
     assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
 
 
-def test_a_decoded_sequence_is_the_full_pass():
-    built = build(make_config(MODELS["llama"] | EXPERTS), dtype=torch.float64)
-    tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(1))
-    caches = built.make_caches(2, 7)
-    steps = torch.cat([built(tokens[:, i : i + 1], caches=caches) for i in range(7)], dim=1)
-    torch.testing.assert_close(steps, built(tokens), rtol=1e-10, atol=1e-12)
-
-
 def test_a_decoded_translation_is_the_full_pass():
     built = build(make_config(MODELS["convolution"] | EXPERTS), dtype=torch.float64)
     src, tgt = torch.randint(41, (2, 2, 7), generator=torch.Generator().manual_seed(1))
@@ -196,17 +188,12 @@ def test_a_decoded_translation_is_the_full_pass():
     torch.testing.assert_close(steps, built(src, tgt), rtol=1e-10, atol=1e-12)
 
 
-def test_an_arm_of_the_attention_leaves_the_block_its_choice():
+def test_attention_impl_leaves_ffn_automatic():
     config = make_config(MODELS["llama"] | EXPERTS)
     built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    assert set(used_impls(built).items()) == {
-        *((f"layers.{i}.self_attn", "fused") for i in range(2)),
-        *((f"layers.{i}.feed_forward", "grouped") for i in range(2)),
-    }
-    with pytest.raises(ConfigError, match="^unknown implementation 'loop' of mha; choose from reference, fused, auto$"):
-        build(config, impl="loop")
-    with pytest.raises(
-        ConfigError, match="^unknown implementation 'fused' of moe_ffn; choose from reference, grouped, auto$"
-    ):
-        build(config.mixture, impl="fused")
+    used = {"self_attn": "fused", "feed_forward": "grouped"}
+    assert used_impls(built) == {f"layers.{i}.{name}": impl for i in range(2) for name, impl in used.items()}
+    for values, impl in ((config, "loop"), (config.mixture, "fused")):
+        with pytest.raises(ConfigError, match=f"^unknown implementation '{impl}' of "):
+            build(values, impl=impl)

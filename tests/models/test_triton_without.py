@@ -100,17 +100,15 @@ def test_what_it_lacks_on_each_device(package, interpret, lacks, monkeypatch):
         assert ("triton" in runnable(config, torch.device(device))) == (lack is None)
 
 
-def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
-    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: object())
+@pytest.mark.parametrize("spec", [object(), None], ids=["triton", "without"])
+def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
+    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: spec)
     layers = [build(make_config(values)) for values in LAYERS.values()]
     with FakeTensorMode():
         query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
-    for bits in (query, query.half()):
-        assert [layer.automatic(bits) for layer in layers] == ["triton"] * 3
-    assert [layer.automatic(query.float()) for layer in layers] == ["gathered", "dense-all", "fused"]
-    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: None)
-    layers = [build(make_config(values)) for values in LAYERS.values()]
-    assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
+    others = ["gathered", "dense-all", "fused"]
+    assert [layer.automatic(query) for layer in layers] == (["triton"] * 3 if spec else others)
+    assert [layer.automatic(query.float()) for layer in layers] == others
 
 
 @pytest.mark.parametrize("shape, arm", [((21, 1), "few"), ((1, 21), "few"), ((22, 1), "grouped"), ((1, 22), "grouped")])
