@@ -1,4 +1,4 @@
-"""Which arm runs: by name or by the rule of auto, readable afterwards, logged once."""
+"""Which impl runs: by name or by the rule of auto, readable afterwards, logged once."""
 
 import logging
 import subprocess
@@ -26,7 +26,7 @@ MODEL = dict(
 
 
 @pytest.fixture(autouse=True)
-def nothing_said_yet():
+def clear_logged_choices():
     SAID.clear()
 
 
@@ -53,20 +53,20 @@ def test_auto_selects_by_variant_and_shape(config, used):
         (16, 32, 1024, torch.bfloat16, "meta", "grouped"),
     ],
 )
-def test_the_rule_of_auto(top_k, num_experts, num_tokens, dtype, device, used):
+def test_automatic_impl_of_moa(top_k, num_experts, num_tokens, dtype, device, used):
     assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
 
 
-@pytest.mark.parametrize("arm", [arm.name for arm in SOME.implementations if not arm.package])
-def test_a_model_tells_what_each_of_its_layers_ran(arm):
-    model = build(make_config(MODEL), impl=arm)
+@pytest.mark.parametrize("impl", [impl.name for impl in SOME.implementations if not impl.package])
+def test_used_impls_of_model(impl):
+    model = build(make_config(MODEL), impl=impl)
     assert set(used_impls(model).values()) == {None}
     model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
     assert used_impls(model) == {
-        "encoder.layers.0.self_attn": arm,
-        "encoder.layers.1.self_attn": arm,
-        "decoder.layers.0.self_attn": arm,
-        "decoder.layers.0.cross_attn": arm,
+        "encoder.layers.0.self_attn": impl,
+        "encoder.layers.1.self_attn": impl,
+        "decoder.layers.0.self_attn": impl,
+        "decoder.layers.0.cross_attn": impl,
     }
 
 
@@ -131,7 +131,7 @@ def test_grouped_pads_uneven_sizes(logged):
     assert len(logged) == 1
 
 
-def test_an_arm_is_imported_when_it_is_selected_and_a_layer_needs_neither_triton_nor_the_compiler():
+def test_impl_modules_are_imported_on_selection():
     code = """
 import sys, torch
 sys.modules["triton"] = None

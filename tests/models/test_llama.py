@@ -32,7 +32,7 @@ def rms_norm(x, weight):
 
 
 @torch.no_grad()
-def test_the_dense_model_is_its_equations():
+def test_llama_matches_equations():
     model, tokens = made(CASES["mha"])
     for parameter in model.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())))
@@ -68,7 +68,7 @@ def test_the_dense_model_is_its_equations():
 
 @every_case
 @torch.no_grad()
-def test_decoding_with_caches_is_the_whole_forward(case):
+def test_decoding_matches_forward(case):
     model, tokens = made(CASES[case])
     caches = model.make_caches(2, 7)
     steps = [model(tokens[:, :3], caches=caches)] + [model(tokens[:, t : t + 1], caches=caches) for t in range(3, 7)]
@@ -79,7 +79,7 @@ def test_decoding_with_caches_is_the_whole_forward(case):
         model(tokens, torch.zeros(2, 7, dtype=torch.bool), caches)
 
 
-def test_statistics_are_of_the_layers_that_route():
+def test_only_routed_layers_are_recorded():
     model, tokens = made(CASES["uneven"])
     losses.record_routing(model)
     model(tokens)
@@ -91,7 +91,7 @@ def test_statistics_are_of_the_layers_that_route():
     assert [len(count) for count in counts.values()] == [4, 3]
 
 
-def test_training_reaches_every_parameter():
+def test_every_parameter_gets_a_gradient():
     model, tokens = made(SIZES | MOH)
     model.train()(tokens).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.parameters())

@@ -53,7 +53,7 @@ def experts_of(heads):
 
 
 @torch.no_grad()
-def test_the_layer_is_the_mixture_of_experts_that_each_leave_a_head_out():
+def test_output_matches_mixture_of_experts():
     module, x = layer(), drawn(2, 7, 11)
     for one, found in zip(x, module(x), strict=True):
         gate = gate_of(module, one.mean(dim=0))
@@ -63,7 +63,7 @@ def test_the_layer_is_the_mixture_of_experts_that_each_leave_a_head_out():
 
 
 @torch.no_grad()
-def test_a_running_gate_reads_the_tokens_up_to_each():
+def test_running_gate_reads_past_tokens():
     module, x = layer(gate="running"), drawn(1, 7, 11)
     found = module(x, causal=True)[0]
     experts = experts_of(heads_of(module, x[0], torch.ones(7, 7).triu(1).bool()))
@@ -73,7 +73,7 @@ def test_a_running_gate_reads_the_tokens_up_to_each():
 
 
 @torch.no_grad()
-def test_a_uniform_gate_is_multi_head_attention():
+def test_uniform_gate_gives_mha():
     module = layer()
     dense = build(MultiHeadAttentionConfig(d_model=11, num_heads=3, head_dim=5), dtype=torch.float64)
     dense.load_state_dict({name: value for name, value in module.state_dict().items() if "gate" not in name})
@@ -82,12 +82,12 @@ def test_a_uniform_gate_is_multi_head_attention():
     close(module(x), dense(x))
 
 
-@pytest.mark.parametrize("arm", ["reference", "fused", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "fused", "auto"])
 @pytest.mark.parametrize("gate", ["sequence", *GATES])
 @torch.no_grad()
-def test_padding_enters_no_mean(gate, arm):
+def test_padding_has_no_influence(gate, impl):
     module = layer(gate=gate)
-    module.impl = arm
+    module.impl = impl
     query, key = drawn(2, 7, 11), drawn(2, 5, 11, seed=2)
     padded, hidden = (torch.arange(n) >= torch.tensor([[n - 2], [n]]) for n in (7, 5))
     found = module(query, key, key_padding_mask=hidden, query_padding_mask=padded)
@@ -98,12 +98,12 @@ def test_padding_enters_no_mean(gate, arm):
 
 
 @pytest.mark.parametrize("sizes", [[1] * 13, [5, 1, 4, 3]], ids=["one-by-one", "chunks"])
-@pytest.mark.parametrize("arm", ["reference", "fused"])
+@pytest.mark.parametrize("impl", ["reference", "fused"])
 @torch.no_grad()
-def test_a_running_gate_decodes_as_the_full_pass(arm, sizes):
+def test_running_gate_decodes_as_forward(impl, sizes):
     module, x = layer(gate="running"), drawn(3, 13, 11)
     expected = module(x, causal=True)
-    module.impl = arm
+    module.impl = impl
     cache = module.make_cache(3, 13)
     close(torch.cat([module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)], dim=1), expected)
     # keys and values, the sum and the number
@@ -111,7 +111,7 @@ def test_a_running_gate_decodes_as_the_full_pass(arm, sizes):
 
 
 @torch.no_grad()
-def test_padding_in_front_enters_no_running_mean_while_decoding():
+def test_decoding_ignores_left_padding():
     module, x = layer(gate="running"), drawn(2, 11, 11)
     padding = torch.arange(11) < torch.tensor([[0], [3]])
     cache, pieces = module.make_cache(2, 11), []
@@ -133,14 +133,14 @@ def translator(gate):
 @pytest.mark.parametrize("sizes", [[1] * 13, [7, 1, 1, 1, 3]], ids=["one-by-one", "chunks"])
 @pytest.mark.parametrize("gate", GATES)
 @torch.no_grad()
-def test_a_translator_decodes_as_the_full_pass(gate, sizes):
+def test_encoder_decoder_decodes_as_forward(gate, sizes):
     model, src, tgt, padding = translator(gate)
     expected = model(src, tgt, padding)
     state = model.encode(src, padding, max_len=13)
     close(torch.cat([model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
 
 
-def test_the_encoders_output_is_weighed_once_for_all_steps():
+def test_memory_gate_is_computed_once():
     model, src, tgt, _ = translator("memory")
     state = model.encode(src, max_len=3)
     for block in model.decoder.layers:
@@ -149,7 +149,7 @@ def test_the_encoders_output_is_weighed_once_for_all_steps():
     assert type(state.caches[0].own) is KeyValueCache
 
 
-def test_a_gate_on_what_is_not_made_yet_is_refused():
+def test_non_causal_gate_raises_in_decoding():
     module, x = layer(), drawn(1, 3, 11)
     reason = "^gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes$"
     with pytest.raises(ValueError, match=reason):

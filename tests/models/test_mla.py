@@ -21,7 +21,7 @@ FORMS = ("released", "ideal")
 LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 5}
 every_case = pytest.mark.parametrize("case", CASES)
 every_form = pytest.mark.parametrize("form", FORMS)
-both_arms = pytest.mark.parametrize("arm", ["reference", "fused"])
+both_impls = pytest.mark.parametrize("impl", ["reference", "fused"])
 
 
 def made(case, form="released", seed=0):
@@ -77,24 +77,24 @@ def close(actual, expected):
 
 
 @every_form
-@both_arms
+@both_impls
 @every_case
 @torch.no_grad()
-def test_outputs_match_loop(case, arm, form):
+def test_outputs_match_loop(case, impl, form):
     layer, query, key = made(case, form)
-    layer.impl = arm
+    layer.impl = impl
     expected = naive(layer, query, key)
     close(layer(query, key), expected)
     close(layer(query, cache=layer.fill_cache(key)), expected)
 
 
 @every_form
-@both_arms
+@both_impls
 @every_case
 @torch.no_grad()
-def test_masks_hide_keys_and_positions_turn_their_part_alone(case, arm, form):
+def test_masks_and_rotary_match_loop(case, impl, form):
     layer, query, _ = made(case, form)
-    layer.impl = arm
+    layer.impl = impl
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 2:4] = True
     rotary = table(0, 7, layer.config.rotary_dim)
@@ -105,11 +105,11 @@ def test_masks_hide_keys_and_positions_turn_their_part_alone(case, arm, form):
 
 
 @every_form
-@both_arms
+@both_impls
 @torch.no_grad()
-def test_decoding_with_a_cache_is_the_causal_pass(arm, form):
+def test_decoding_matches_causal_forward(impl, form):
     layer, query, _ = made("query-latent-biased", form)
-    layer.impl = arm
+    layer.impl = impl
     whole = layer(query, causal=True, rotary=table(0, 7, layer.config.rotary_dim))
     cache, pieces = layer.make_cache(2, 11), []
     for chunk in query.split([3, 1, 1, 2], dim=1):
@@ -118,7 +118,7 @@ def test_decoding_with_a_cache_is_the_causal_pass(arm, form):
     assert cache.num_bytes == 2 * 7 * (11 + 2) * 8
 
 
-def test_sizes_that_are_not_given_are_the_papers():
+def test_default_sizes_are_of_the_paper():
     config = make_config(dict(attention="mla", d_model=5120, num_heads=40, query_rank=1536))
     sizes = (config.head_dim, config.rotary_dim, config.value_dim, config.kv_rank)
     assert sizes == (128, 64, 128, 512)
@@ -139,7 +139,7 @@ def test_gradients_of_implementations_agree(case):
             assert one.any()
 
 
-def test_a_language_model_turns_the_rotary_part():
+def test_llama_with_mla_decodes():
     sizes = dict(model="llama", d_ff=17, num_layers=2, vocab_size=19)
     with pytest.raises(ValueError, match="^rotary_dim must be even for rotary positions, not 3$"):
         make_config(SIZES | sizes | dict(rotary_dim=3))

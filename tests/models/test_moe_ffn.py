@@ -1,4 +1,4 @@
-"""Mixture feed-forward blocks: a loop over tokens, both arms, padding, losses, and the models that take them."""
+"""Mixture feed-forward blocks: a loop over tokens, both impls, padding, losses, and the models that take them."""
 
 import math
 
@@ -70,7 +70,7 @@ def features(d_model, dtype=torch.float64, rows=(2, 7)):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_block_is_the_sum_over_each_tokens_experts(name):
+def test_block_matches_loop(name):
     layer = block(name)
     config, weights = layer.config, dict(layer.named_parameters())
     x = features(config.d_model)
@@ -94,9 +94,9 @@ def test_a_block_is_the_sum_over_each_tokens_experts(name):
     torch.testing.assert_close(layer(x), expected, rtol=1e-10, atol=1e-12)
 
 
-def run(layer, arm):
+def run(layer, impl):
     """Output and gradients of the input and of every parameter, of a loss that the routing is part of."""
-    layer.impl = arm
+    layer.impl = impl
     layer.train()
     dtype = next(layer.parameters()).dtype
     x = features(layer.config.d_model, dtype).requires_grad_()
@@ -107,7 +107,7 @@ def run(layer, arm):
 
 @pytest.mark.parametrize("by_grouped_mm", [False, True], ids=["segments", "grouped-mm"])
 @pytest.mark.parametrize("name", SIZES)
-def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, monkeypatch):
+def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
     # the path that CUDA takes, on the CPU, where torch computes it in float32 at most
     dtype = torch.float32 if by_grouped_mm else torch.float64
     close = dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else dict(rtol=1e-10, atol=1e-12)
@@ -119,7 +119,7 @@ def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, 
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_one_expert_of_one_is_a_dense_block(gated):
+def test_single_expert_matches_dense_block(gated):
     host = LLAMA | HEADS if gated else MASKED | HEADS
     dense = build(make_config(host | dict(d_model=22, d_ff=13)), dtype=torch.float64)
     mixture = build(make_config(host | dict(d_model=22, d_ff=13, ffn_num_experts=1, ffn_top_k=1)), dtype=torch.float64)
@@ -133,7 +133,7 @@ def test_one_expert_of_one_is_a_dense_block(gated):
     torch.testing.assert_close(mixture(tokens), dense(tokens), rtol=1e-12, atol=1e-12)
 
 
-def test_experts_start_in_the_range_of_a_layer_of_their_sizes():
+def test_expert_initialization_range():
     torch.manual_seed(3)
     weight = ExpertLinear(5, 7, 11).weight
     widest = weight.abs().max().item()
@@ -141,7 +141,7 @@ def test_experts_start_in_the_range_of_a_layer_of_their_sizes():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_transformer_takes_a_mixture(model):
+def test_every_model_supports_moe_ffn(model):
     config = make_config(MODELS[model] | EXPERTS | dict(d_model=28))
     built = build(config)
     lengths = dict(config.lengths) | {name: 7 for name in config.lengths if name != "batch_size"}
@@ -159,7 +159,7 @@ def test_every_transformer_takes_a_mixture(model):
         assert all(p.grad.abs().sum() > 0 for name, p in built.named_parameters() if "feed_forward.router" in name)
 
 
-def test_the_losses_of_a_block_are_its_own():
+def test_ffn_losses_have_their_weights():
     values = MODELS["encoder_decoder-moa"] | EXPERTS
     built = build(make_config(values | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
     built(*example_inputs(built.config, dict(batch_size=2, src_len=7, tgt_len=5)).values())
@@ -172,7 +172,7 @@ def test_the_losses_of_a_block_are_its_own():
 
 
 @pytest.mark.parametrize("model", ["encoder_decoder", "convolution"])
-def test_padding_is_left_out_of_the_losses_of_every_block(model):
+def test_losses_ignore_padding(model):
     built = build(make_config(MODELS[model] | EXPERTS)).train()
     src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
     built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
@@ -180,7 +180,7 @@ def test_padding_is_left_out_of_the_losses_of_every_block(model):
     assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
 
 
-def test_a_decoded_translation_is_the_full_pass():
+def test_moe_convolution_decodes_as_forward():
     built = build(make_config(MODELS["convolution"] | EXPERTS), dtype=torch.float64)
     src, tgt = torch.randint(41, (2, 2, 7), generator=torch.Generator().manual_seed(1))
     state = built.encode(src, max_len=7)

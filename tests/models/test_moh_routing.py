@@ -33,7 +33,7 @@ def forced(config, biases, x):
     return layer
 
 
-def test_a_head_nobody_chooses_and_a_head_everybody_chooses():
+def test_idle_heads_get_no_gradient():
     results = []
     for moh_form in FORMS:
         config = config_of("two-groups", form=moh_form)
@@ -76,7 +76,7 @@ def test_balance_loss_printed_and_released():
         assert losses.auxiliary_loss(pair).item() == pytest.approx(0.5 * scale * one.item(), rel=1e-12)
 
 
-def test_released_balance_loss_is_the_mean_over_routed_layers_and_the_printed_one_their_sum():
+def test_balance_loss_over_layers():
     for gates, combined in (("printed", lambda a, b: a + b), ("released", lambda a, b: (a + b) / 2)):
         layers = [made(config_of(name, gates=gates))[0].train() for name in ("two-groups", "no-shared")]
         x = made(config_of("two-groups"))[1]

@@ -29,7 +29,7 @@ FIELDS = ["d_model", "num_heads", "num_kv_heads", "top_k", "Num_KV_Groups"]
         ("lightconv", {"encoder_kernel_sizes": (3, 5)}, ["encoder_kernel_sizes=3,5"]),
     ],
 )
-def test_changes_of_a_preset_are_spelled_as_they_are_read(name, overrides, texts):
+def test_overrides_round_trip(name, overrides, texts):
     assert spelled(name, overrides) == texts
     assert assignments(",".join([name, *texts])) == texts
     assert preset(name, parse_overrides(name, texts)) == preset(name, overrides)
@@ -64,11 +64,11 @@ def test_unknown_recipe_raises(name, recipe, message):
         ("", []),
     ],
 )
-def test_a_name_is_looked_for_among_those_like_it_then_among_those_that_hold_it(word, found):
+def test_nearest_names(word, found):
     assert nearest(word, FIELDS) == found
 
 
-def test_three_names_are_the_most_that_are_asked_about():
+def test_at_most_three_suggestions():
     layers = [f"{kind}-of-a-model-of-{size}" for kind in ("aa", "bb") for size in ("xs", "ys")]
     assert nearest("of", layers) == layers[:3]
     assert len(nearest("aa-of-a-model-of-s", layers)) == 3

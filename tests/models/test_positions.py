@@ -32,6 +32,6 @@ EXPECTED = {name: table() for name, table in TABLES.items()}
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_does_not_depend_on_torchs_default(name, doubles):
+def test_tables_ignore_default_dtype(name, doubles):
     found = TABLES[name]()
     assert found.dtype == EXPECTED[name].dtype and torch.equal(found, EXPECTED[name])

@@ -36,7 +36,7 @@ class Batches(TorchFunctionMode):
 
 @pytest.mark.parametrize("config", [*LAYERS, pytest.param(IMAGES, id="transnext")])
 @torch.no_grad()
-def test_both_operands_of_every_product_carry_the_whole_batch(config):
+def test_product_operands_have_whole_batch(config):
     lengths = dict(config.lengths, batch_size=3)
     with Batches() as products:
         build(config, impl="reference")(**example_inputs(config, lengths))
@@ -45,6 +45,6 @@ def test_both_operands_of_every_product_carry_the_whole_batch(config):
 
 
 @pytest.mark.parametrize("config", BARE)
-def test_a_layer_without_biases_has_none(config):
+def test_bias_false_has_no_bias(config):
     names = [name for name, _ in build(config, device="meta").named_parameters()]
     assert not [name for name in names if name.endswith("_proj.bias")]

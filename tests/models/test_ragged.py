@@ -24,9 +24,9 @@ CASES = {
 }
 
 
-def layer(case, arm="ragged", **more):
+def layer(case, impl="ragged", **more):
     config = make_config(dict(attention="moh", d_model=13, **CASES[case], **more))
-    module = build(config, dtype=torch.float64, impl=arm)
+    module = build(config, dtype=torch.float64, impl=impl)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name.endswith("bias"):
@@ -54,7 +54,7 @@ def assert_same(found, expected):
             torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
 
 
-def test_a_head_that_nobody_chooses_and_one_that_everybody_does():
+def test_idle_head_matches_reference():
     module, reference = layer("h5-s2-r1-g5"), layer("h5-s2-r1-g5", "reference")
     for made in (module, reference):
         with torch.no_grad():
@@ -91,7 +91,7 @@ def test_device_packing_matches_reference(case, length, is_padded):
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_the_packed_rows_of_a_device_are_read_back_nowhere():
+def test_device_packing_has_no_host_reads():
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Seen(TorchDispatchMode):
@@ -115,7 +115,7 @@ def padding(*lengths):
 
 @pytest.mark.parametrize("sizes", [[1] * T, [4, 1, 2]], ids=str)
 @torch.no_grad()
-def test_packed_heads_decode_what_one_pass_gives(sizes):
+def test_decoding_matches_causal_forward(sizes):
     module, x = layer("h6-s2-r1-norm"), features(T, 1)
     cache = module.make_cache(B, T)
     pieces = [module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)]
@@ -125,7 +125,7 @@ def test_packed_heads_decode_what_one_pass_gives(sizes):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("mask", [{}, {"causal": True}], ids=["all", "causal"])
-def test_packed_heads_are_counted_on_meta_as_on_the_cpu(case, mask):
+def test_macs_on_meta_match_cpu(case, mask):
     counts = []
     for device in ("cpu", "meta"):
         module = build(make_config(dict(attention="moh", d_model=13, **CASES[case])), device=device, impl="ragged")
@@ -143,7 +143,7 @@ def on_a_device(tgt_len, **masks):
     return module, x, key, value, rotary
 
 
-def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypatch):
+def test_causal_on_cuda_uses_fused(monkeypatch):
     asked, said = [], []
     monkeypatch.setattr(ragged, "say_once", lambda *words: said.append(words))
     monkeypatch.setattr(ragged, "fused", lambda *args, **how: asked.append((args, how)) or args[1])
@@ -156,7 +156,7 @@ def test_causal_on_a_device_is_every_head_computed_of_the_same_tensors(monkeypat
 
 
 @pytest.mark.parametrize("tgt_len, causal", [(7, False), (1, True)], ids=["all", "the-last-of-them"])
-def test_queries_that_see_every_key_are_packed_on_a_device(tgt_len, causal, monkeypatch):
+def test_non_causal_on_cuda_is_packed(tgt_len, causal, monkeypatch):
     asked = []
     monkeypatch.setattr(ragged, "_packed_on_device", lambda *args: asked.append(args) or args[1])
     padded, hidden = padding(5)[:, :tgt_len], padding(6)
@@ -167,7 +167,7 @@ def test_queries_that_see_every_key_are_packed_on_a_device(tgt_len, causal, monk
     assert all(a is b for a, b in zip(args, (module, x, key, value, padded, rotary, hidden), strict=True))
 
 
-def test_rows_of_more_sequences_than_a_byte_tells_apart_are_in_order():
+def test_order_of_more_than_256_keys():
     generator = torch.Generator().manual_seed(1)
     selected = torch.stack([torch.randperm(6, generator=generator)[:2] for _ in range(131 * 2)]).view(131, 2, 2)
     sequences, order = ragged._order(selected, 2, 3)
@@ -177,7 +177,7 @@ def test_rows_of_more_sequences_than_a_byte_tells_apart_are_in_order():
     assert order.tolist() == sorted(range(131 * 4), key=sequences.tolist().__getitem__)
 
 
-def test_dropout_is_refused():
+def test_dropout_raises():
     config = make_config(dict(attention="moh", d_model=13, attention_dropout=0.1, **CASES["h5-s2-r1-g5"]))
     module = build(config, impl="ragged").train()
     with pytest.raises(ConfigError, match="^ragged takes no dropout; choose fused$"):

@@ -51,7 +51,7 @@ def make_router(batch, tokens, top_k, num_experts, **options):
 
 @pytest.mark.parametrize("gates", Gates)
 @pytest.mark.parametrize("sizes", SIZES, ids=IDS)
-def test_each_token_takes_its_k_most_probable_experts(sizes, gates):
+def test_routing_matches_loop(sizes, gates):
     batch, tokens, top_k, num_experts = sizes
     router, x = make_router(*sizes, gates=gates)
     routing = router(x)
@@ -66,7 +66,7 @@ def test_each_token_takes_its_k_most_probable_experts(sizes, gates):
         assert routing.probs[b, t].tolist() == pytest.approx(probs, rel=1e-10)
 
 
-def test_noise_has_the_scale_of_the_softplus_in_training_and_is_absent_otherwise():
+def test_noise_scale_and_absence_in_eval():
     router, x = make_router(3, 1009, 2, 7, noisy=True)
     clean, again = router(x).logits, router(x).logits
     assert torch.equal(clean, again)
@@ -101,7 +101,7 @@ def test_losses_and_counts_match_loops(sizes, padded):
     assert losses.z_loss(logits, mask).item() == pytest.approx(z, rel=1e-12)
 
 
-def test_balance_loss_is_one_when_balanced_and_e_over_k_when_collapsed():
+def test_balance_loss_limits():
     num_experts, top_k = 12, 3
     tokens = torch.arange(num_experts)
     balanced = torch.stack([(tokens + i) % num_experts for i in range(top_k)], dim=-1)[None]
@@ -113,7 +113,7 @@ def test_balance_loss_is_one_when_balanced_and_e_over_k_when_collapsed():
     assert losses.balance_loss(certain, collapsed).item() == pytest.approx(num_experts / top_k)
 
 
-def test_balance_loss_has_the_gradient_of_the_mean_probabilities_only():
+def test_balance_loss_gradient():
     batch, tokens, top_k, num_experts = SIZES[0]
     _, probs, indices, _ = made_up(*SIZES[0])
     probs = probs.detach().requires_grad_()
@@ -135,7 +135,7 @@ def test_losses_of_padding_alone_are_zero():
     assert losses.expert_counts(indices, 11, everything).sum() == 0
 
 
-def test_losses_of_half_precision_are_computed_in_single_precision():
+def test_half_precision_losses_are_float32():
     logits, probs, indices, _ = made_up(3, 1009, 3, 11)
     for loss, x, rest in ((losses.balance_loss, probs, (indices,)), (losses.z_loss, logits, ())):
         value = loss(x.bfloat16(), *rest)
@@ -149,7 +149,7 @@ def model_and_inputs(config, **lengths):
     return model, inputs
 
 
-def test_tokens_per_expert_of_a_model_counts_what_each_block_routes():
+def test_tokens_per_expert_of_model():
     model, inputs = model_and_inputs(ENCODER_DECODER, src_len=7, tgt_len=5)
     model.train()
     src_padding = torch.tensor([[False] * 7, [False] * 3 + [True] * 4])
@@ -166,7 +166,7 @@ def test_tokens_per_expert_of_a_model_counts_what_each_block_routes():
 
 
 @pytest.mark.parametrize("config", [ENCODER_DECODER, MASKED_LM], ids=lambda config: config.variant)
-def test_auxiliary_loss_is_the_weighted_sum_over_all_routed_blocks(config):
+def test_auxiliary_loss_sums_routed_blocks(config):
     model, inputs = model_and_inputs(config, src_len=7, tgt_len=5, seq_len=11)
     model.train()
     model(**inputs)
@@ -186,7 +186,7 @@ def test_auxiliary_loss_is_the_weighted_sum_over_all_routed_blocks(config):
     assert len(trained) == blocks
 
 
-def test_a_model_without_routers_has_no_auxiliary_loss():
+def test_dense_model_has_no_auxiliary_loss():
     dense = {k: v for k, v in SMALL.items() if k not in ("num_experts", "top_k")}
     sizes = {"num_heads": 2, "num_layers": 1, "max_positions": 19}
     config = make_config({**dense, **sizes, "attention": "mha", "model": "masked_lm"})

@@ -19,7 +19,7 @@ CASES = {
 }
 LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 5}
 every_case = pytest.mark.parametrize("case", CASES)
-both_arms = pytest.mark.parametrize("arm", ["reference", "fused"])
+both_impls = pytest.mark.parametrize("impl", ["reference", "fused"])
 
 
 def made(case, seed=0, **more):
@@ -61,23 +61,23 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
-@both_arms
+@both_impls
 @every_case
 @torch.no_grad()
-def test_a_layer_is_the_loop_over_tokens_heads_and_experts(case, arm):
+def test_outputs_match_loop(case, impl):
     layer, query, key = made(case)
-    layer.impl = arm
+    layer.impl = impl
     expected = naive(layer, query, key)
     close(layer(query, key), expected)
     close(layer(query, cache=layer.fill_cache(key)), expected)
 
 
-@both_arms
+@both_impls
 @every_case
 @torch.no_grad()
-def test_masks_hide_keys_and_positions_turn_queries_and_keys(case, arm):
+def test_masks_and_rotary_match_loop(case, impl):
     layer, query, _ = made(case)
-    layer.impl = arm
+    layer.impl = impl
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[0, 2:4] = True
     rotary = table(0, 7, layer.config.head_dim)
@@ -87,11 +87,11 @@ def test_masks_hide_keys_and_positions_turn_queries_and_keys(case, arm):
     assert not out[0, 2:4].any()
 
 
-def test_the_arms_agree_backward_too():
+def test_gradients_of_implementations_agree():
     results = []
-    for arm in ("reference", "fused"):
+    for impl in ("reference", "fused"):
         layer, query, _ = made("K2-E7")
-        layer.impl = arm
+        layer.impl = impl
         inputs = query.clone().requires_grad_()
         layer(inputs, causal=True).square().sum().backward()
         results.append([inputs.grad, *(p.grad for p in layer.parameters())])
@@ -100,11 +100,11 @@ def test_the_arms_agree_backward_too():
         assert one.any()
 
 
-@both_arms
+@both_impls
 @torch.no_grad()
-def test_decoding_with_a_cache_is_the_causal_pass(arm):
+def test_decoding_matches_causal_forward(impl):
     layer, query, _ = made("K2-E7")
-    layer.impl = arm
+    layer.impl = impl
     whole = layer(query, causal=True, rotary=table(0, 7, layer.config.head_dim))
     cache, pieces = layer.make_cache(2, 11), []
     for chunk in query.split([3, 1, 1, 2], dim=1):

@@ -18,7 +18,7 @@ IMAGES = dict(
 MOH = IMAGES | dict(attention="moh_aggregated", num_shared_heads=(2, 1), top_k=(0, 1))
 
 
-def test_unfolded_products_are_the_convolutions_of_the_released_code():
+def test_unfolded_products_match_conv2d():
     torch.manual_seed(0)
     for stride in (4, 2):
         patches = PatchEmbedding(3, 5, stride).double()
@@ -35,7 +35,7 @@ def test_unfolded_products_are_the_convolutions_of_the_released_code():
 
 
 @pytest.mark.parametrize("values", [IMAGES, MOH, MOH | dict(form="ideal")], ids=["dense", "released", "ideal"])
-def test_images_become_logits_and_every_parameter_learns(values):
+def test_every_parameter_gets_a_gradient(values):
     config = make_config(values)
     model = build(config).train()
     out = model(**example_inputs(config, {"batch_size": 3}))
@@ -44,7 +44,7 @@ def test_images_become_logits_and_every_parameter_learns(values):
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_images_of_a_batch_do_not_meet():
+def test_images_are_independent():
     config = make_config(MOH)
     model, images = build(config), example_inputs(config, {"batch_size": 3})["images"]
     with torch.no_grad():
@@ -52,14 +52,14 @@ def test_images_of_a_batch_do_not_meet():
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 41, 40), (2, 3, 80, 80), (2, 1, 40, 40)])
-def test_images_of_another_size_are_refused_in_one_line(shape):
+def test_wrong_image_size_raises(shape):
     found = ", ".join(map(str, shape))
     message = rf"^images must be \(B, 3, 40, 40\), as image_size says, not \({found}\)$"
     with pytest.raises(ValueError, match=message):
         build(make_config(IMAGES))(torch.zeros(shape))
 
 
-def test_grids_follow_from_the_image():
+def test_grid_sizes():
     assert [stage.side for stage in preset("transnext-micro").stages] == [56, 28, 14, 7]
     tuned = preset("transnext-base-384")
     assert [(stage.side, stage.pretrained_side) for stage in tuned.stages] == [(96, 56), (48, 28), (24, 14), (12, 7)]
@@ -69,7 +69,7 @@ def test_grids_follow_from_the_image():
     assert {stage.head_dim for stage in small.stages} == {24}
 
 
-def test_kernels_of_a_channel_start_as_the_released_code_draws_them():
+def test_depthwise_initialization():
     """N(0, 2 / fan-out), the fan-out of a depthwise kernel being its 9 taps."""
     parts = build(make_config(IMAGES | dict(mlp_ratio=(50, 30)))).modules()
     weights = torch.cat([part.weight.flatten() for part in parts if isinstance(part, DepthwiseConvolution)])
@@ -79,7 +79,7 @@ def test_kernels_of_a_channel_start_as_the_released_code_draws_them():
     assert abs(weights.std() / math.sqrt(2 / 9) - 1) < 4 / (2 * len(weights)) ** 0.5
 
 
-def test_every_norm_has_the_epsilon_of_the_released_code():
+def test_norm_epsilon():
     norms = [part for part in build(make_config(IMAGES)).modules() if isinstance(part, torch.nn.LayerNorm)]
     blocks = [norm for norm in norms if norm.eps == 1e-6]
     # two of each of three blocks, and one behind each stage; those of patches and pooled keys have torch's own
