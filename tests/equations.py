@@ -146,7 +146,7 @@ def derivatives(equation, a, directions, up):
 
 
 def worst(case, seed=0):
-    """Return the largest error of an output or a loss, and of a derivative, each with its name, and the number of runs."""
+    """Return the largest error of an output or loss and of a derivative, each with its name, and the number of runs."""
     config, masks, arrays, directions = made(case, seed)
     torch.manual_seed(seed)
     shape = (*arrays["query"].shape[:2], getattr(config, "num_experts", 0))

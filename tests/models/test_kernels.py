@@ -1,4 +1,4 @@
-"""Every fast path is the reference: outputs and all gradients, whatever the routing, masks and lengths."""
+"""Every fast implementation equals the reference: outputs and gradients under any routing, mask and length."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Which impl runs: by name or by the rule of auto, readable afterwards, logged once."""
+"""Selection of an implementation: by name or by the rule of auto, reported and logged once."""
 
 import logging
 import subprocess

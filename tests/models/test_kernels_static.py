@@ -1,4 +1,4 @@
-"""Fast paths read nothing back from the device and keep every shape, whatever the routing: graph-capturable."""
+"""Static implementations read nothing back from the device and keep every shape."""
 
 import pytest
 import torch

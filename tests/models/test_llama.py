@@ -1,4 +1,4 @@
-"""The language model against its equations, decoding with caches, and its two forms of MoH."""
+"""The language model against its equations, and decoding with caches."""
 
 import math
 
@@ -16,7 +16,6 @@ NORM = MOH | dict(router="query_norm")
 UNEVEN = MOH | dict(num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0))
 CASES = {
     "mha": SIZES | MHA, "moh": SIZES | MOH, "query-norm": SIZES | NORM, "uneven": SIZES | UNEVEN,
-    "one-layer": SIZES | MHA | dict(num_layers=1),
 }  # fmt: skip
 every_case = pytest.mark.parametrize("case", CASES)
 

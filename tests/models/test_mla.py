@@ -1,4 +1,4 @@
-"""MLA against a loop over tokens and heads written out here, its two forms against each other, and its limits."""
+"""MLA against a loop over tokens and heads; its two forms against each other."""
 
 import math
 from itertools import product

@@ -1,4 +1,4 @@
-"""Mixture feed-forward blocks: a loop over tokens, both impls, padding, losses, and the models that take them."""
+"""Mixture feed-forward blocks: a loop over tokens, implementations, padding, losses, and models."""
 
 import math
 

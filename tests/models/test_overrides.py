@@ -1,4 +1,4 @@
-"""Changes of a preset: spelled as they are read, with recipes, and what was meant by a name that there is not."""
+"""Overrides of a preset: round trip, recipes, and suggestions for unknown names."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tables of positions are the same numbers for every model: made in float32, whatever torch makes numbers in."""
+"""Position tables do not depend on the default dtype."""
 
 import pytest
 import torch

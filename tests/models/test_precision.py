@@ -1,4 +1,4 @@
-"""Every impl of every variant in every precision: forward, backward, and one token after another with a cache."""
+"""Every implementation in every precision: forward, backward and decoding with a cache."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Packed heads equal every head computed, forward and backward; the packing for a GPU equals it with a loop inside."""
+"""Packed heads on CUDA are simulated with a loop; decoding, counts and dispatch are checked."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The router's choice, its noise, and the losses and counts made of it."""
+"""The router against a loop, its noise, losses and counts."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""SwitchHead against a loop over tokens, heads and experts written out here, and its limits K = E and E = 1."""
+"""SwitchHead against a loop over tokens, heads and experts."""
 
 import math
 

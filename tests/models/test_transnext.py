@@ -1,4 +1,4 @@
-"""TransNeXt around its attention: stages, routing, and what its configuration refuses."""
+"""TransNeXt around its attention: patches, stages, gradients and initialization."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The impl triton equals the reference in float64: layers whole, with their losses, caches and autocast."""
+"""The implementation triton equals the float64 reference: whole layers, losses, caches."""
 
 import pytest
 import torch

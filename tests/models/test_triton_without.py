@@ -1,4 +1,4 @@
-"""The Triton operators without triton: shapes on meta, exact products, and a plain refusal where they cannot run."""
+"""Triton operators without triton: shapes on meta, MACs, and refusal where they cannot run."""
 
 import pytest
 import torch
@@ -115,7 +115,6 @@ def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
     "shape, impl", [((21, 1), "few"), ((1, 21), "few"), ((22, 1), "grouped"), ((1, 22), "grouped")]
 )
 def test_64_rows_are_grouped(shape, impl):
-    """Of 3 experts for each token, however the tokens lie in sequences."""
     sizes = dict(d_model=11, num_experts=7, top_k=3)
     moa = build(make_config(dict(attention="moa", head_dim=5, **sizes)))
     mixture = build(MixtureFeedForwardConfig(d_ff=5, **sizes))

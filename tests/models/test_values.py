@@ -1,4 +1,4 @@
-"""Three sequences, as section 4 of the MoA paper has them: values of other tokens than the keys, in every impl."""
+"""Attention with separate query, key and value sequences (section 4 of the MoA paper)."""
 
 from dataclasses import replace
 
