@@ -1,8 +1,8 @@
-"""``python -m tests.equations [EVERY]``: the papers' equations in plain numpy beside every arm that takes float64.
+"""``python -m tests.equations [EVERY]``: compare every float64 implementation with the papers' equations in numpy.
 
 Output, losses, and the gradient of every parameter and input: a derivative of the numpy loops along a random direction
-of each tensor, by central differences, is what autograd's gradient times that direction must be. Arms whose kernels
-take no float64 have tests of their own against the reference. With EVERY, one case in so many.
+of each tensor, by central differences, must equal autograd's gradient times that direction. Implementations without
+float64 are compared with the reference elsewhere. With EVERY, one case in EVERY runs.
 """
 
 import sys
@@ -117,9 +117,9 @@ def made(case, seed):
     return config, masks, arrays, {name: d / d.norm() for name, d in directions.items()}
 
 
-def run_arm(config, arm, masks, arrays, theta, up, seed):
+def run_impl(config, impl, masks, arrays, theta, up, seed):
     """Output, losses, and the gradient of output times ``up`` plus losses to each array, as the layer computes them."""
-    layer = build(config, dtype=torch.float64, impl=arm.name).train()
+    layer = build(config, dtype=torch.float64, impl=impl.name).train()
     layer.load_state_dict({name: x for name, x in arrays.items() if name not in ("query", "key", "value")})
     inputs = {n: arrays[n].clone().requires_grad_() for n in ("query", "key", "value") if n in arrays}
     if theta:
@@ -136,7 +136,7 @@ def run_arm(config, arm, masks, arrays, theta, up, seed):
 
 
 def derivatives(equation, a, directions, up):
-    """The derivative of output times ``up`` plus losses along each direction; ``equation`` holds what is kept."""
+    """Return the derivative of output times ``up`` plus losses along each direction, by central differences."""
 
     def value(name, step):
         out, loss = equation(a | {name: a[name] + step * directions[name]})
@@ -146,7 +146,7 @@ def derivatives(equation, a, directions, up):
 
 
 def worst(case, seed=0):
-    """Largest error of an output or a loss, and of a derivative, each with its arm and name; and how many arms ran."""
+    """Return the largest error of an output or loss and of a derivative, each with its name, and the number of runs."""
     config, masks, arrays, directions = made(case, seed)
     torch.manual_seed(seed)
     shape = (*arrays["query"].shape[:2], getattr(config, "num_experts", 0))
@@ -155,44 +155,44 @@ def worst(case, seed=0):
     up = torch.cos(torch.arange(arrays["query"].numel(), dtype=torch.float64)).view_as(arrays["query"])
     a, d = ({name: x.numpy() for name, x in group.items()} for group in (arrays, directions))
     plainly, kept = getattr(plain, config.variant), {}
-    values, slopes, arms, known = [], [], 0, {}
+    values, slopes, impls, known = [], [], 0, {}
     out, loss = plainly(a, config, told, kept)
     for form in ("released", "ideal") if hasattr(config, "form") else (None,):
         own = make_config(case.values | ({"form": form} if form else {}))
-        for arm in own.implementations:
-            if arm.package or missing(arm, CPU):
+        for impl in own.implementations:
+            if impl.package or missing(impl, CPU):
                 continue
-            found, losses, grads = run_arm(own, arm, masks, arrays, case.theta, up, seed)
-            which = {"every": (arm.gradient or form) == "released"} if form else {}
+            found, losses, grads = run_impl(own, impl, masks, arrays, case.theta, up, seed)
+            which = {"every": (impl.gradient or form) == "released"} if form else {}
             # two forms share what they keep, and differ in what passes through it
             if str(which) not in known:
                 known[str(which)] = derivatives(
                     lambda x, w=which: plainly(x, config, told, kept, **w), a, d, up.numpy()
                 )
-            label = f"{form or ''} {arm.name}".strip()
+            label = f"{form or ''} {impl.name}".strip()
             values.append((float(np.abs(found.numpy() - out).max()), f"{label} output"))
             values.append((float(abs(float(losses) - loss)), f"{label} losses"))
             for name, slope in known[str(which)].items():
                 own_slope = float((grads[name] * directions[name]).sum())
                 slopes.append((abs(own_slope - slope) / (1 + abs(slope)), f"{label} d {name}"))
-            arms += 1
-    return max(values), max(slopes), arms
+            impls += 1
+    return max(values), max(slopes), impls
 
 
 def main(every=1):
     """Run one case in ``every``; 0 where all agree, else 1 with those that do not."""
-    start, counts, wrong, errors, arms = time.process_time(), {}, [], [0.0, 0.0], 0
+    start, counts, wrong, errors, impls = time.process_time(), {}, [], [0.0, 0.0], 0
     for seed, case in enumerate(list(cases())[::every]):
         value, slope, ran = worst(case, seed)
         counts[case.values["attention"]] = counts.get(case.values["attention"], 0) + 1
-        arms += ran
+        impls += ran
         errors = [max(errors[0], value[0]), max(errors[1], slope[0])]
         for (error, what), bound in ((value, EXACT), (slope, NEAR)):
             wrong += [f"{case.name}: {what} off by {error:.1e}"] if not error < bound else []
     print(*wrong, sep="\n")
     said = ", ".join(f"{n} cases of {variant}" for variant, n in counts.items())
     print(
-        f"{said}, {arms} runs of arms in {time.process_time() - start:.0f} s of a processor: outputs and losses within "
+        f"{said}, {impls} runs in {time.process_time() - start:.0f} s of CPU time: outputs and losses within "
         f"{errors[0]:.1e}, derivatives within {errors[1]:.1e}; {len(wrong)} wrong"
     )
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-"""Every formulation of a layer with its exact ledger: what the audit runs through the counters."""
+"""Formulations of a layer with their exact ledgers, which the audit runs through every counter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Formulation:
     half_on_meta: bool = False
 
     def build(self, device: str) -> tuple[nn.Module, dict[str, Tensor]]:
-        """The module in eval mode and its inputs by name, with seeded values, on ``device``."""
+        """Return the module in eval mode and its inputs by name, with seeded values, on ``device``."""
         dtype = torch.bfloat16 if self.half_on_meta and device == "meta" else torch.float32
         # leave the caller's random state as it was
         with torch.random.fork_rng():

@@ -1,4 +1,4 @@
-"""The attention core written in each way that the field writes it.
+"""The attention core in each common formulation.
 
 Every function takes queries (B, h, T, d), keys and values (B, g, S, d) with g dividing h, and returns (B, h, T, d).
 """

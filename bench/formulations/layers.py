@@ -1,4 +1,4 @@
-"""Whole layers around a core, an expert projection or a vocabulary projection, and linear layers written in each way.
+"""Whole layers around a core, an expert projection or a vocabulary projection, and linear layers in each formulation.
 
 A linear layer is (…, in) to (…, out), with a bias.
 """

@@ -1,4 +1,4 @@
-"""Multi-head latent attention in grids, searches and on the clock. Importable without torch."""
+"""Capabilities of multi-head latent attention: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import HEADS, Beside, Grid, Letter, Search, Variant

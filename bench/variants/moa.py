@@ -1,4 +1,4 @@
-"""Mixture of attention heads in grids, searches, tables of routing and on the clock. Importable without torch."""
+"""Capabilities of mixture of attention heads: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import FEW, WIDTH, Beside, Grid, Letter, Printed, Routed, Search, Variant

@@ -1,4 +1,4 @@
-"""Mixture-of-head attention in grids, searches, tables of routing and on the clock. Importable without torch."""
+"""Capabilities of mixture-of-head attention: grids, searches and timing. Importable without torch."""
 
 from dataclasses import replace
 from typing import Any

@@ -68,7 +68,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Beside:
-    """A dense layer that a layer is timed beside, and its role there."""
+    """A dense layer that is timed for comparison, and its role there."""
 
     role: str
     config: MultiHeadAttentionConfig
@@ -76,7 +76,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Routed:
-    """Words of routing tables for what tokens choose: an expert, or a head.
+    """Wording of routing tables for what tokens select: an expert or a head.
 
     ``used`` is the letter of entries that are done once for each that a token uses, ``active`` how many those are,
     ``shared`` how many every token uses beside its choice, ``sizes`` the sizes to print. ``released``: whether the
@@ -98,9 +98,9 @@ class Routed:
 class Variant:
     """One attention: ``label`` is its short name in print.
 
-    ``dense`` gives the MHA that it is a change of, with as many heads as do work for a token. ``forms`` says what
-    its two forms are, ``ideal`` what the ideal one leaves out of a step; empty where it has one form. ``unsearched``
-    says why there is no ``search``.
+    ``dense`` returns the MHA with as many heads as are active for a token. ``forms`` describes the two forms and
+    ``ideal`` what the ideal one omits; both are empty for a single form. ``unsearched`` is the reason why there is no
+    ``search``.
     """
 
     name: str
@@ -117,11 +117,11 @@ class Variant:
 
     @property
     def config(self) -> type[AttentionConfig]:
-        """The class of its configurations."""
+        """Return the class of its configurations."""
         return ATTENTIONS[self.name]
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes by the names of the configuration's fields."""
+        """Return sizes by the names of the configuration's fields."""
         return {self.config.fields_by_letter[letter]: size for letter, size in sizes.items()}
 
 

@@ -21,7 +21,7 @@ def dense_all(
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
+    """Return y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
     routing = layer.router(query, query_padding_mask, ranked=False)
     if layer.config.top_k == layer.config.num_experts:
         gates = routing.weights

@@ -17,7 +17,7 @@ def fused_attend(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "batch tgt heads value_dim"]:
-    """Softmax(Q K^T / sqrt(d_h)) V without materialised scores; arguments as those of ``attend``."""
+    """Return softmax(Q K^T / sqrt(d_h)) V without materialised scores; arguments as those of ``attend``."""
     batch_size, tgt_len, num_heads, head_dim = query.shape
     src_len, num_kv_heads = key.shape[1:3]
     # a single query is the last position and sees everything
@@ -54,5 +54,5 @@ def fused_attend(
 def _repeat_heads(
     x: Float[Tensor, "batch kv_heads src head_dim"], times: int
 ) -> Float[Tensor, "batch heads src head_dim"]:
-    """Each key/value head ``times`` times in a row; no copy where there is one."""
+    """Repeat each key/value head ``times`` times; a single head is not copied."""
     return x[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2)

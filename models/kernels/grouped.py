@@ -34,14 +34,14 @@ def grouped(
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """As the reference, with the gates multiplied into the head outputs."""
+    """Return the reference's output; the gates are multiplied into the head outputs."""
     routing = layer.router(query, query_padding_mask)
     run = _by_grouped_mm if has_fast_path(query.device, lowered(query).dtype) else _by_segments
     return run(layer, query, routing.indices, routing.weights, key, value, core)
 
 
 def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch's grouped product runs as one kernel; says once on CUDA where it does not.
+    """Return whether torch's grouped product runs as one kernel; warn once on CUDA where it does not.
 
     Its fast path is bfloat16 on compute capability 9.0 or more. For anything else torch itself would read the
     offsets back and loop, and float64 is refused. On meta it gives shapes, in bfloat16.
@@ -64,7 +64,7 @@ def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
     # a cache may hold them in the dtype of the weights
     key, value = lowered(key), lowered(value)
-    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
+    bias = _bias(layer.q_proj)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
         q = spread(x.flatten(0, 1), w_q, bias, segments)
@@ -75,10 +75,8 @@ def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
 
 def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
     plan = make_plan(indices, layer.config.num_experts)
-    x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
-    q = padded_grouped_mm(SpreadTokens.apply(x.flatten(0, 1), plan), w_q, plan.offsets)
-    if layer.q_proj.bias is not None:
-        q = q + lowered(layer.q_proj.bias).index_select(0, plan.experts.int())
+    x, gates, w_o = (lowered(t) for t in (query, gates, layer.out_proj.weight))
+    q = _rows_through(layer.q_proj, SpreadTokens.apply(x.flatten(0, 1), plan), plan)
     q = Permute.apply(q, plan.inverse, plan.order)
 
     out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
@@ -99,7 +97,7 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
 def grouped_ffn(
     layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
 ) -> Float[Tensor, "batch seq d_model"]:
-    """As the reference, one product for all rows of an expert."""
+    """Return the reference's output with one product for all rows of an expert."""
     run = _ffn_by_grouped_mm if has_fast_path(x.device, lowered(x).dtype) else _ffn_by_segments
     y = run(layer, lowered(x).flatten(0, 1), routing).view(x.shape)
     return with_output_bias(layer.outward.bias, y, routing.indices, routing.weights)
@@ -134,7 +132,7 @@ def _bias(project: ExpertLinear) -> Tensor | None:
 
 
 def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
-    """y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
+    """Return y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
     if bias is None:
         return y
     scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices, gates)
@@ -153,7 +151,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Plan:
-    """Sorted row ids, where each row went, their tokens and experts, and where each expert's rows end (int32)."""
+    """Return the plan of a routing: a stable sort of rows by expert; offsets are int32."""
     experts, order = torch.sort(indices.flatten().to(smallest_integer(num_experts)), stable=True)
     positions = torch.arange(order.numel(), device=order.device)
     inverse = torch.empty_like(order).scatter(0, order, positions)
@@ -169,7 +167,7 @@ def padded_grouped_mm(
     weight: Float[Tensor, "num_experts in_features out_features"],
     offsets: Int[Tensor, "num_experts"],
 ) -> Float[Tensor, "rows out_features"]:
-    """Rows times their expert's matrix; widths that are no multiple of 16 bytes are padded with zeros."""
+    """Multiply rows by their expert's matrix; pad widths that are no multiple of 16 bytes with zeros."""
     unit = ALIGNED_BYTES // rows.element_size()
     in_features, out_features = weight.shape[1:]
     more_in, more_out = -in_features % unit, -out_features % unit

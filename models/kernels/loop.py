@@ -1,8 +1,8 @@
-"""MoA by the algorithm of the authors' released code: the implementation that "memory copies" are measured against.
+"""MoA by the algorithm of the authors' released code: the baseline for "memory copies".
 
 Every projection copies its rows into the order of their experts, multiplies them in a Python loop over sizes that
 the host reads back, concatenates, and adds the rows into zeros; scores are materialised (github yikangshen/MoA,
-moa_layer/). Written anew after reading it; only its gate convention is the layer's.
+moa_layer/). This is a reimplementation; the gates are the layer's.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ def loop(
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """As the reference; rows of gate exactly 0 are left out, as in the released code."""
+    """Return the reference's output; rows whose gate is exactly 0 are skipped, as in the released code."""
     dispatch = _dispatch(layer.router(query, query_padding_mask))
     x = query.reshape(-1, query.shape[-1])
     q = _experts(layer.q_proj, x[dispatch.tokens], dispatch.sizes)
@@ -54,7 +54,7 @@ def loop(
 def _dispatch(routing: Routing) -> Dispatch:
     num_experts, top_k = routing.probs.shape[-1], routing.indices.shape[-1]
     gates, experts = routing.weights.flatten(), routing.indices.flatten()
-    # a gate that is not a number is none of 0 either
+    # a NaN gate is not 0
     selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) != 0
     used = gates.nonzero().flatten()
     rows = used[experts[used].sort().indices]

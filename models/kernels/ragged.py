@@ -34,12 +34,12 @@ def ragged(
     rotary: Rotary | None,
     dropout: float,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
+    """Return the layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
     Gradients are the ideal form's on every device, where every head is computed too.
 
     On meta the rows of the selected heads are gathered, to the same products as on the CPU. Causal on CUDA every head
-    is computed, which is said once: torch packs no rows whose positions have gaps. ConfigError for dropout.
+    is computed, with one warning: torch packs no rows whose positions have gaps. Raises ConfigError for dropout.
     """
     if dropout:
         raise ConfigError("ragged takes no dropout; choose fused")
@@ -54,7 +54,7 @@ def ragged(
 
 
 def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
-    """The shapes of rows that are multiplied one by one: sizes of segments are values, which meta does not have."""
+    """Multiply gathered rows one by one: sizes of segments are values, which meta does not have."""
     config, head_dim = layer.config, layer.config.head_dim
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if config.router is Router.QUERY_NORM else None
     selected, gates = layer.route(x, query_padding_mask, full)
@@ -68,7 +68,7 @@ def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
 
 
 def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
-    """Products head by head over the rows that selected it; sizes lie on the host."""
+    """Multiply head by head over the rows that selected it; sizes lie on the host."""
     config, head_dim = layer.config, layer.config.head_dim
     by_norm = config.router is Router.QUERY_NORM
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if by_norm else None
@@ -96,7 +96,7 @@ def _attend_by_head(
     tgt_len: int,
     hidden: Bool[Tensor, "#batch #tgt src"] | None,
 ) -> Float[Tensor, "rows head_dim"]:
-    """Each head's rows against that head's keys, sequence by sequence."""
+    """Attend from each head's rows to that head's keys, sequence by sequence."""
     group = len(segments.rows) // key.shape[2]
     visible = None if hidden is None else ~hidden.expand(key.shape[0], tgt_len, -1)
     places, outs = [], []
@@ -116,7 +116,7 @@ def _attend_by_head(
 def _packed_on_device(
     layer, x, key, value, query_padding_mask, rotary, key_padding_mask=None, varlen: Callable | None = None
 ):
-    """Attention alone over packed queries, each (sequence, key/value head) a sequence of variable-length attention.
+    """Attend over packed queries only, each (sequence, key/value head) a sequence of variable-length attention.
 
     Nothing is read back from the device: the number of rows is N k, and their order comes from one stable sort.
     """
@@ -146,14 +146,14 @@ def _packed_on_device(
 
 
 def _ends(lengths: Int[Tensor, "sequences"]) -> Int[Tensor, "bounds"]:
-    """Where each sequence begins, and where the last one ends."""
+    """Return where each sequence begins, and where the last one ends."""
     return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
 
 def _order(
     selected: Int[Tensor, "batch tgt k"], group: int, num_kv_heads: int
 ) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-    """For each row the (sequence, key/value head) that it reads, and the rows sorted by it."""
+    """Return for each row the (sequence, key/value head) that it reads, and the rows sorted by it."""
     batch = torch.arange(selected.shape[0], device=selected.device)[:, None, None]
     sequences = (batch * num_kv_heads + selected // group).reshape(-1)
     # a sort reads as many bytes as its keys have

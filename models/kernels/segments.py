@@ -21,19 +21,19 @@ class Segments(NamedTuple):
     tokens: tuple[Tensor, ...]
 
     def filled(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Expert, rows, tokens of every expert that got any row."""
+        """Yield expert, rows and tokens of every expert that has a row."""
         for expert, (rows, tokens) in enumerate(zip(self.rows, self.tokens, strict=True)):
             if rows.numel():
                 yield expert, rows, tokens
 
 
 def smallest_integer(below: int) -> torch.dtype:
-    """The narrowest dtype for numbers from 0 to ``below`` - 1: a sort takes as many passes as its keys have bytes."""
+    """Return the narrowest dtype for 0 to ``below`` - 1: a sort takes as many passes as its keys have bytes."""
     return next(kind for kind in (torch.uint8, torch.int16, torch.int32) if below - 1 <= torch.iinfo(kind).max)
 
 
 def make_segments(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Segments:
-    """Rows by their expert, in the order of the tokens."""
+    """Return the rows of each expert, in the order of the tokens."""
     experts = indices.flatten()
     order = torch.sort(experts.to(smallest_integer(num_experts)), stable=True).indices
     sizes = torch.bincount(experts, minlength=num_experts).tolist()
@@ -46,7 +46,7 @@ def spread(
     bias: Float[Tensor, "num_experts out_features"] | None,
     segments: Segments,
 ) -> Float[Tensor, "rows out_features"]:
-    """Row (n, k) is x_n W_e + b_e for the expert e of slot k of token n; (N, in) to (N*K, out)."""
+    """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
     return _Spread.apply(x, weight, bias, segments)
 
 
@@ -57,12 +57,12 @@ def collect(
     num_tokens: int,
     segments: Segments,
 ) -> Float[Tensor, "tokens out_features"]:
-    """Token n is the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
+    """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
     return _Collect.apply(x, gates, weight, num_tokens, segments)
 
 
 def _sums(x: Tensor, num_tokens: int, width: int) -> Tensor:
-    """Zeros to add K addends into, in no less than float32."""
+    """Return zeros to add K addends into, in float32 or wider."""
     return x.new_zeros(num_tokens, width, dtype=torch.promote_types(x.dtype, torch.float32))
 
 

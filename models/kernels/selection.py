@@ -56,7 +56,7 @@ class Selectable(nn.Module, ABC):
 
     @abstractmethod
     def automatic(self, query: Tensor) -> str:
-        """The name that ``auto`` stands for, for queries like ``query`` (B, T, d_m)."""
+        """Return the implementation that ``auto`` selects for queries like ``query`` (B, T, d_m)."""
 
     def describe(self) -> str:
         """Return the variant and its sizes by letter, those of its routing first."""
@@ -68,7 +68,7 @@ class Selectable(nn.Module, ABC):
     def resolve_impl(self, query: Tensor) -> Callable:
         """Return the implementation to run now, recorded in ``impl_used``.
 
-        ConfigError for one that does not run here, ValueError where there are no queries.
+        Raises ConfigError for one that does not run here, ValueError without queries.
         """
         if not torch.jit.is_tracing() and 0 in query.shape[:2]:
             raise ValueError(f"query holds no tokens: {query.shape[0]} sequences of {query.shape[1]}")
@@ -88,7 +88,7 @@ class Selectable(nn.Module, ABC):
         return self._runs[name]
 
     def is_available(self, name: str, query: Tensor) -> bool:
-        """Whether ``auto`` may take ``name``: an implementation that runs on CUDA, for queries of 16 bits."""
+        """Return whether ``auto`` may select ``name``: an implementation that runs on CUDA, for queries of 16 bits."""
         fits = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
         return fits and name in self._needs and not self._needs[name].on(query.device)
 
@@ -120,7 +120,7 @@ class _Needs(NamedTuple):
     devices: tuple[str, ...] | None
 
     def on(self, device: torch.device) -> str | None:
-        """What it needs on ``device``; None where it runs."""
+        """Return what the implementation needs on ``device``; None where it runs."""
         return None if self.devices is None or device.type in self.devices else self.what
 
 
@@ -139,9 +139,9 @@ def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.d
 
 
 def select_impl(model: nn.Module, name: str) -> None:
-    """Select ``name`` for every layer of ``model`` that has a choice. ConfigError where one has no such name.
+    """Select ``name`` for every layer of ``model`` that has a choice. Raises ConfigError where one has no such name.
 
-    A layer that follows others runs ``auto`` where it has no such name and another layer has.
+    A layer with ``inherits_impl`` runs ``auto`` where it has no such name and another layer has.
     """
     layers = [module for module in model.modules() if isinstance(module, Selectable)]
     leading = [layer for layer in layers if not layer.inherits_impl]
@@ -157,7 +157,7 @@ def used_impls(model: nn.Module) -> dict[str, str | None]:
 
 
 def say_once(level: int, message: str) -> None:
-    """Log ``message`` the first time it comes up in this process; nothing while a graph is traced."""
+    """Log ``message`` once in this process, and never while a graph is traced."""
     if not torch.compiler.is_compiling() and (level, message) not in SAID:
         SAID.add((level, message))
         _log.log(level, message)

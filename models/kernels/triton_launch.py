@@ -1,4 +1,4 @@
-"""From tensors to launches of the Triton kernels: grids and block sizes follow from shapes alone.
+"""Launch the Triton kernels: grids and block sizes follow from shapes alone.
 
 No value is read on the host, so that every launch can be captured in a CUDA graph. Imports triton.
 """
@@ -31,7 +31,7 @@ _recorded: ContextVar[list[Launched] | None] = ContextVar("recorded", default=No
 
 @contextmanager
 def recording() -> Iterator[list[Launched]]:
-    """Launches are put into a list and not started: their tensors may be on meta."""
+    """Record launches in a list instead of starting them: their tensors may be on meta."""
     found: list[Launched] = []
     token = _recorded.set(found)
     try:
@@ -41,7 +41,7 @@ def recording() -> Iterator[list[Launched]]:
 
 
 def route(x: Tensor, w: Tensor, top_k: int, renormalise: bool, with_logits: bool) -> tuple[Tensor, ...]:
-    """Gates (N, K), experts (N, K), order (N*K), ends (E), logits (N, E or 0) of tokens (N, d) and W_g (E, d)."""
+    """Return gates and experts (N, K), order (N*K), ends (E), logits (N, E or 0) of tokens (N, d) and W_g (E, d)."""
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
     chosen = _configured("route", E=num_experts, N=num_tokens)
     num_blocks = triton.cdiv(num_tokens, chosen.blocks["BM"])
@@ -62,7 +62,7 @@ def route(x: Tensor, w: Tensor, top_k: int, renormalise: bool, with_logits: bool
 
 
 def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
-    """Rows (groups * n * K) by group and expert, and where each ends, from experts (groups, n, K), int32."""
+    """Return rows (groups * n * K) by group and expert and where each ends; experts (groups, n, K) are int32."""
     groups, group_len, top_k = experts.shape
     chosen = _configured("rank")
     per_group = triton.cdiv(group_len, chosen.blocks["BM"])
@@ -90,7 +90,7 @@ def _place(experts: Tensor, ranks: Tensor, counts: Tensor, block: int, groups: i
 def expert(
     a: Tensor, w: Tensor, bias: Tensor | None, gates: Tensor | None, order: Tensor, ends: Tensor, rows_per_a: int
 ) -> Tensor:
-    """Rows (N*K, out) of ``a`` (N*K / rows_per_a, in), each through its expert's matrix of ``w`` (E, in, out)."""
+    """Multiply each row of ``a`` (N*K / rows_per_a, in) by its expert's matrix of ``w`` (E, in, out): (N*K, out)."""
     num_experts, in_features, out_features = w.shape
     a, rows = a.contiguous(), order.numel()
     chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=out_features)
@@ -106,7 +106,7 @@ def expert(
 
 
 def slots(rows: Tensor, top_k: int) -> Tensor:
-    """(N*K, width) to (N, width)."""
+    """Sum the K rows of each token: (N*K, width) to (N, width)."""
     num_tokens, width = rows.shape[0] // top_k, rows.shape[1]
     chosen = _configured("slots")
     out = rows.new_empty(num_tokens, width)
@@ -118,7 +118,7 @@ def slots(rows: Tensor, top_k: int) -> Tensor:
 def weight_grad(
     a: Tensor, g: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, biased: bool
 ) -> tuple[Tensor, Tensor]:
-    """dW (E, in, out) and db (E, out or 0) from ``a`` and ``g``, one row for each row or for each token."""
+    """Return dW (E, in, out) and db (E, out or 0) from ``a`` and ``g``, one row for each row or for each token."""
     (a_rows, in_features), (g_rows, out_features) = a.shape, g.shape
     a, g, num_experts, rows = a.contiguous(), g.contiguous(), ends.numel(), order.numel()
     chosen = _configured("weight_grad")
@@ -135,7 +135,7 @@ def weight_grad(
 
 
 def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
-    """Attention of (B, T, K, D) over (B, S, D), times gates (B, T, K)."""
+    """Attend from (B, T, K, D) to (B, S, D), times gates (B, T, K)."""
     batch_size, tgt_len, top_k, head_dim = q.shape
     q, k, v = q.contiguous(), _rows_together(k), _rows_together(v)
     out = torch.empty_like(q)
@@ -154,7 +154,7 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | 
 def ragged(
     q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None, causal: bool
 ) -> Tensor:
-    """Attention of (B, T, h, D) over (B, S, g, D) by heads (B, T, k) times gates (B, T, k); zeros elsewhere."""
+    """Attend from (B, T, h, D) to (B, S, g, D) by heads (B, T, k) times gates (B, T, k); zeros elsewhere."""
     batch_size, tgt_len, num_heads, head_dim = q.shape
     q, k, v = q.contiguous(), _rows_together(k), _rows_together(v)
     order, ends = plan(heads, num_heads)
@@ -212,7 +212,7 @@ def _padded(size: int, least: int = 16) -> int:
 
 
 def _precision(x: Tensor) -> str:
-    """float32 is multiplied as float32; a word that 16 bits do not need."""
+    """Return the precision of float32 products; 16-bit products ignore it."""
     return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
@@ -221,7 +221,7 @@ def _scale(head_dim: int) -> float:
 
 
 def _rows_together(x: Tensor) -> Tensor:
-    """Keys or values whose heads lie side by side in a position; a slice of a cache is such."""
+    """Return keys or values with the heads of a position contiguous, as in a slice of a cache."""
     inner = x.shape[2:]
     packed = all(n == 1 or x.stride(2 + i) == math.prod(inner[i + 1 :]) for i, n in enumerate(inner))
     return x if packed else x.contiguous()

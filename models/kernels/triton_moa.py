@@ -27,7 +27,7 @@ def run(
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """As the reference. ConfigError for a dtype that the kernels do not take."""
+    """Return the reference's output. Raises ConfigError for a dtype that the kernels do not take."""
     x = lowered(query)
     takes(x)
     every = layer.config.top_k == layer.config.num_experts
@@ -35,13 +35,13 @@ def run(
 
 
 def takes(x: Float[Tensor, "*shape"]) -> None:
-    """ConfigError for a dtype that Triton multiplies no matrices of."""
+    """Raise ConfigError for a dtype without matrix products in Triton."""
     if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         raise ConfigError(f"implementation triton takes bfloat16, float16 and float32, not {x.dtype}")
 
 
 def wants_gradient(*tensors: Tensor) -> bool:
-    """Whether a backward pass may follow."""
+    """Return whether a backward pass may follow."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
@@ -60,7 +60,7 @@ def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
 
 
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
-    """Whether attention applies the gates itself; its gradient is that of torch's core, so there it is the core."""
+    """Return whether attention applies the gates itself; with gradients torch's core runs instead."""
     plain = key.shape[2] == 1 and core["rotary"] is None
     fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
     return fits and not core["dropout"] and not wants_gradient(q, key, value, gates)
@@ -80,7 +80,7 @@ def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
 def _route(
     layer: nn.Module, x: Float[Tensor, "batch tgt d_model"], padding_mask: Bool[Tensor, "batch tgt"] | None
 ) -> tuple[Float[Tensor, "batch tgt top_k"], Int[Tensor, "batch tgt chosen"], Int[Tensor, "rows"], Int[Tensor, "ends"]]:
-    """Gates, experts, and the rows in the order of their experts; the last three are empty where K = E."""
+    """Return gates, experts, and the rows in the order of their experts; the last three are empty where K = E."""
     router, config = layer.router, layer.config
     every = config.top_k == config.num_experts
     if router.noise_proj is not None and router.training:

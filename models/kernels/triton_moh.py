@@ -28,7 +28,7 @@ def run(
     rotary: Rotary | None,
     dropout: float,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The layer's output (Eq. 3-4). ConfigError for a dtype that the kernels do not take."""
+    """Return the layer's output (Eq. 3-4). Raises ConfigError for a dtype that the kernels do not take."""
     config = layer.config
     if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or wants_gradient(x, key, value, *layer.parameters()):
         how = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)

@@ -23,7 +23,7 @@ def _kernels():
 
 
 def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tuple[Callable, Callable] | None = None):
-    """The decorated function as operator ``headcount::name``; ``gradient`` is (what to keep, backward)."""
+    """Register the decorated function as operator ``headcount::name``; ``gradient`` is (setup_context, backward)."""
 
     def make(function: Callable):
         made = torch.library.custom_op(f"headcount::{name}", mutates_args=())(function)
@@ -91,7 +91,7 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
 def route(
     x: Tensor, w: Tensor, top_k: int, gates: str, with_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Softmax(x W_g^T) of tokens (N, d) and W_g (E, d), and the K highest of each token (Eq. 2, 7-9).
+    """Return softmax(x W_g^T) of tokens (N, d) and W_g (E, d), and the K highest of each token (Eq. 2, 7-9).
 
     Gates (N, K), float32, of the kind ``gates`` by falling weight, and experts (N, K), the lower one among equals; row
     ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``,
@@ -107,7 +107,7 @@ def _plan_shapes(experts, num_experts):
 
 @_operator("plan", _plan_shapes, _none)
 def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
-    """Row ids in the order of (group, expert), and where each ends, from experts (groups, n, K), int32.
+    """Return row ids in the order of (group, expert) and where each ends; experts (groups, n, K) are int32.
 
     The experts of a token must be different ones.
     """
@@ -143,7 +143,7 @@ def _spread_backward(ctx, grad):
 
 @_operator("spread", _spread_shapes, _rows_products, (_keep_spread, _spread_backward))
 def spread(x: Tensor, w: Tensor, bias: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
-    """Row (n, k) is x_n W_e + b_e for the expert e of slot k of token n; (N, in) to (N*K, out)."""
+    """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
     return _kernels().expert(x, w, bias, None, order, ends, top_k)
 
 
@@ -170,7 +170,7 @@ def _collect_backward(ctx, grad):
 
 @_operator("collect", _collect_shapes, _rows_products, (_keep_collect, _collect_backward))
 def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
-    """Token n is the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
+    """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
     kernels = _kernels()
     return kernels.slots(kernels.expert(x, w, None, gates, order, ends, 1), top_k)
 
@@ -188,7 +188,7 @@ def _weight_grad_products(a, g, gates, order, *rest):
 def weight_grad(
     a: Tensor, g: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, biased: bool
 ) -> tuple[Tensor, Tensor]:
-    """dW_e = sum over the rows of e of gate a^T g, and db_e that of g where ``biased``; zeros where e has no row.
+    """Return dW_e = sum over the rows of e of gate a^T g, and db_e that of g if ``biased``; zeros where e has no row.
 
     ``a`` (…, in) and ``g`` (…, out) have one row for each row, or for each token: then each of its K rows reads it.
     """
@@ -207,7 +207,7 @@ def _attention_products(rows: int, q: Any, k: Any) -> list[tuple[str, dict[str, 
 
 
 def _through_fused_core(grad: Tensor, needs: tuple[bool, ...], run: Callable, *inputs: Tensor | None) -> list:
-    """Gradients of ``run(*inputs)``, computed once more by operations that torch differentiates."""
+    """Return the gradients of ``run(*inputs)``, recomputed by operations that torch differentiates."""
     leaves = [x if x is None else x.detach().requires_grad_(need) for x, need in zip(inputs, needs, strict=True)]
     with torch.enable_grad():
         out = run(*leaves)
@@ -220,7 +220,7 @@ def _mqa_products(q, k, *rest):
     return _attention_products(prod(q.shape[:3]), q, k)
 
 
-def _keep_mqa(ctx, inputs, output):
+def _keep_attention(ctx, inputs, output):
     *tensors, ctx.causal = inputs
     ctx.save_for_backward(*tensors)
 
@@ -235,9 +235,9 @@ def _mqa_backward(ctx, grad):
     return *_through_fused_core(grad, ctx.needs_input_grad[:4], run, *inputs), None, None
 
 
-@_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products, (_keep_mqa, _mqa_backward))
+@_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products, (_keep_attention, _mqa_backward))
 def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
-    """Softmax(Q K^T / sqrt(D)) V for K query heads (B, T, K, D) over one key/value head (B, S, D), times its gate.
+    """Return softmax(Q K^T / sqrt(D)) V times gates, for K query heads (B, T, K, D) over one key/value head (B, S, D).
 
     ``hidden`` (B, S) is True at keys to hide; ``causal`` hides keys after the query, the last T positions.
     """
@@ -246,11 +246,6 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | 
 
 def _ragged_products(q, k, v, heads, *rest):
     return _attention_products(prod(heads.shape), q, k)
-
-
-def _keep_ragged(ctx, inputs, output):
-    *tensors, ctx.causal = inputs
-    ctx.save_for_backward(*tensors)
 
 
 def _ragged_backward(ctx, grad):
@@ -266,11 +261,11 @@ def _ragged_backward(ctx, grad):
     return *core, None, dgates, None, None
 
 
-@_operator("ragged", lambda q, *rest: torch.empty_like(q), _ragged_products, (_keep_ragged, _ragged_backward))
+@_operator("ragged", lambda q, *rest: torch.empty_like(q), _ragged_products, (_keep_attention, _ragged_backward))
 def ragged(
     q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None, causal: bool
 ) -> Tensor:
-    """Attention of (B, T, h, D) over (B, S, g, D) for the heads (B, T, k) of each token, times their gates (B, T, k).
+    """Attend from (B, T, h, D) to (B, S, g, D) for the heads (B, T, k) of each token, times their gates (B, T, k).
 
     Zeros at the other heads, which are not computed; int32 ``heads`` of a token are different ones; masks as mqa's.
     """

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from headcount.models.build import build, example_inputs
+from headcount.models.build import build
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.base import ConfigError
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
 from headcount.models.configs.make import make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
@@ -54,7 +53,7 @@ def experts_of(heads):
 
 
 @torch.no_grad()
-def test_the_layer_is_the_mixture_of_experts_that_each_leave_a_head_out():
+def test_output_matches_mixture_of_experts():
     module, x = layer(), drawn(2, 7, 11)
     for one, found in zip(x, module(x), strict=True):
         gate = gate_of(module, one.mean(dim=0))
@@ -64,7 +63,7 @@ def test_the_layer_is_the_mixture_of_experts_that_each_leave_a_head_out():
 
 
 @torch.no_grad()
-def test_a_running_gate_reads_the_tokens_up_to_each():
+def test_running_gate_reads_past_tokens():
     module, x = layer(gate="running"), drawn(1, 7, 11)
     found = module(x, causal=True)[0]
     experts = experts_of(heads_of(module, x[0], torch.ones(7, 7).triu(1).bool()))
@@ -74,7 +73,7 @@ def test_a_running_gate_reads_the_tokens_up_to_each():
 
 
 @torch.no_grad()
-def test_a_uniform_gate_is_multi_head_attention():
+def test_uniform_gate_gives_mha():
     module = layer()
     dense = build(MultiHeadAttentionConfig(d_model=11, num_heads=3, head_dim=5), dtype=torch.float64)
     dense.load_state_dict({name: value for name, value in module.state_dict().items() if "gate" not in name})
@@ -83,20 +82,12 @@ def test_a_uniform_gate_is_multi_head_attention():
     close(module(x), dense(x))
 
 
-@torch.no_grad()
-def test_a_gate_with_one_expert_leaves_its_head_out():
-    module, x = layer(), drawn(1, 7, 11)
-    module.gate.fc2.weight.zero_()
-    module.gate.fc2.bias.copy_(torch.tensor([0.0, 1e4, 0.0]))
-    close(module(x)[0], experts_of(heads_of(module, x[0]))[1] + module.out_proj.bias)
-
-
-@pytest.mark.parametrize("arm", ["reference", "fused", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "fused", "auto"])
 @pytest.mark.parametrize("gate", ["sequence", *GATES])
 @torch.no_grad()
-def test_padding_enters_no_mean(gate, arm):
+def test_padding_has_no_influence(gate, impl):
     module = layer(gate=gate)
-    module.impl = arm
+    module.impl = impl
     query, key = drawn(2, 7, 11), drawn(2, 5, 11, seed=2)
     padded, hidden = (torch.arange(n) >= torch.tensor([[n - 2], [n]]) for n in (7, 5))
     found = module(query, key, key_padding_mask=hidden, query_padding_mask=padded)
@@ -106,19 +97,13 @@ def test_padding_enters_no_mean(gate, arm):
     assert not found[0, 5:].any()
 
 
-def test_the_gate_learns():
-    module = layer()
-    module(drawn(3, 7, 11)).square().sum().backward()
-    assert all(p.grad.abs().max() > 0 for p in module.gate.parameters())
-
-
 @pytest.mark.parametrize("sizes", [[1] * 13, [5, 1, 4, 3]], ids=["one-by-one", "chunks"])
-@pytest.mark.parametrize("arm", ["reference", "fused"])
+@pytest.mark.parametrize("impl", ["reference", "fused"])
 @torch.no_grad()
-def test_a_running_gate_decodes_as_the_full_pass(arm, sizes):
+def test_running_gate_decodes_as_forward(impl, sizes):
     module, x = layer(gate="running"), drawn(3, 13, 11)
     expected = module(x, causal=True)
-    module.impl = arm
+    module.impl = impl
     cache = module.make_cache(3, 13)
     close(torch.cat([module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)], dim=1), expected)
     # keys and values, the sum and the number
@@ -126,7 +111,7 @@ def test_a_running_gate_decodes_as_the_full_pass(arm, sizes):
 
 
 @torch.no_grad()
-def test_padding_in_front_enters_no_running_mean_while_decoding():
+def test_decoding_ignores_left_padding():
     module, x = layer(gate="running"), drawn(2, 11, 11)
     padding = torch.arange(11) < torch.tensor([[0], [3]])
     cache, pieces = module.make_cache(2, 11), []
@@ -148,32 +133,14 @@ def translator(gate):
 @pytest.mark.parametrize("sizes", [[1] * 13, [7, 1, 1, 1, 3]], ids=["one-by-one", "chunks"])
 @pytest.mark.parametrize("gate", GATES)
 @torch.no_grad()
-def test_a_translator_decodes_as_the_full_pass(gate, sizes):
+def test_encoder_decoder_decodes_as_forward(gate, sizes):
     model, src, tgt, padding = translator(gate)
     expected = model(src, tgt, padding)
     state = model.encode(src, padding, max_len=13)
     close(torch.cat([model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
 
 
-@pytest.mark.parametrize("gate", GATES)
-@torch.no_grad()
-def test_no_target_token_sees_a_later_one(gate):
-    model, src, tgt, padding = translator(gate)
-    changed = tgt.clone()
-    changed[:, 8:] = (changed[:, 8:] + 1) % 17
-    before, after = model(src, tgt, padding), model(src, changed, padding)
-    close(after[:, :8], before[:, :8])
-    assert (after[:, 8:] - before[:, 8:]).abs().max() > 1e-3
-
-
-def test_the_encoder_keeps_one_gate_per_sequence():
-    model = translator("running")[0]
-    assert {str(block.self_attn.config.gate) for block in model.encoder.layers} == {"sequence"}
-    decoder = {str(a.config.gate) for block in model.decoder.layers for a in (block.self_attn, block.cross_attn)}
-    assert decoder == {"running"}
-
-
-def test_the_encoders_output_is_weighed_once_for_all_steps():
+def test_memory_gate_is_computed_once():
     model, src, tgt, _ = translator("memory")
     state = model.encode(src, max_len=3)
     for block in model.decoder.layers:
@@ -182,7 +149,7 @@ def test_the_encoders_output_is_weighed_once_for_all_steps():
     assert type(state.caches[0].own) is KeyValueCache
 
 
-def test_a_gate_on_what_is_not_made_yet_is_refused():
+def test_non_causal_gate_raises_in_decoding():
     module, x = layer(), drawn(1, 3, 11)
     reason = "^gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes$"
     with pytest.raises(ValueError, match=reason):
@@ -191,29 +158,3 @@ def test_a_gate_on_what_is_not_made_yet_is_refused():
         module(x, cache=module.make_cache(1, 3))
     with pytest.raises(ValueError, match="^gate=memory without a key needs what layer.of_memory gives$"):
         layer(gate="memory")(x)
-
-
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        (dict(num_heads=1), "num_heads must be at least 2, not 1"),
-        (dict(gate="mean"), "gate must be one of sequence, running, memory, not 'mean'"),
-        (dict(causal_gate="sequence"), "causal_gate must be one of running, memory, not 'sequence'"),
-        (dict(attention_dropout=1.0), r"attention_dropout must lie in \[0, 1\), not 1.0"),
-    ],
-)
-def test_wrong_fields(fields, message):
-    with pytest.raises(ConfigError, match=f"^{message}$"):
-        MixtureOfAttentiveExpertsConfig(**SIZES | fields)
-
-
-def test_dropout_acts_in_training_only():
-    module, dropping = layer(), layer(attention_dropout=0.5)
-    x = example_inputs(module.config, {"batch_size": 2, "tgt_len": 5, "src_len": 7}, dtype=torch.float64)["query"]
-    assert torch.equal(dropping(x), module(x))
-    assert not torch.equal(dropping.train()(x), module(x))
-
-
-def test_a_layer_without_biases_has_none_in_its_gate_either():
-    assert [name for name, _ in layer(bias=False).named_parameters() if "bias" in name] == []
-    assert {"gate.fc1.bias", "gate.fc2.bias"} < {name for name, _ in layer(bias=True).named_parameters()}

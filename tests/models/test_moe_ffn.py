@@ -1,11 +1,10 @@
-"""Mixture feed-forward blocks: a loop over tokens, both arms, padding, losses, and the models that take them."""
+"""Mixture feed-forward blocks: a loop over tokens, implementations, padding, losses, and models."""
 
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses import FakeTensorMode
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
@@ -71,7 +70,7 @@ def features(d_model, dtype=torch.float64, rows=(2, 7)):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_block_is_the_sum_over_each_tokens_experts(name):
+def test_block_matches_loop(name):
     layer = block(name)
     config, weights = layer.config, dict(layer.named_parameters())
     x = features(config.d_model)
@@ -95,9 +94,9 @@ def test_a_block_is_the_sum_over_each_tokens_experts(name):
     torch.testing.assert_close(layer(x), expected, rtol=1e-10, atol=1e-12)
 
 
-def run(layer, arm):
+def run(layer, impl):
     """Output and gradients of the input and of every parameter, of a loss that the routing is part of."""
-    layer.impl = arm
+    layer.impl = impl
     layer.train()
     dtype = next(layer.parameters()).dtype
     x = features(layer.config.d_model, dtype).requires_grad_()
@@ -108,7 +107,7 @@ def run(layer, arm):
 
 @pytest.mark.parametrize("by_grouped_mm", [False, True], ids=["segments", "grouped-mm"])
 @pytest.mark.parametrize("name", SIZES)
-def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, monkeypatch):
+def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
     # the path that CUDA takes, on the CPU, where torch computes it in float32 at most
     dtype = torch.float32 if by_grouped_mm else torch.float64
     close = dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else dict(rtol=1e-10, atol=1e-12)
@@ -120,7 +119,7 @@ def test_grouped_rows_are_the_reference_with_all_gradients(name, by_grouped_mm, 
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_one_expert_of_one_is_a_dense_block(gated):
+def test_single_expert_matches_dense_block(gated):
     host = LLAMA | HEADS if gated else MASKED | HEADS
     dense = build(make_config(host | dict(d_model=22, d_ff=13)), dtype=torch.float64)
     mixture = build(make_config(host | dict(d_model=22, d_ff=13, ffn_num_experts=1, ffn_top_k=1)), dtype=torch.float64)
@@ -134,29 +133,15 @@ def test_one_expert_of_one_is_a_dense_block(gated):
     torch.testing.assert_close(mixture(tokens), dense(tokens), rtol=1e-12, atol=1e-12)
 
 
-def test_a_routers_gates_are_one_in_sum_whatever_it_learns():
-    """Softmax over what was selected: the gradient of a gate passes through the denominator too."""
-    router = block("K3-E7-dm11-F5").router
-    router(features(11)).weights.sum().backward()
-    torch.testing.assert_close(router.proj.weight.grad, torch.zeros_like(router.proj.weight), atol=1e-15, rtol=0)
-
-
-def test_experts_start_in_the_range_of_a_layer_of_their_sizes():
+def test_expert_initialization_range():
     torch.manual_seed(3)
     weight = ExpertLinear(5, 7, 11).weight
     widest = weight.abs().max().item()
     assert weight.shape == (5, 7, 11) and 0.95 * math.sqrt(6 / (7 + 11)) < widest < math.sqrt(6 / (7 + 11))
 
 
-def test_the_lengths_of_a_block_are_letters():
-    assert MixtureFeedForwardConfig(**SIZES["K3-E7-dm11-F5"]).length_letters({"batch_size": 2, "tgt_len": 7}) == {
-        "B": 2,
-        "T": 7,
-    }
-
-
 @pytest.mark.parametrize("model", MODELS)
-def test_every_transformer_takes_a_mixture(model):
+def test_every_model_supports_moe_ffn(model):
     config = make_config(MODELS[model] | EXPERTS | dict(d_model=28))
     built = build(config)
     lengths = dict(config.lengths) | {name: 7 for name in config.lengths if name != "batch_size"}
@@ -174,7 +159,7 @@ def test_every_transformer_takes_a_mixture(model):
         assert all(p.grad.abs().sum() > 0 for name, p in built.named_parameters() if "feed_forward.router" in name)
 
 
-def test_the_losses_of_a_block_are_its_own():
+def test_ffn_losses_have_their_weights():
     values = MODELS["encoder_decoder-moa"] | EXPERTS
     built = build(make_config(values | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
     built(*example_inputs(built.config, dict(batch_size=2, src_len=7, tgt_len=5)).values())
@@ -187,7 +172,7 @@ def test_the_losses_of_a_block_are_its_own():
 
 
 @pytest.mark.parametrize("model", ["encoder_decoder", "convolution"])
-def test_padding_is_left_out_of_the_losses_of_every_block(model):
+def test_losses_ignore_padding(model):
     built = build(make_config(MODELS[model] | EXPERTS)).train()
     src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
     built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
@@ -195,15 +180,7 @@ def test_padding_is_left_out_of_the_losses_of_every_block(model):
     assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
 
 
-def test_a_decoded_sequence_is_the_full_pass():
-    built = build(make_config(MODELS["llama"] | EXPERTS), dtype=torch.float64)
-    tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(1))
-    caches = built.make_caches(2, 7)
-    steps = torch.cat([built(tokens[:, i : i + 1], caches=caches) for i in range(7)], dim=1)
-    torch.testing.assert_close(steps, built(tokens), rtol=1e-10, atol=1e-12)
-
-
-def test_a_decoded_translation_is_the_full_pass():
+def test_moe_convolution_decodes_as_forward():
     built = build(make_config(MODELS["convolution"] | EXPERTS), dtype=torch.float64)
     src, tgt = torch.randint(41, (2, 2, 7), generator=torch.Generator().manual_seed(1))
     state = built.encode(src, max_len=7)
@@ -211,59 +188,12 @@ def test_a_decoded_translation_is_the_full_pass():
     torch.testing.assert_close(steps, built(src, tgt), rtol=1e-10, atol=1e-12)
 
 
-def test_a_token_of_an_image_is_alone_in_its_experts():
-    built = build(make_config(IMAGES | EXPERTS), dtype=torch.float64).stages[0].blocks[0].feed_forward
-    x, weights = features(22, rows=(1, 100)), dict(built.named_parameters())
-    out = built(x)
-    for t in (0, 9, 57):
-        logits = weights["router.proj.weight"] @ x[0, t]
-        chosen = logits.argsort(descending=True)[:3]
-        expected = 0
-        for gate, e in zip(torch.softmax(logits[chosen], dim=0), chosen, strict=True):
-            inner = x[0, t] @ weights["fc1.weight"][e] + weights["fc1.bias"][e]
-            hidden = inner * (1 + torch.erf(inner / 2**0.5)) / 2
-            expected = expected + gate * (hidden @ weights["fc2.weight"][e] + weights["fc2.bias"][e])
-        torch.testing.assert_close(out[0, t], expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("rows, arm", [((1, 21), "reference"), ((3, 7), "reference"), ((2, 11), "grouped")], ids=str)
-def test_a_device_gathers_matrices_for_fewer_than_64_rows(rows, arm):
-    # three experts for each token
-    layer = block("K3-E7-dm11-F5")
-    with FakeTensorMode():
-        assert layer.automatic(torch.empty(*rows, 11, device="cuda")) == arm
-
-
-def test_an_arm_of_the_attention_leaves_the_block_its_choice():
+def test_attention_impl_leaves_ffn_automatic():
     config = make_config(MODELS["llama"] | EXPERTS)
     built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    assert set(used_impls(built).items()) == {
-        *((f"layers.{i}.self_attn", "fused") for i in range(2)),
-        *((f"layers.{i}.feed_forward", "grouped") for i in range(2)),
-    }
-    with pytest.raises(ConfigError, match="^unknown implementation 'loop' of mha; choose from reference, fused, auto$"):
-        build(config, impl="loop")
-    with pytest.raises(
-        ConfigError, match="^unknown implementation 'fused' of moe_ffn; choose from reference, grouped, auto$"
-    ):
-        build(config.mixture, impl="fused")
-
-
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        (dict(ffn_num_experts=3, ffn_top_k=4), "ffn_top_k must lie in 1..ffn_num_experts = 1..3, not 4"),
-        (dict(ffn_num_experts=3), "ffn_top_k must lie in 1..ffn_num_experts = 1..3, not 0"),
-        (dict(ffn_top_k=2), "ffn_top_k must lie in 0..ffn_num_experts = 0..0, not 2"),
-        (dict(ffn_num_experts=-1), "ffn_num_experts must be at least 0, not -1"),
-        (
-            dict(ffn_num_experts=3, ffn_top_k=1, ffn_z_loss_weight=-1.0),
-            "ffn_z_loss_weight must be at least 0, not -1.0",
-        ),
-    ],
-)
-@pytest.mark.parametrize("model", MODELS)
-def test_sizes_that_cannot_be_built_are_named(model, fields, message):
-    with pytest.raises(ConfigError, match=f"^{message}$"):
-        make_config(MODELS[model] | dict(d_model=28) | fields)
+    used = {"self_attn": "fused", "feed_forward": "grouped"}
+    assert used_impls(built) == {f"layers.{i}.{name}": impl for i in range(2) for name, impl in used.items()}
+    for values, impl in ((config, "loop"), (config.mixture, "fused")):
+        with pytest.raises(ConfigError, match=f"^unknown implementation '{impl}' of "):
+            build(values, impl=impl)

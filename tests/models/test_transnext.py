@@ -1,15 +1,12 @@
-"""TransNeXt around its attention: stages, routing, and what its configuration refuses."""
+"""TransNeXt around its attention: patches, stages, gradients and initialization."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.models.aggregated import grid_of
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
 from headcount.models.transnext import DepthwiseConvolution, PatchEmbedding
@@ -18,14 +15,10 @@ IMAGES = dict(
     model="transnext", attention="aggregated", d_model=(10, 21), num_heads=(2, 3), depths=(1, 2), mlp_ratio=(5, 3),
     pool_ratio=(5, 1), image_size=40, num_classes=7, position_width=5,
 )  # fmt: skip
-FIELDS = (
-    "d_model", "depths", "ffn_balance_loss_weight", "ffn_num_experts", "ffn_top_k", "ffn_z_loss_weight", "image_size",
-    "mlp_ratio", "num_classes", "num_heads", "pool_ratio", "position_width", "pretrained_size",
-)  # fmt: skip
 MOH = IMAGES | dict(attention="moh_aggregated", num_shared_heads=(2, 1), top_k=(0, 1))
 
 
-def test_unfolded_products_are_the_convolutions_of_the_released_code():
+def test_unfolded_products_match_conv2d():
     torch.manual_seed(0)
     for stride in (4, 2):
         patches = PatchEmbedding(3, 5, stride).double()
@@ -42,7 +35,7 @@ def test_unfolded_products_are_the_convolutions_of_the_released_code():
 
 
 @pytest.mark.parametrize("values", [IMAGES, MOH, MOH | dict(form="ideal")], ids=["dense", "released", "ideal"])
-def test_images_become_logits_and_every_parameter_learns(values):
+def test_every_parameter_gets_a_gradient(values):
     config = make_config(values)
     model = build(config).train()
     out = model(**example_inputs(config, {"batch_size": 3}))
@@ -51,26 +44,7 @@ def test_images_become_logits_and_every_parameter_learns(values):
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-@torch.no_grad()
-def test_a_block_adds_each_part_to_what_came_in():
-    config = make_config(IMAGES)
-    for stage in build(config, dtype=torch.float64).stages:
-        block, grid = stage.blocks[0], grid_of(stage.attention, torch.empty(0, dtype=torch.float64))
-        generator = torch.Generator().manual_seed(1)
-        x = torch.randn(
-            2, stage.attention.num_tokens, stage.attention.d_model, generator=generator, dtype=torch.float64
-        )
-        y = x + block.self_attn(block.self_attn_norm(x))
-        torch.testing.assert_close(block(x, grid), y + block.feed_forward(block.feed_forward_norm(y)))
-
-
-def test_the_grid_of_a_stage_is_made_once_for_its_layers(monkeypatch):
-    config = make_config(IMAGES)
-    monkeypatch.setattr("headcount.models.aggregated.grid_of", None)
-    assert build(config)(**example_inputs(config, {"batch_size": 2})).shape == (2, 7)
-
-
-def test_images_of_a_batch_do_not_meet():
+def test_images_are_independent():
     config = make_config(MOH)
     model, images = build(config), example_inputs(config, {"batch_size": 3})["images"]
     with torch.no_grad():
@@ -78,23 +52,14 @@ def test_images_of_a_batch_do_not_meet():
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 41, 40), (2, 3, 80, 80), (2, 1, 40, 40)])
-def test_images_of_another_size_are_refused_in_one_line(shape):
+def test_wrong_image_size_raises(shape):
     found = ", ".join(map(str, shape))
     message = rf"^images must be \(B, 3, 40, 40\), as image_size says, not \({found}\)$"
     with pytest.raises(ValueError, match=message):
         build(make_config(IMAGES))(torch.zeros(shape))
 
 
-def test_statistics_are_of_routed_layers_alone():
-    config = make_config(MOH)
-    model = build(config).train()
-    model(**example_inputs(config, {"batch_size": 3}))
-    counts = model.tokens_per_expert()
-    assert list(counts) == ["stages.1.blocks.0.self_attn", "stages.1.blocks.1.self_attn"]
-    assert {int(count.sum()) for count in counts.values()} == {3 * 25}
-
-
-def test_grids_follow_from_the_image():
+def test_grid_sizes():
     assert [stage.side for stage in preset("transnext-micro").stages] == [56, 28, 14, 7]
     tuned = preset("transnext-base-384")
     assert [(stage.side, stage.pretrained_side) for stage in tuned.stages] == [(96, 56), (48, 28), (24, 14), (12, 7)]
@@ -104,48 +69,7 @@ def test_grids_follow_from_the_image():
     assert {stage.head_dim for stage in small.stages} == {24}
 
 
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        (dict(image_size=44), "image_size must be a multiple of 8, the stride of 2 stages, from 16 on, not 44"),
-        (dict(image_size=8), "image_size must be a multiple of 8, the stride of 2 stages, from 16 on, not 8"),
-        (dict(image_size=40.0), "image_size must be a whole number, not 40.0"),
-        (
-            dict(pretrained_size=225),
-            "pretrained_size must be a multiple of 8, the stride of 2 stages, from 16 on, not 225",
-        ),
-        (dict(image_size=48), "stage 0: pool_ratio must divide the side of the grid, and 5 does not divide 12"),
-        (dict(depths=(1, 0)), "depths must be at least 1, not 0"),
-        (dict(depths=()), "depths must have the number of layers of at least one stage"),
-        (dict(depths=(1, 2, 3)), "d_model takes one whole number or one for each of 3 stages, not 2"),
-        (dict(mlp_ratio=(5,)), "mlp_ratio takes one for each of 2 stages, not 1"),
-        (dict(num_heads=(2, 4)), "stage 1: num_heads must divide d_model, and 4 does not divide 21"),
-        (dict(num_heads=(2, 3, 4)), "num_heads takes one whole number or one for each of 2 stages, not 3"),
-        (dict(side=5), f"unknown field 'side'; choose from {', '.join(FIELDS)}"),
-    ],
-)
-def test_sizes_that_cannot_be_built(fields, message):
-    with pytest.raises(ConfigError) as error:
-        make_config(IMAGES | fields)
-    assert str(error.value) == message
-
-
-def test_attentions_of_sequences_and_of_grids_do_not_change_places():
-    with pytest.raises(
-        ConfigError, match="^attention must be aggregated or moh_aggregated in a transnext model, not 'mha'$"
-    ):
-        preset("transnext-micro", {"attention": "mha"})
-    micro = preset("transnext-micro")
-    with pytest.raises(ConfigError, match="in a transnext model, not 'mha'$"):
-        replace(micro, layers=(preset("transformer-base").attention, *micro.layers[1:]))
-    grid = dict(attention="aggregated", num_heads=8, side=7, pool_ratio=1)
-    with pytest.raises(
-        ConfigError, match="^attention aggregated is of a grid of tokens, which only a transnext model has$"
-    ):
-        preset("transformer-base", grid)
-
-
-def test_kernels_of_a_channel_start_as_the_released_code_draws_them():
+def test_depthwise_initialization():
     """N(0, 2 / fan-out), the fan-out of a depthwise kernel being its 9 taps."""
     parts = build(make_config(IMAGES | dict(mlp_ratio=(50, 30)))).modules()
     weights = torch.cat([part.weight.flatten() for part in parts if isinstance(part, DepthwiseConvolution)])
@@ -155,7 +79,7 @@ def test_kernels_of_a_channel_start_as_the_released_code_draws_them():
     assert abs(weights.std() / math.sqrt(2 / 9) - 1) < 4 / (2 * len(weights)) ** 0.5
 
 
-def test_every_norm_has_the_epsilon_of_the_released_code():
+def test_norm_epsilon():
     norms = [part for part in build(make_config(IMAGES)).modules() if isinstance(part, torch.nn.LayerNorm)]
     blocks = [norm for norm in norms if norm.eps == 1e-6]
     # two of each of three blocks, and one behind each stage; those of patches and pooled keys have torch's own

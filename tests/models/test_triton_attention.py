@@ -40,7 +40,7 @@ def differentiable(*inputs):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("sizes", QUERIES.values(), ids=QUERIES)
-def test_slots_of_a_token_share_one_key_and_value_head(sizes, mask, dtype):
+def test_mqa_matches_reference(sizes, mask, dtype):
     batch_size, tgt_len, src_len, top_k, head_dim = sizes
     causal, padded = MASKS[mask]
     hidden = hidden_keys(batch_size, src_len) if padded else None
@@ -59,7 +59,7 @@ def test_slots_of_a_token_share_one_key_and_value_head(sizes, mask, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("sizes", HEADS.values(), ids=HEADS)
-def test_only_selected_heads_are_attended_to(sizes, mask, dtype):
+def test_selected_heads_match_reference(sizes, mask, dtype):
     batch_size, tgt_len, src_len, num_heads, num_kv_heads, chosen, head_dim = sizes
     causal, padded = MASKS[mask]
     hidden = hidden_keys(batch_size, src_len) if padded else None
@@ -81,7 +81,7 @@ def test_only_selected_heads_are_attended_to(sizes, mask, dtype):
         assert_near(a, b, dtype, name)
 
 
-def test_keys_of_a_step_are_split_and_put_together():
+def test_split_keys_match_reference():
     """Four parts of the keys, the last one short, from a cache with more room than it holds."""
     q, cache = features(2, 3, 16), [features(2, 600, 1, 16, seed=seed) for seed in (1, 2)]
     k, v = (x[:, :523] for x in cache)
@@ -92,7 +92,7 @@ def test_keys_of_a_step_are_split_and_put_together():
     assert_near(ops.decode(q, k, v, heads, gates, None), expected, torch.float32)
 
 
-def test_scores_beyond_the_range_of_exp_stay_finite():
+def test_large_scores_stay_finite():
     q, k, v = features(1, 9, 2, 16, scale=40), features(1, 9, 16, seed=1, scale=40), features(1, 9, 16, seed=2)
     expected = attend(q.double(), k[:, :, None].double(), v[:, :, None].double(), causal=True)
     assert_near(ops.mqa(q, k, v, None, None, True), expected, torch.float32)

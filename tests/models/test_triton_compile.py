@@ -6,46 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from headcount.bench import records
 from headcount.models.kernels.triton_configs import INTERPRETED, TABLE
 from tests.models import triton_compile
 from tests.models.triton_cases import needs_triton
 
 ROOT = Path(__file__).parents[2]
-ROW = {"kernel": "expert", "spills": 0, "stack_bytes": 0, "tensor": 4, "blocks": 2}
-
-
-@pytest.mark.parametrize(
-    "arch, registers, shared_kib, num_warps, blocks",
-    [
-        (90, 128, 96, 4, 2),  # shared memory: 228 // 97
-        (90, 255, 0, 8, 1),  # registers: 65536 // (256 * 256)
-        (90, 209, 0, 8, 1),  # in units of 8: 216
-        (80, 128, 96, 4, 1),
-        (90, 16, 0, 4, 16),  # threads
-        (90, 16, 0, 1, 32),  # blocks
-        (80, 128, 164, 4, 0),  # more than there is
-    ],
-)
-def test_resident_blocks(arch, registers, shared_kib, num_warps, blocks):
-    assert triton_compile.blocks_per_multiprocessor(arch, registers, shared_kib * 1024, num_warps) == blocks
-
-
-@pytest.mark.parametrize(
-    "change, faults",
-    [
-        ({}, []),
-        ({"spills": 2}, ["spills"]),
-        ({"stack_bytes": 8}, ["spills"]),
-        ({"tensor": 0}, ["no tensor cores"]),
-        ({"tensor": 0, "kernel": "slots"}, []),
-        ({"blocks": 0}, ["does not fit"]),
-    ],
-)
-def test_unfit_configurations(change, faults):
-    assert list(triton_compile.faults(ROW | change)) == faults
 
 
 def test_stored_table_is_not_stale():

@@ -36,7 +36,7 @@ def selection(name):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("gate", Gates)
 @pytest.mark.parametrize("sizes", ROUTINGS.values(), ids=ROUTINGS)
-def test_route_is_softmax_top_k_and_their_gradients(sizes, gate, dtype):
+def test_route_matches_softmax_top_k(sizes, gate, dtype):
     n, d, num_experts, top_k = sizes
     inputs = [features(n, d, dtype=dtype), features(num_experts, d, dtype=dtype, seed=1, scale=d**-0.5)]
     for x in inputs:
@@ -64,20 +64,20 @@ def test_route_is_softmax_top_k_and_their_gradients(sizes, gate, dtype):
         assert_near(a, b, dtype, name)
 
 
-def test_among_equals_the_lower_expert_is_selected():
+def test_ties_select_lower_expert():
     gates, experts, *_ = ops.route(features(3, 16), torch.zeros(7, 16, device=DEVICE), 3, Gates.PRINTED, False)
     assert experts.tolist() == [[0, 1, 2]] * 3
     torch.testing.assert_close(gates, torch.full_like(gates, 1 / 3))
 
 
-def test_a_gradient_without_logits_is_refused():
+def test_gradient_without_logits_raises():
     x = features(3, 16).requires_grad_()
     with pytest.raises(RuntimeError, match="with_logits=True"):
         ops.route(x, features(7, 16), 3, Gates.PRINTED, False)
 
 
 @pytest.mark.parametrize("groups, length", [(1, 21), (3, 19), (4, 1)])
-def test_a_plan_sorts_each_group_by_expert(groups, length):
+def test_plan_sorts_groups_by_expert(groups, length):
     torch.manual_seed(3)
     experts = torch.stack([torch.randperm(6)[:3] for _ in range(groups * length)]).view(groups, length, 3)
     order, ends = ops.plan(experts.to(DEVICE, torch.int32), 6)
@@ -89,7 +89,7 @@ def test_a_plan_sorts_each_group_by_expert(groups, length):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_spread_multiplies_each_row_by_its_experts_matrix(name, biased, dtype):
+def test_spread_matches_reference(name, biased, dtype):
     experts, num_experts = selection(name)
     (n, top_k), (d, out) = experts.shape, WIDTHS
     inputs = [features(n, d, dtype=dtype), features(num_experts, d, out, dtype=dtype, seed=1, scale=d**-0.5)]
@@ -113,7 +113,7 @@ def test_spread_multiplies_each_row_by_its_experts_matrix(name, biased, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_collect_sums_the_rows_of_each_token(name, gated, dtype):
+def test_collect_matches_reference(name, gated, dtype):
     experts, num_experts = selection(name)
     (n, top_k), (out, d) = experts.shape, WIDTHS
     x = features(n * top_k, d, dtype=dtype)
@@ -135,7 +135,7 @@ def test_collect_sums_the_rows_of_each_token(name, gated, dtype):
     assert not found[1][idle].any()
 
 
-def test_matrices_may_lie_in_memory_in_any_order():
+def test_spread_accepts_any_strides():
     experts, num_experts = selection("N19-E5-K2")
     order, ends = ops.plan(experts[None], num_experts)
     x, w = features(19, 24), features(num_experts, 24, 20)

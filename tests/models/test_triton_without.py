@@ -1,6 +1,4 @@
-"""The Triton operators without triton: shapes on meta, exact products, and a plain refusal where they cannot run."""
-
-import re
+"""Triton operators without triton: shapes on meta, MACs, and refusal where they cannot run."""
 
 import pytest
 import torch
@@ -9,7 +7,6 @@ from torch._subclasses import FakeTensorMode
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.kernels import selection, triton_ops
@@ -26,9 +23,9 @@ LAYERS = {
 B, T, S = 2, 7, 11
 
 
-def counted(name, arm, backward=False, lengths=(B, T, S), form=None):
+def counted(name, impl, backward=False, lengths=(B, T, S), form=None):
     config = make_config(LAYERS[name] | ({"form": form} if form else {}))
-    layer = build(config, device="meta", impl=arm)
+    layer = build(config, device="meta", impl=impl)
     inputs = example_inputs(
         config, dict(zip(("batch_size", "tgt_len", "src_len"), lengths, strict=True)), device="meta"
     )
@@ -41,7 +38,7 @@ def macs(count, kinds):
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("moa")])
-def test_the_operators_hold_the_products_of_the_reference(name):
+def test_macs_match_reference(name):
     _, reference = counted(name, "reference")
     layer, found = counted(name, "triton")
     assert layer.impl_used == "triton" and not found.uncounted
@@ -52,7 +49,7 @@ def test_the_operators_hold_the_products_of_the_reference(name):
 
 
 @pytest.mark.parametrize("length", [T, 1])
-def test_selected_heads_hold_the_core_of_the_ideal_form(length):
+def test_selected_heads_match_ideal_form(length):
     lengths = (B, length, S)
     _, ideal = counted("moh-h6-s2-r1-g3", "reference", lengths=lengths, form="ideal")
     _, found = counted("moh-h6-s2-r1-g3", "triton", lengths=lengths)
@@ -60,7 +57,7 @@ def test_selected_heads_hold_the_core_of_the_ideal_form(length):
         assert macs(found, kinds) == macs(ideal, kinds) == B * length * 3 * S * 5
 
 
-def test_gradients_hold_twice_the_products_of_the_forward_pass():
+def test_backward_has_twice_the_forward_macs():
     _, forward = counted("moa-K3-E7-dm11-D5", "triton")
     _, reference = counted("moa-K3-E7-dm11-D5", "reference", backward=True)
     _, found = counted("moa-K3-E7-dm11-D5", "triton", backward=True)
@@ -69,7 +66,7 @@ def test_gradients_hold_twice_the_products_of_the_forward_pass():
     assert macs(found, routed | {"expert_linear"}) == macs(reference, routed | {"expert_linear"})
 
 
-def test_every_operator_tells_its_products():
+def test_every_operator_reports_contractions():
     names = ["route", "plan", "spread", "collect", "weight_grad", "mqa", "ragged", "decode"]
     for name in names:
         assert callable(getattr(torch.ops.headcount, name).contractions)
@@ -78,17 +75,6 @@ def test_every_operator_tells_its_products():
 
 
 PACKAGE = "the package triton (pip install 'headcount[gpu]')"
-
-
-@pytest.mark.parametrize("found, lacks", [(None, PACKAGE), (object(), "a CUDA device")], ids=["package", "device"])
-def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monkeypatch):
-    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: found)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    layer = build(make_config(LAYERS["moa-K3-E7-dm11-D5"]), impl="triton")
-    message = f"implementation triton needs {lacks}; choose from reference, gathered, dense-all, grouped, loop"
-    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        layer(torch.zeros(1, 2, 11))
-    assert layer.impl_used is None
 
 
 @pytest.mark.parametrize(
@@ -101,46 +87,45 @@ def test_a_machine_that_cannot_run_it_is_told_what_is_missing(found, lacks, monk
         (object(), "1", {"cpu": None, "cuda": None, "meta": None}),
     ],
 )
-def test_what_it_lacks_on_each_device(package, interpret, lacks, monkeypatch):
+def test_missing_requirements_by_device(package, interpret, lacks, monkeypatch):
     monkeypatch.setattr(selection.importlib.util, "find_spec", {"triton": package}.__getitem__)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     if interpret:
         monkeypatch.setenv("TRITON_INTERPRET", interpret)
     config = make_config(LAYERS["moa-K3-E7-dm11-D5"])
-    arms = {arm.name: arm for arm in config.implementations}
+    impls = {impl.name: impl for impl in config.implementations}
     for device, lack in lacks.items():
-        assert missing(arms["triton"], torch.device(device)) == lack
-        assert missing(arms["loop"], torch.device(device)) is None
+        assert missing(impls["triton"], torch.device(device)) == lack
+        assert missing(impls["loop"], torch.device(device)) is None
         assert ("triton" in runnable(config, torch.device(device))) == (lack is None)
 
 
-def test_auto_takes_it_on_a_device_that_has_it_in_16_bits(monkeypatch):
-    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: object())
+@pytest.mark.parametrize("spec", [object(), None], ids=["triton", "without"])
+def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
+    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: spec)
     layers = [build(make_config(values)) for values in LAYERS.values()]
     with FakeTensorMode():
         query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
-    for bits in (query, query.half()):
-        assert [layer.automatic(bits) for layer in layers] == ["triton"] * 3
-    assert [layer.automatic(query.float()) for layer in layers] == ["gathered", "dense-all", "fused"]
-    monkeypatch.setattr(selection.importlib.util, "find_spec", lambda name: None)
-    layers = [build(make_config(values)) for values in LAYERS.values()]
-    assert [layer.automatic(query) for layer in layers] == ["gathered", "dense-all", "fused"]
+    others = ["gathered", "dense-all", "fused"]
+    assert [layer.automatic(query) for layer in layers] == (["triton"] * 3 if spec else others)
+    assert [layer.automatic(query.float()) for layer in layers] == others
 
 
-@pytest.mark.parametrize("shape, arm", [((21, 1), "few"), ((1, 21), "few"), ((22, 1), "grouped"), ((1, 22), "grouped")])
-def test_64_rows_on_a_device_are_grouped_and_fewer_are_not(shape, arm):
-    """Of 3 experts for each token, however the tokens lie in sequences."""
+@pytest.mark.parametrize(
+    "shape, impl", [((21, 1), "few"), ((1, 21), "few"), ((22, 1), "grouped"), ((1, 22), "grouped")]
+)
+def test_64_rows_are_grouped(shape, impl):
     sizes = dict(d_model=11, num_experts=7, top_k=3)
     moa = build(make_config(dict(attention="moa", head_dim=5, **sizes)))
     mixture = build(MixtureFeedForwardConfig(d_ff=5, **sizes))
     with FakeTensorMode():
         query = torch.empty(*shape, 11, device="cuda")
-    assert moa.automatic(query) == {"few": "gathered"}.get(arm, arm)
-    assert mixture.automatic(query) == {"few": "reference"}.get(arm, arm)
+    assert moa.automatic(query) == {"few": "gathered"}.get(impl, impl)
+    assert mixture.automatic(query) == {"few": "reference"}.get(impl, impl)
 
 
 @pytest.mark.parametrize("kernel", TABLE)
-def test_every_call_has_a_launch(kernel):
+def test_every_size_has_a_launch(kernel):
     """The last row of each kernel asks for nothing; a size that a row asks for must be given."""
     assert not TABLE[kernel][-1].least
     smallest = dict(E=1, K=1, N=1, rows=0, i=1, o=1, D=16)
@@ -153,5 +138,5 @@ def test_every_call_has_a_launch(kernel):
 @pytest.mark.parametrize(
     "rows, src_len, splits", [(8, 100, 1), (8, 512, 4), (512, 8192, 1), (1, 8192, 64), (33, 4096, 8)]
 )
-def test_keys_are_split_while_programs_are_few_and_parts_long(rows, src_len, splits):
+def test_splits_of_keys(rows, src_len, splits):
     assert splits_of_keys(rows, src_len) == splits

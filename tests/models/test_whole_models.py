@@ -46,7 +46,7 @@ def torch_layer(cls, layer, activation):
 
 
 @pytest.mark.parametrize("layers", [(1, 1), (2, 3)], ids=["1L-1L", "2L-3L"])
-def test_encoder_decoder_is_the_transformer(layers):
+def test_encoder_decoder_matches_torch(layers):
     model, inputs = make(model="encoder_decoder", num_encoder_layers=layers[0], num_decoder_layers=layers[1])
     table = model.embedding.weight
     embedded = [table[x] * math.sqrt(15) + sinusoidal_positions(x.shape[1], 15).double() for x in inputs.values()]
@@ -60,7 +60,7 @@ def test_encoder_decoder_is_the_transformer(layers):
 
 
 @pytest.mark.parametrize("num_layers", [1, 3], ids="{}L".format)
-def test_masked_lm_is_a_roberta(num_layers):
+def test_masked_lm_matches_torch(num_layers):
     model, inputs = make(model="masked_lm", num_layers=num_layers, max_positions=11)
     table, tokens = model.embedding.weight, inputs["tokens"]
     x = model.embedding_norm(table[tokens] + model.position_embedding.weight[2:9])
