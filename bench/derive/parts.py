@@ -190,6 +190,8 @@ def _model(config: ModelConfig, names) -> Part:
 
     def resized(sizes: Mapping[str, Any]) -> ModelConfig:
         own, within = fields_of(sizes)
+        # Layers are built one by one. As an integer their number is pinned, and checked before any layer is built.
+        own = {field: int(size) if field.endswith("layers") else size for field, size in own.items()}
         if not isinstance(config, Layered):
             return replace(config, attention=replace(config.attention, **within), **own)
         layers = config.layers[:1] * own["num_layers"] if "num_layers" in own else config.layers
