@@ -39,9 +39,11 @@ def test_budget_units(text):
     assert parse(f"{text}:{text}") == Bound(AMOUNTS[text], AMOUNTS[text])
 
 
-@pytest.mark.parametrize("text", ["", ":", "7:", ":7", "1.", ".5", "7KB", "7K", "-7", "7 G", "1e9", "7:8:9", "7GG"])
+@pytest.mark.parametrize(
+    "text", ["", ":", "7:", ":7", "1.", ".5", "7KB", "7K", "-7", "7 G", "1e9", "7:8:9", "7GG", "\u0663G", "9" * 5001]
+)
 def test_malformed_budget_raises(text):
-    with pytest.raises(UsageError, match="^malformed budget '.*'; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G$"):
+    with pytest.raises(UsageError, match="^malformed budget "):
         parse(text)
 
 
@@ -115,23 +117,6 @@ def test_limit_of_candidates(ranges, most, message, monkeypatch):
         candidates(one, ranges, around, Assumptions())
 
 
-def test_range_holds_both_ends_once():
-    assert section("--macs", "9T", "--range", "K=3,2,3", "E=5:9:2", "D=7").table.notes_above[0].partition(";")[0] == (
-        "Around moa-8K8E128D, input: batch_size 1, src_len 10, tgt_len 10. "
-        "Searched: K 2 to 3, E 5 to 9, D 7 to 7, as given (--all-integers for every integer)"
-    )
-    letter, sizes = search_range("D=1:10000")
-    assert (letter, len(sizes), sizes[0], sizes[-1]) == ("D", 10_000, 1, 10_000)
-    with pytest.raises(UsageError, match="^the range 'D=1:10001' holds more than 10,000 sizes; take larger steps$"):
-        search_range("D=1:10001")
-
-
-def search_range(text):
-    from headcount.bench.budget.bounds import parse_range
-
-    return parse_range(text, variant("moa"))
-
-
 def test_matched_model_takes_fields():
     found = section("--match-model", "transformer-base,d_ff=1000", "--attention", "moa", "--limit", "1")
     matched = Case.of("transformer-base", {"d_ff": 1000}).ledger.macs
@@ -185,9 +170,3 @@ def test_record_of_a_row():
     assert found["set"] == ["top_k=2", "num_experts=3", "head_dim=7"]
     assert found["input"] == {"batch_size": 1, "src_len": 10, "tgt_len": 10}
     assert found["preset"] == "--preset moa-8K8E128D --set top_k=2 num_experts=3 head_dim=7"
-
-
-def test_default_limit_is_20():
-    letters = ["--range", "K=1,2,4", "E=8:64:8", "D=16:160:16", "--min-distance", "0"]
-    shown = [len(section("--macs", "9G", *letters, *more).rows) for more in ([], ["--limit", "7"], ["--limit", "0"])]
-    assert shown[:2] == [20, 7] and shown[2] > 20

@@ -2,7 +2,6 @@
 
 import json
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +19,6 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
 
 FAMILIES = variants_with("search")
-ROOT = Path(__file__).parents[3]
 SMALL = {"d_model": 13, "d_ff": 5, "vocab_size": 11, "num_layers": 2, "bias": False}
 
 
@@ -173,6 +171,12 @@ WRONG = {
         "h - s >= 2 unless r = 0 must hold",
     ),
     "layers of kernels": (["--match-model", "lightconv", "--attention", "moa", "--layers", "3"], "no number of layers"),
+    "range of ten thousand and one": (["--macs", "1G", "--range", "D=1:10001"], "more than 10,000 sizes"),
+    "zero step": (["--macs", "1G", "--range", "K=1:4:0"], "malformed range"),
+    "step back": (["--macs", "1G", "--range", "K=4:1:-1"], "malformed range"),
+    "other digits": (["--macs", "1G", "--range", "K=\u0663"], "malformed range"),
+    "too large": (["--macs", "1G", "--range", "D=99999999999999999"], "do not fit into 63 bits"),
+    "plot nowhere": (["--macs", "1G", "--plot", "/nonexistent/x.svg"], "cannot write /nonexistent/x.svg"),
     "too many": ([*LLM, "--all-integers", "--range", "h=1:64", "s=0:64", "r=0:64", "g=1:64"], "17,305,600 points"),
     "no width": ([*LLM, "--d-model", "0"], "d_model must be at least 1, not 0"),
     "like's field": (["--match-model", "llm-s,top_k=3", "--attention", "moh"], "unknown field 'top_k' of llm-s"),

@@ -101,12 +101,6 @@ def test_plot_shows_costs_and_labels(drawn):
     assert {text.get_text() for text in axes.texts} == {"2K 5E 7D", "2K 3E 7D"}
 
 
-def test_areas_grow_with_cache_bytes(drawn):
-    listed = drawn(*TWO[:4], "E=5", "D=7,14", *TWO[6:]).axes[0].collections[1]
-    # 20 points and, of the 100 for the largest, a half and all
-    assert sorted(listed.get_sizes()) == [70, 120]
-
-
 def test_background_points_are_thinned_evenly(drawn, monkeypatch):
     monkeypatch.setattr(command, "MAX_DRAWN", 7)
     every, _ = drawn(*TWO[:3], "K=2", "E=3:25", *TWO[5:]).axes[0].collections
