@@ -91,13 +91,6 @@ def test_times_decide_where_both_are_known(points, data):
     assert set(pareto_front(columns, known, columns, 0.5)) <= expected
 
 
-def test_answer_matches_built_model(capsys):
-    (row,) = rows_of(capsys, "--macs", "700M", "--layers", "1", "--limit", "1", "--set", "vocab_size=11")
-    _, out, _ = run(capsys, *row["preset"].split(), "--counter", "torch", "--format", "json", main=macs.main)
-    counted = json.loads(out)["tables"][0]["rows"][1]
-    assert (counted["counter"], counted["macs"], counted["counted_params"]) == ("torch", row["macs"], row["params"])
-
-
 def test_ranges_and_directions(capsys):
     rows = rows_of(capsys, "--macs", "9G", "--range", "K=2,3", "E=3:7:2", "D=5", *ALL, "--maximise")
     assert [(row["K"], row["E"], row["D"]) for row in rows] == [(2, 3, 5)]
@@ -134,8 +127,6 @@ def test_recorded_layer_has_its_time(capsys, tmp_path):
     argv = ["--macs", "635M", "--records", str(tmp_path), "--range", "D=128"]
     rows = rows_of(capsys, *argv, *ALL)
     assert {(r["K"], r["E"], r["D"]): r["ms"] for r in rows if r["ms"]} == {(8, 32, 128): 3.5}
-    assert "3.500" in run(capsys, *argv)[1]
-    assert "no times" in run(capsys, *argv, "--seq-len", "9", "--macs", "1G")[1]
 
 
 def test_time_is_of_the_same_router_and_form(capsys, tmp_path):

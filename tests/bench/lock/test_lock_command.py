@@ -4,7 +4,6 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
-from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,11 +36,6 @@ class Net(nn.Module):
 
 def make(width=13, layers=3, n=7):
     return Net(width, layers), (torch.zeros(n, 11),)
-
-class Written(nn.Module):
-    def forward(self, a, b): return (a * b).sum(-1)
-
-def written(): return Written(), (torch.zeros(7, 11), torch.zeros(7, 11))
 
 class Unknown(nn.Module):
     def forward(self, x): return torch.fft.rfft(x).real
@@ -140,17 +134,6 @@ def test_module_names_are_escaped_in_markdown(locked, capsys):
     assert all(line.count("|") == 8 for line in out.splitlines() if "everyone" in line)
 
 
-def test_elementwise_contractions_are_locked(folder, capsys):
-    assert main(["--module", "model.py:written", "-o", "macs.lock"]) == 0
-    lock = json.loads((folder / "macs.lock").read_text())
-    assert (lock["macs"], lock["elementwise_macs"]) == (0, 7 * 11)
-    capsys.readouterr()
-    (folder / "model.py").write_text(FACTORY.replace("(a * b).sum(-1)", "torch.maximum(a, b)"))
-    assert main(["--check", "macs.lock", "--format", "json"]) == 1
-    (row, *_) = rows(capsys.readouterr().out)["lock-elementwise"]
-    assert (row["what"], row["locked_macs"], row["counted_macs"]) == ("removed", 77, 0)
-
-
 def test_unsupported_operations_raise_or_are_locked(folder, capsys):
     assert main(["--module", "model.py:unknown", "-o", "macs.lock"]) == 1
     assert "_fft_r2c" in capsys.readouterr().err and not (folder / "macs.lock").exists()
@@ -160,13 +143,6 @@ def test_unsupported_operations_raise_or_are_locked(folder, capsys):
     out = capsys.readouterr().out
     assert re.search(r"^\(model\) +contraction +added +i=77 +0 +77 +\+77$", out, re.MULTILINE)
     assert re.search(r"^uncounted +_fft_r2c on 7x11 ", out, re.MULTILINE)
-
-
-def test_workflow_is_printed(capsys):
-    assert main(["--workflow"]) == 0
-    out = capsys.readouterr().out
-    assert "headcount lock --check macs.lock --format md" in out
-    assert out == files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
 
 
 def test_options_reach_count_and_lock(folder, capsys, monkeypatch):

@@ -58,11 +58,6 @@ def test_comment_is_created_then_edited(run, tmp_path):
     assert (tmp_path / "comment.md").read_text() == "<!-- headcount lock -->\n## a table\n"
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_job_has_exit_code_of_check(run, code):
-    assert run("As locked", code).returncode == code
-
-
 def test_scripts_contain_no_expressions():
     """What comes from the event reaches a script by its environment alone, and a fork's run may not comment."""
     assert all("${{" not in step["run"] for step in STEPS.values() if "run" in step)

@@ -9,8 +9,6 @@ from headcount.bench import env, records
 from headcount.bench.routing import example
 from headcount.bench.routing.__main__ import main
 from headcount.bench.routing.tables import SPECIALISED, class_section, expert_section
-from headcount.models import losses
-from headcount.models.build import build
 
 
 def test_targets_are_class_places_back():
@@ -65,15 +63,6 @@ def test_training_is_deterministic():
     assert (one.loss, one.layer.counts, one.log) == (two.loss, two.layer.counts, two.log)
 
 
-def test_load_is_logged_at_the_first_step_and_every_interval(monkeypatch):
-    monkeypatch.setattr(example, "LOG_INTERVAL", 3)
-    log = example.train(example.PAPER, steps=7).log
-    assert [step for step, _ in log] == [1, 3, 6]
-    model = build(example.config(example.PAPER), seed=example.SEED).train()
-    model(next(example.batches(example.SEED, example.BATCH_SIZE)))
-    assert log[0][1] == {path: counts.tolist() for path, counts in losses.tokens_per_expert(model).items()}
-
-
 @pytest.fixture
 def short(monkeypatch):
     """The example with two training steps for each run."""
@@ -115,6 +104,3 @@ def test_example_is_recorded(short, monkeypatch, tmp_path, capsys):
         assert record[name] == printed[name]
     for stored, row in zip(record["experts"], printed["experts"], strict=True):
         assert {key: stored[key] for key in row} == row
-        # each token with its PMI, by the example's own name for it
-        for (token, value), text in zip(stored["top_tokens"], (stored["tokens"] or "").split(") "), strict=True):
-            assert text.removesuffix(")") == f"{example.token_name(token)} ({value:.1f}"

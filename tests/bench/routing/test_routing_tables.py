@@ -6,7 +6,6 @@ Eleven tokens choose two of three: number 0 is chosen 8 times, 1 is chosen 10 ti
 from fractions import Fraction
 
 from headcount.bench.routing import tables
-from headcount.bench.routing.__main__ import _result
 from headcount.bench.routing.example import Outcome, effects
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.variants.variant import variant
@@ -64,16 +63,3 @@ def test_effects_compare_runs_that_differ_in_one_loss():
         "With 0.01 L_z (beside 0.01 L_a) L_z stays at 2.500.",
     ]
     assert effects([plain, both]) == []
-
-
-def of_many(name, shared=0):
-    """A layer with 23 experts or heads to choose from, whose shares fill more than a line."""
-    found = LayerRouting(PATH, variant(name).routed, 23, 1, num_shared=shared)
-    found.add(range(23), [[token] for token in range(23)], Fraction(10**6 + 3))
-    return found
-
-
-def test_result_gives_range_of_all_shares():
-    layers = tables.layer_section([layer("moa"), of_many("moa")])
-    # 8, 10 and 4 of 22 choices, and 1 of 23 for each
-    assert _result([layers]) == "2 layers: shares from 4.35 % to 45.45 %."
