@@ -20,8 +20,8 @@ def test_kind_of_one_form_is_a_difference():
     T = sympy.Symbol("T")
     found = SimpleNamespace(by_kind={"linear": 2 * T, "scores": T**2})
     assert command._differences("it", found, {"linear": T + T, "values": 3 * T}) == [
-        "it: values is the closed form and -3*T",
-        "it: scores is the closed form and T**2",
+        "it: values less the closed form is -3*T",
+        "it: scores less the closed form is T**2",
     ]
 
 

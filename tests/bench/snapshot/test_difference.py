@@ -103,7 +103,7 @@ def test_elementwise_contractions_are_separate():
     assert old.macs == new.macs == 1001 + 455 and new.elementwise_macs == 21
     assert not equal(old, new)
     assert changes(old, new) == []
-    assert changes(old, new, difference.beside) == [("mix", "added", "m=7 i=3", 0, 21)]
+    assert changes(old, new, difference.elementwise) == [("mix", "added", "m=7 i=3", 0, 21)]
     included = saved(*new.terms, included=True)
     assert included.macs == 1456 + 21
     assert changes(old, included) == [("mix", "added", "m=7 i=3", 0, 21)]
