@@ -105,12 +105,12 @@ def test_sizes_are_hardware_friendly_by_default(capsys):
     assert any(row["D"] % 16 for row in rows_of(capsys, "--macs", "1G", "--all-integers"))
 
 
-def record(name, arm, ms, **changed):
+def record(name, impl, ms, **changed):
     environment = {"device": "cpu", "time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
     shape = {"subject": "layer", "pass": "forward", "role": "subject", "status": "timed", "smoke": False, "seq_len": 10}
     shape |= {"dtype": "float32", "routing": "balanced", "layer": name, "batch_size": 1, "tokens": 10, "macs": 7}
     shape = {field.name: None for field in fields(LatencyRecord) if field.default is MISSING} | shape
-    row = {**shape, "kind": "latency", "cell": f"{name} cell", "name": name, "implementation": arm}
+    row = {**shape, "kind": "latency", "cell": f"{name} cell", "name": name, "implementation": impl}
     return {**row, "gpu_ms": None, "wall_ms": [ms, 100 * ms, ms], "environment": environment, **changed}
 
 
@@ -142,7 +142,7 @@ def test_time_is_of_the_same_router_and_form(capsys, tmp_path):
 
 
 GRAPH, EAGER = {"timed_by": "graph"}, {"timed_by": "events", "no_graph_because": "it waits"}
-KINDS = {  # the milliseconds of two layers, of the arms' medians by graph, by events and by wall time
+KINDS = {  # the milliseconds of two layers, of the implementations' medians by graph, by events and by wall time
     # an eager call between events holds launches: it is not compared with a replay, however short
     "a replay beside an eager call": ([(GRAPH, 5.0, 9.0), (EAGER, 4.0, 8.5)], [(GRAPH, 3.0, 7.0)], (5.0, 3.0)),
     "a layer without a replay": ([(GRAPH, 5.0, 9.0), (EAGER, 4.0, 8.5)], [(EAGER, 3.0, 7.0)], (8.5, 7.0)),
@@ -156,9 +156,9 @@ KINDS = {  # the milliseconds of two layers, of the arms' medians by graph, by e
 def test_times_are_of_one_kind(kind, tmp_path):
     first, second, expected = KINDS[kind]
     path = tmp_path / slug("a device") / "one.jsonl"
-    for name, arms in (("moa-8K32E128D", first), ("moa-8K8E128D", second)):
-        for i, (how, gpu_ms, wall_ms) in enumerate(arms):
-            append(path, record(name, f"arm{i}", wall_ms, gpu_ms=gpu_ms and [gpu_ms], **how))
+    for name, impls in (("moa-8K32E128D", first), ("moa-8K8E128D", second)):
+        for i, (how, gpu_ms, wall_ms) in enumerate(impls):
+            append(path, record(name, f"impl{i}", wall_ms, gpu_ms=gpu_ms and [gpu_ms], **how))
     found = layer_times([tmp_path], "a device", layer("moa-8K32E128D"), 10, ("K", "E", "D"))
     assert found == {(8, 32, 128): expected[0], (8, 8, 128): expected[1]}
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.bench.budget import bounds
-from headcount.bench.budget.__main__ import main
 from headcount.bench.budget.candidates import METRICS, candidates
 from headcount.bench.budget.search import HostModel, search
 from headcount.bench.errors import UsageError
@@ -17,19 +16,10 @@ from headcount.bench.variants.variant import variants_with
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS, preset
+from tests.bench.budget.test_budget import rows_of, run
 
 FAMILIES = variants_with("search")
 SMALL = {"d_model": 13, "d_ff": 5, "vocab_size": 11, "num_layers": 2, "bias": False}
-
-
-def run(capsys, *argv, main=main):
-    return main(argv), *capsys.readouterr()
-
-
-def table_of(capsys, *argv):
-    code, out, err = run(capsys, *argv, "--format", "json")
-    assert code == 0, err
-    return json.loads(out)["tables"][0]
 
 
 def routers(h, s, r):
@@ -112,7 +102,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("argv", SEARCHES, ids=" ".join)
 def test_answers_count_to_the_same_integers(argv, capsys):
-    rows = table_of(capsys, *argv, "--limit", "4")["rows"]
+    rows = rows_of(capsys, *argv, "--limit", "4")
     assert rows
     for row in rows:
         lengths = [word for k, v in row["input"].items() for word in (f"--{k.replace('_', '-')}", str(v))]
@@ -126,7 +116,7 @@ def test_answers_count_to_the_same_integers(argv, capsys):
 def test_answer_matches_built_model_and_cache(form, capsys):
     sizes = [f"{field}={size}".lower() for field, size in {**SMALL, "d_model": 26, "form": form}.items()]
     argv = "--attention moh --macs 1M --seq-len 7 --all-integers --range h=6 s=2 r=3 g=3".split()
-    (row,) = table_of(capsys, *argv, "d_h=10", "--set", *sizes)["rows"]
+    (row,) = rows_of(capsys, *argv, "d_h=10", "--set", *sizes)
     _, out, _ = run(
         capsys, *row["preset"].split(), "--seq-len", "7", "--counter", "torch", "--format", "json", main=macs.main
     )

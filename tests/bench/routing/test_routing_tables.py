@@ -1,4 +1,4 @@
-"""The tables of bench.routing as they are read: what each column is called, counts in, and holds of a routing by hand.
+"""Rows of experts and heads against a routing counted by hand, and effects of the losses.
 
 Eleven tokens choose two of three: number 0 is chosen 8 times, 1 is chosen 10 times, 2 is chosen 4 times.
 """
@@ -35,10 +35,6 @@ def test_head_has_macs_of_both_forms():
     assert found["share %"] == ["–", "–", "45.45", "36.36", "18.18"]
     assert found["MACs ideal"] == ["11,099", "11,099", "10,090", "8,072", "4,036"]
     assert found["MACs as released"] == ["11,099"] * 5
-    assert not any("class" in head for head in found)
-    assert found["tokens of highest PMI, of those with at least 1 choices"] == [
-        *["shared: every token uses it"] * 2, "11 (1.1)", "1 (1.4)", "11 (2.8)",
-    ]  # fmt: skip
     with_classes = columns(tables.expert_section([layer("moh", shared=2)], 1, 1, class_of=class_of))
     assert with_classes["class of highest PMI"] == ["–", "–", "B", "A", "B"]
     assert with_classes["PMI of the class"] == ["–", "–", "1.10", "1.38", "2.06"]
@@ -52,14 +48,12 @@ def test_effects_compare_runs_that_differ_in_one_loss():
 
     plain, balanced = run(7, 0.75, 2.5, L_a=0.0, L_z=0.0), run(5, 0.25, 2.5, L_a=0.01, L_z=0.0)
     small, both = run(7, 0.75, 1.5, L_a=0.0, L_z=0.001), run(4, 0.5, 1.25, L_a=0.01, L_z=0.001)
-    third = run(8, 0.75, 2.5, L_a=0.01, L_z=0.01)
-    assert effects([plain, balanced, small, both, third]) == [
+    assert effects([plain, balanced, small, both]) == [
         "With 0.01 L_a the largest share falls from 87.5 % to 62.5 %, the smallest share rises from 12.5 % to 37.5 %, "
         "and the task loss falls from 0.750 to 0.250.",
         "With 0.001 L_z L_z falls from 2.500 to 1.500.",
         "With 0.01 L_a (beside 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
         "from 12.5 % to 50.0 %, and the task loss falls from 0.750 to 0.500.",
         "With 0.001 L_z (beside 0.01 L_a) L_z falls from 2.500 to 1.250.",
-        "With 0.01 L_z (beside 0.01 L_a) L_z stays at 2.500.",
     ]
     assert effects([plain, both]) == []
