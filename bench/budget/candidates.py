@@ -45,11 +45,11 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.costs["macs"])
 
-    def select(self, kept: np.ndarray) -> "Candidates":
-        """Return the candidates that ``kept`` (a mask or indices) selects."""
+    def select(self, mask: np.ndarray) -> "Candidates":
+        """Return the candidates that ``mask`` (a mask or indices) selects."""
         return Candidates(
-            {letter: sizes[kept] for letter, sizes in self.sizes.items()},
-            {metric: values[kept] for metric, values in self.costs.items()},
+            {letter: sizes[mask] for letter, sizes in self.sizes.items()},
+            {metric: values[mask] for metric, values in self.costs.items()},
         )
 
     def at(self, index: int) -> dict[str, int]:
@@ -74,11 +74,11 @@ def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case
     number = math.prod((len(coupled[variant.search.coupled[0]]), *(len(ranges[letter]) for letter in free)))
     if number > MOST:
         raise UsageError(f"{number:,} candidates are more than {MOST:,}; give smaller ranges")
-    kept = [_buildable(variant, letter, ranges[letter], config) for letter in free]
-    _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in kept))
+    valid = [_buildable(variant, letter, ranges[letter], config) for letter in free]
+    _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in valid))
     parts = []
-    for kept, fixed in _cases(variant.search.cases, coupled):
-        points = {letter: sizes[kept].reshape(-1, *[1] * len(free)) for letter, sizes in coupled.items()}
+    for mask, fixed in _cases(variant.search.cases, coupled):
+        points = {letter: sizes[mask].reshape(-1, *[1] * len(free)) for letter, sizes in coupled.items()}
         sizes = {**points, **dict(zip(free, axes, strict=True))}
         forms = costs(case, given, {letter: fixed.get(letter, symbol(letter)) for letter in sizes})
         found = {metric: _evaluated(form, sizes, tuple(coupled)) for metric, form in forms.items()}
@@ -142,14 +142,14 @@ def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: Mod
 
 def _buildable(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
     """Return the sizes of a letter that the model accepts."""
-    kept, reason = [], None
+    valid, reason = [], None
     for size in sizes:
         try:
             with_attention(config, **variant.fields({letter: size}))
         except ConfigError as error:
             reason = error
         else:
-            kept.append(size)
-    if not kept:
+            valid.append(size)
+    if not valid:
         raise UsageError(f"no point of the ranges exists: {reason}")
-    return kept
+    return valid

@@ -182,7 +182,7 @@ def _differences(title: str, found, closed) -> list[str]:
     for kind in dict.fromkeys((*closed, *found.by_kind)):
         difference = sympy.expand(found.by_kind.get(kind, 0) - closed.get(kind, 0))
         if difference != 0:
-            lines.append(f"{title}: {kind} is the closed form and {difference}")
+            lines.append(f"{title}: {kind} less the closed form is {difference}")
     return lines
 
 

@@ -130,8 +130,8 @@ def _simplify(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> symp
     if decided in (sympy.true, sympy.false) or (abs(number) == 1 and len(left) == len(factors)):
         return decided if decided in (sympy.true, sympy.false) else guard
     terms = sympy.Add.make_args(sympy.expand(signed))
-    taken = [term for term in terms if term.could_extract_minus_sign()]
-    return guard.func(sum(term for term in terms if term not in taken), -sum(taken))
+    negative_terms = [term for term in terms if term.could_extract_minus_sign()]
+    return guard.func(sum(term for term in terms if term not in negative_terms), -sum(negative_terms))
 
 
 def _holds_in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> bool:
@@ -161,10 +161,10 @@ def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
         quotient = sum((term.as_coeff_Mul()[0] // b) * term.as_coeff_Mul()[1] for term in terms)
     else:
         quotient = sympy.div(a, b)[0]
-    for whole in (quotient, quotient - 1):
-        rest = sympy.expand(a - whole * b)
-        if whole.is_integer and rest.is_nonnegative and sympy.expand(b - rest).is_positive:
-            return rest if issubclass(rounding, _REMAINDERS) else whole
+    for candidate in (quotient, quotient - 1):
+        rest = sympy.expand(a - candidate * b)
+        if candidate.is_integer and rest.is_nonnegative and sympy.expand(b - rest).is_positive:
+            return rest if issubclass(rounding, _REMAINDERS) else candidate
     return rounding(a, b)
 
 

@@ -74,13 +74,13 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     letters = {field: letter for letter, field in config.fields_by_letter.items()}
     if isinstance(config, Layered) and len(set(config.layers)) == 1:
         letters["num_layers"] = "N"
-    whole = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
+    integers = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
     if isinstance(config, TakesMixture) and config.mixture is None:
         # a dense block has no number of experts
-        whole = [name for name in whole if name not in config.mixture_letters.values()]
+        integers = [name for name in integers if name not in config.mixture_letters.values()]
     if isinstance(config, Layered) and "num_layers" not in letters:
-        whole = [name for name in whole if name != "num_layers"]
-    return {letters.get(name, name): name for name in whole}
+        integers = [name for name in integers if name != "num_layers"]
+    return {letters.get(name, name): name for name in integers}
 
 
 def _first_point(
@@ -190,6 +190,8 @@ def _model(config: ModelConfig, names) -> Part:
 
     def resized(sizes: Mapping[str, Any]) -> ModelConfig:
         own, within = fields_of(sizes)
+        # Layers are built one by one. As an integer their number is pinned, and checked before any layer is built.
+        own = {field: int(size) if field.endswith("layers") else size for field, size in own.items()}
         if not isinstance(config, Layered):
             return replace(config, attention=replace(config.attention, **within), **own)
         layers = config.layers[:1] * own["num_layers"] if "num_layers" in own else config.layers

@@ -108,9 +108,9 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
 
 def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
     source = ConstantSource(name)
-    made = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+    created = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
     # torch finds the hint with the symbol
-    return env.create_symintnode(made, hint=None)
+    return env.create_symintnode(created, hint=None)
 
 
 def _first_line(error: Exception) -> str:

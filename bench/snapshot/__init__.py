@@ -1,1 +1,1 @@
-"""A count that is kept: what of it is written down, its file, and how two of them differ."""
+"""Count snapshots: the count of one module, its file, and the difference of two of them."""

@@ -87,7 +87,7 @@ def terms(old: CountSnapshot, new: CountSnapshot) -> Difference:
     return _difference(_terms(old, counted=True), _terms(new, counted=True))
 
 
-def beside(old: CountSnapshot, new: CountSnapshot) -> Difference:
+def elementwise(old: CountSnapshot, new: CountSnapshot) -> Difference:
     """Return the difference of the contractions written elementwise that ``macs`` does not include."""
     return _difference(_terms(old, counted=False), _terms(new, counted=False))
 

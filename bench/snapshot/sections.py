@@ -36,7 +36,7 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
     """
     found = [_section(difference.terms(old, new), sides, "terms", "multiply-accumulates by term", "MACs", failures)]
     others = [
-        (difference.beside(old, new), "elementwise", "contractions written elementwise, beside the count", "MACs"),
+        (difference.elementwise(old, new), "elementwise", "contractions written elementwise, not included", "MACs"),
         (difference.parameters(old, new), "params", "parameters by tensor", "params"),
     ]
     found += [_section(one, sides, name, title, unit) for one, name, title, unit in others if one.changes]
@@ -54,7 +54,7 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
 
 def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
     """Return whether both have the same terms, parameters and unsupported operations."""
-    accounts = (difference.terms, difference.beside, difference.parameters)
+    accounts = (difference.terms, difference.elementwise, difference.parameters)
     return not any(account(old, new).changes for account in accounts) and set(old.uncounted) == set(new.uncounted)
 
 

@@ -15,7 +15,7 @@ from headcount.models.configs.presets import PRESETS, preset
 
 
 @pytest.mark.parametrize("name", variants_with("search"))
-def test_costs_over_arrays_are_those_of_each_model_by_itself(name):
+def test_array_costs_match_each_model(name):
     one, given = variant(name), Assumptions()
     example = one.search.example
     around = Case.of(one.search.preset, {**one.search.defaults, **one.fields(example)}, {"batch_size": 3})
@@ -32,7 +32,7 @@ def test_costs_over_arrays_are_those_of_each_model_by_itself(name):
 
 
 @pytest.mark.parametrize("most, fits", [(2**63 - 1, True), (2**63, False)])
-def test_counts_of_63_bits_are_exact_and_larger_ones_refused(most, fits, monkeypatch):
+def test_counts_above_63_bits_raise(most, fits, monkeypatch):
     monkeypatch.setattr(module, "costs", lambda *_: {"macs": most})
     one = variant("moa")
     around = Case.of(one.search.preset, {**one.search.defaults, **one.fields(one.search.example)})
@@ -53,7 +53,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize("name, like", AROUND)
-def test_a_search_goes_around_any_model_that_takes_its_attention(name, like):
+def test_search_around_any_model(name, like):
     one, model = variant(name), preset(like)
     base, overrides = base_for(name, like, model)
     found = preset(base, {**overrides, **one.search.defaults, **one.fields(one.search.example)})

@@ -93,12 +93,6 @@ def test_layers_that_may_differ_are_a_letter_where_they_do_not():
     assert table["equals_closed_form"] is True
 
 
-def test_the_feed_forward_block_of_a_llama_is_gated():
-    rows, table = derived("T,d_m,F", "--preset", "llm-s", "--part", "feed-forward")
-    assert rows["total"] == 3 * sympy.prod(map(symbol, ("T", "d_m", "F")))
-    assert table["equals_closed_form"] is True
-
-
 @pytest.mark.parametrize("gate, gates", [("sequence", "1"), ("running", "T")])
 def test_attentive_experts_are_the_closed_form_by_either_gate(gate, gates):
     names = "T,S,h,d_h,G"
@@ -123,13 +117,6 @@ def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
     expected = products + kernels + linear + 2 * 2 * 64 * S * T
     assert sympy.expand(rows["total"] - expected) == 0
     assert table["equals_closed_form"] is True
-
-
-def test_the_feed_forward_block_of_a_jetmoe_is_of_experts():
-    rows, table = derived("T,d_m,F,E_ff,K_ff", "--preset", "jetmoe-small", "--part", "feed-forward")
-    T, d_m, F, E_ff, K_ff = map(symbol, ("T", "d_m", "F", "E_ff", "K_ff"))
-    assert sympy.expand(rows["total"] - T * d_m * (E_ff + 3 * K_ff * F)) == 0
-    assert table["equals_closed_form"] is True and table["domain"] == ["K_ff <= E_ff"]
 
 
 def test_heads_of_keys_are_as_many_as_heads_unless_they_are_a_size_of_their_own():

@@ -7,7 +7,6 @@ import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Mod
 
-from headcount.bench.derive.derivation import _confirmed
 from headcount.bench.derive.guards import format_guard, simplify_guards
 from headcount.bench.derive.interpolate import MOST_POINTS, Grid, NoPolynomial, fit_polynomial, interpolate
 from headcount.formulas.symbols import symbol
@@ -32,14 +31,14 @@ def test_interpolation_finds_every_coefficient():
     ],
     ids=["rounded", "exponential", "outside"],
 )
-def test_what_is_no_polynomial_is_found(count, point):
+def test_no_polynomial_is_found(count, point):
     with pytest.raises(NoPolynomial) as caught:
         interpolate(count, POINTS)
     assert caught.value.counted == count(caught.value.point)["a"]
     assert point is None or caught.value.point == point
 
 
-def test_counts_may_be_expressions_in_further_sizes():
+def test_counts_may_be_expressions():
     x, z = symbol("x"), symbol("z")
     found, points = fit_polynomial(lambda p: {"a": p["x"] ** 2 * z + z**3}, Grid({"x": 1}, {"x": 2}), 5)
     assert sympy.expand(found["a"] - (x**2 * z + z**3)) == 0 and points == 5
@@ -47,7 +46,7 @@ def test_counts_may_be_expressions_in_further_sizes():
         fit_polynomial(lambda p: {"a": (p["x"] ** 2 if p["x"] == 9 else p["x"]) * z}, Grid({"x": 1}, {"x": 2}), 5)
 
 
-def test_a_kind_that_a_point_has_none_of_counts_0_there():
+def test_missing_kind_counts_0():
     x, y = symbol("x"), symbol("y")
     found = interpolate(lambda p: {"a": p["x"]} | ({"b": p["y"] - 5} if p["y"] > 5 else {}), POINTS)
     assert found.by_kind == {"a": x, "b": y - 5}
@@ -92,11 +91,11 @@ T, h, s, r, g = map(symbol, "T h s r g".split())
     ],
     ids=str,
 )
-def test_a_domain_leaves_out_what_follows(guards, expected):
+def test_domain_leaves_out_implied_guards(guards, expected):
     assert domain(*guards) == expected
 
 
-def test_of_many_sizes_the_greatest_total_degree_is_taken_that_keeps_the_points_few():
+def test_total_degree_limits_number_of_points():
     powers = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 2}
     grid = Grid(dict.fromkeys(powers, 5), dict.fromkeys(powers, 1))
     found, points = fit_polynomial(lambda p: {"x": sum(p[name] ** power for name, power in powers.items())}, grid, 4)
@@ -106,8 +105,3 @@ def test_of_many_sizes_the_greatest_total_degree_is_taken_that_keeps_the_points_
     assert sizes[-1] > MOST_POINTS
     # of e, whose degree is 2, a line of 4 points goes one step farther
     assert points == max(size for size in sizes if size <= MOST_POINTS) + 1
-
-
-def test_what_no_other_point_confirms_is_said():
-    assert _confirmed([]) == "; no point was found to confirm it at"
-    assert _confirmed([{"T": 7}, {"T": 11}]) == ", confirmed by counting at T=7; T=11"

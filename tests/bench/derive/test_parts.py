@@ -14,7 +14,7 @@ PARTS = ("attention", "feed-forward", "model")
     ("without", "refused"),
     [("model", {"model": "encoder_decoder"}), ("attention", {"attention": "moa", "model": "moa"})],
 )
-def test_what_has_no_module_is_named_where_it_is_needed_and_nowhere_else(without, refused, monkeypatch):
+def test_part_without_module_raises(without, refused, monkeypatch):
     config = preset(PRESET)
     monkeypatch.setattr(type(config if without == "model" else config.attention), "module", None)
     for which in PARTS:
@@ -25,7 +25,7 @@ def test_what_has_no_module_is_named_where_it_is_needed_and_nowhere_else(without
             assert part(PRESET, which, {}, ("T",)).closed
 
 
-def test_counting_starts_at_a_presets_own_sizes_only_where_it_must_and_layers_always_at_one():
+def test_starts_of_presets():
     # d_h starts at 5, and half of a rotated head is no whole number
     assert part("llm-s", "model", {}, ("N", "d_h", "T")).starts == {"N": 1, "d_h": 64, "T": 11}
     assert part("llm-s", "attention", {}, ("d_h", "T")).starts == {"d_h": 5, "T": 11}

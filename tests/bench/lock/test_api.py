@@ -18,7 +18,7 @@ def net(width=13):
     return torch.nn.Sequential(torch.nn.Linear(11, width), torch.nn.ReLU(), torch.nn.Linear(width, 5))
 
 
-def test_a_module_is_held_against_its_lock(tmp_path):
+def test_check_raises_where_cost_changed(tmp_path):
     x, path = torch.zeros(7, 11), tmp_path / "macs.lock"
     counted = hc.lock(net(), x)
     assert counted.macs == 7 * (11 * 13 + 13 * 5) and counted.params == 11 * 13 + 13 + 13 * 5 + 5
@@ -33,7 +33,7 @@ def test_a_module_is_held_against_its_lock(tmp_path):
         counted.check(tmp_path / "none.lock")
 
 
-def test_a_lock_takes_what_count_macs_takes(tmp_path):
+def test_lock_takes_inputs_backward_elementwise(tmp_path):
     x = torch.zeros(7, 11)
     forward, both = hc.lock(net(), x), hc.lock(net(), x, backward=True)
     assert both.macs == 3 * forward.macs
@@ -58,7 +58,7 @@ class Spectrum(torch.nn.Module):
         return y @ y.mT @ y if self.training else y
 
 
-def test_a_lock_takes_formulas_what_is_allowed_and_training_as_count_macs_does():
+def test_lock_takes_formulas_allowed_and_training():
     x = torch.zeros(7, 9)
     with pytest.raises(UncountedError):
         hc.lock(Spectrum(), x)
@@ -87,7 +87,7 @@ LOCKS = [
 ]  # fmt: skip
 
 
-def test_the_fixture_writes_when_it_is_told_and_compares_else(pytester):
+def test_fixture_writes_and_compares(pytester):
     path = pytester.makepyfile(test_net=TEST)
     missing = pytester.runpytest(*PLUGIN)
     missing.assert_outcomes(failed=3)
@@ -102,12 +102,7 @@ def test_the_fixture_writes_when_it_is_told_and_compares_else(pytester):
     changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: 231 -> 357 (+126) MACs (1 changed)*")
 
 
-def test_pytest_help_has_the_option(pytester):
-    text = " ".join(pytester.runpytest(*PLUGIN, "--help").stdout.str().split())
-    assert "headcount: --macs-lock-update rewrite the locks of macs_lock" in text
-
-
-def test_a_lock_has_one_owner(pytester):
+def test_lock_name_is_unique(pytester):
     pytester.makepyfile(
         """
         import pytest, torch
@@ -126,7 +121,7 @@ def test_a_lock_has_one_owner(pytester):
     done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is already the lock of *; give each lock its own name=*")
 
 
-def test_the_plugin_imports_no_torch_before_a_module_is_counted(pytester, monkeypatch):
+def test_plugin_imports_no_torch(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(hc.__file__).parents[1]))
     pytester.makepyfile("def test_nothing(): import sys; assert 'torch' not in sys.modules")
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)

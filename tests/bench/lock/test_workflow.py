@@ -35,14 +35,14 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "table", "goes_on"), [(0, "x", True), (1, "x", True), (1, "", False), (2, "", False)])
-def test_counting_again_goes_on_with_an_answer_only(run, tmp_path, code, table, goes_on):
+def test_count_step_fails_without_a_table(run, tmp_path, code, table, goes_on):
     assert (run("Count again", code, table).returncode == 0) == goes_on
     assert (tmp_path / "asked").read_text() == "lock --check macs.lock --format md\n"
     assert (tmp_path / "outputs").read_text() == f"code={code}\n"
     assert (tmp_path / "summary").read_text() == table
 
 
-def test_the_first_change_is_a_comment_and_later_runs_edit_it(run, tmp_path):
+def test_comment_is_created_then_edited(run, tmp_path):
     (tmp_path / "macs.md").write_text("## a table\n")
     run("Comment", 0)
     assert (tmp_path / "calls").read_text().count("\n") == 1
@@ -58,12 +58,7 @@ def test_the_first_change_is_a_comment_and_later_runs_edit_it(run, tmp_path):
     assert (tmp_path / "comment.md").read_text() == "<!-- headcount lock -->\n## a table\n"
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_the_job_ends_as_the_check_did(run, code):
-    assert run("As locked", code).returncode == code
-
-
-def test_nothing_of_a_pull_request_is_pasted_into_a_script():
+def test_scripts_contain_no_expressions():
     """What comes from the event reaches a script by its environment alone, and a fork's run may not comment."""
     assert all("${{" not in step["run"] for step in STEPS.values() if "run" in step)
     assert "head.repo.full_name == github.repository" in STEPS["Comment"]["if"]

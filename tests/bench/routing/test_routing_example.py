@@ -1,21 +1,17 @@
 """python -m bench.routing --example: the task, what each auxiliary loss does, experts that specialise by class."""
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from headcount.bench import env, records
-from headcount.bench.routing import example, inputs
+from headcount.bench.routing import example
 from headcount.bench.routing.__main__ import main
 from headcount.bench.routing.tables import SPECIALISED, class_section, expert_section
-from headcount.models import losses
-from headcount.models.build import build
 
 
-def test_targets_are_as_many_places_back_as_the_class():
+def test_targets_are_class_places_back():
     tokens = next(example.batches(7, 3))
     for row, answers in zip(tokens.tolist(), example.targets(tokens).tolist(), strict=True):
         # a negative index counts from the end: the sequence is cyclic
@@ -67,34 +63,6 @@ def test_training_is_deterministic():
     assert (one.loss, one.layer.counts, one.log) == (two.loss, two.layer.counts, two.log)
 
 
-def test_load_is_logged_at_the_first_step_and_every_interval(monkeypatch):
-    monkeypatch.setattr(example, "LOG_INTERVAL", 3)
-    log = example.train(example.PAPER, steps=7).log
-    assert [step for step, _ in log] == [1, 3, 6]
-    model = build(example.config(example.PAPER), seed=example.SEED).train()
-    model(next(example.batches(example.SEED, example.BATCH_SIZE)))
-    assert log[0][1] == {path: counts.tolist() for path, counts in losses.tokens_per_expert(model).items()}
-
-
-def test_each_run_trains_on_one_thread_and_is_reported(monkeypatch):
-    trained, reported, threads = [], [], torch.get_num_threads()
-
-    def train(coefficients):
-        trained.append((coefficients, torch.get_num_threads()))
-        return coefficients
-
-    monkeypatch.setattr(example, "train", train)
-    try:
-        torch.set_num_threads(3)
-        assert example.run(reported.append) == example.RUNS
-        assert trained == [(coefficients, 1) for coefficients in example.RUNS]
-        labels = ["0.01 L_a", "0.01 L_z", "0.001 L_z", "0.01 L_a + 0.001 L_z", "0.01 L_a + 0.01 L_z"]
-        assert reported == [f"training with {label}" for label in labels]
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def short(monkeypatch):
     """The example with two training steps for each run."""
@@ -119,17 +87,6 @@ def test_saved_example_is_analysed_to_the_same_counts(short, tmp_path, capsys):
     assert [row["macs"] for row in again] == [row["macs"] for row in experts["rows"]]
 
 
-def test_save_writes_checkpoint_tokens_and_log(tmp_path):
-    log = [(1, {"layers.0.attn": [3, 5]}), (50, {"layers.0.attn": [4, 4]})]
-    outcome = SimpleNamespace(log=log, state={"weight": torch.arange(3.0)})
-    words = example.save(outcome, tmp_path / "d").split()
-    named = {key: Path(value) for key, value in zip(words, words[1:], strict=False) if value.startswith(str(tmp_path))}
-    assert inputs.read_log(named["--log"]) == log
-    assert torch.equal(torch.load(named["--checkpoint"], weights_only=True)["weight"], outcome.state["weight"])
-    lines = named["--tokens"].read_text().splitlines()
-    assert [[int(word) for word in line.split()] for line in lines] == example.held_out().tolist()
-
-
 def test_example_is_recorded(short, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(records, "writable", lambda: tmp_path)
     monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
@@ -147,6 +104,3 @@ def test_example_is_recorded(short, monkeypatch, tmp_path, capsys):
         assert record[name] == printed[name]
     for stored, row in zip(record["experts"], printed["experts"], strict=True):
         assert {key: stored[key] for key in row} == row
-        # each token with its PMI, by the example's own name for it
-        for (token, value), text in zip(stored["top_tokens"], (stored["tokens"] or "").split(") "), strict=True):
-            assert text.removesuffix(")") == f"{example.token_name(token)} ({value:.1f}"

@@ -18,7 +18,7 @@ def layers_of(name, **fields):
     return record(build(preset(name, SMALL | fields)), [(TOKENS, TOKENS)])
 
 
-def test_an_expert_of_attention_and_one_of_a_block_each_do_their_own_work():
+def test_experts_of_attention_and_ffn_have_own_macs():
     attention, block = layers_of("jetmoe-small", head_dim=12, num_kv_heads=2, num_experts=7, top_k=3)
     assert (attention.path, block.path) == ("layers.0.self_attn", "layers.0.feed_forward")
     assert (attention.num_experts, attention.top_k, block.num_experts, block.top_k) == (7, 3, 5, 2)
@@ -28,7 +28,7 @@ def test_an_expert_of_attention_and_one_of_a_block_each_do_their_own_work():
     assert [len(same) for same in tables.by_unit([attention, block])] == [2]
 
 
-def test_heads_and_experts_stand_in_tables_of_their_own(tmp_path, capsys):
+def test_heads_and_experts_have_separate_tables(tmp_path, capsys):
     sizes = {"num_heads": 4, "num_shared_heads": 1, "top_k": 2, "head_dim": 6}
     heads, experts = tables.by_unit(layers_of("moh-llm-s-75", **sizes))
     assert [one.unit for one in (*heads, *experts)] == ["head", "expert"]

@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench.env import drawing
-from headcount.bench.errors import UsageError
 from headcount.bench.routing.__main__ import plot
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.variants.variant import variant
@@ -36,14 +35,3 @@ def test_shares_are_drawn_sorted_in_percent(name, units, monkeypatch, tmp_path):
     assert axes.get_xlabel() == f"{units}, the most used first" and axes.get_ylabel() == "share of all choices in %"
     # each expert is a mark, and shares are seen from 0 on
     assert {line.get_marker() for line in axes.lines} == {"."} and axes.get_ylim()[0] == 0
-
-
-def test_the_ending_names_the_format_png_without_one(tmp_path):
-    plot({"first": layer("moa", 1, 2)}, tmp_path / "shares")
-    assert (tmp_path / "shares").read_bytes().startswith(b"\x89PNG")
-    for ending, begins in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
-        plot({"first": layer("moa", 1, 2)}, tmp_path / f"shares.{ending}")
-        assert (tmp_path / f"shares.{ending}").read_bytes().startswith(begins)
-    assert b"<dc:date>" not in (tmp_path / "shares.svg").read_bytes()
-    with pytest.raises(UsageError, match=r"^cannot write .*shares\.txt: Format 'txt' is not supported"):
-        plot({"first": layer("moa", 1, 2)}, tmp_path / "shares.txt")

@@ -9,7 +9,7 @@ from headcount.bench.variants.variant import variant
 CHOSEN = [Counter(a=3, b=1), Counter(b=4), Counter()]
 
 
-def test_shares_add_up_and_are_zero_without_tokens():
+def test_shares_sum_to_one_or_zero():
     assert shares([3, 5, 0]) == [Fraction(3, 8), Fraction(5, 8), 0]
     assert shares([0, 0]) == [0, 0]
 
@@ -21,7 +21,7 @@ def test_pmi_is_the_ratio_to_independence():
     assert values[1] == {"b": Fraction(4 * 8, 5 * 4)} and values[2] == {}
 
 
-def test_top_tokens_go_by_pmi_then_frequency_and_leave_out_rare_ones():
+def test_top_tokens_by_pmi_then_frequency():
     assert top_tokens(CHOSEN, 1) == [[("a", Fraction(2))], [("b", Fraction(8, 5))], []]
     assert top_tokens(CHOSEN, 5, min_count=4) == [[("b", Fraction(2, 5))], [("b", Fraction(8, 5))], []]
     equal = [Counter(x=1, y=2), Counter(z=3)]
