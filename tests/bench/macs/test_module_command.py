@@ -115,18 +115,6 @@ def test_a_project_with_our_package_names_is_counted(project, capfd, monkeypatch
     assert all(row["explained"] for row in rows.values())
 
 
-def test_depth_folds_modules_and_inputs_may_go_by_keyword(project, capfd):
-    code, out, _ = run(capfd, f"{project}/factory.py:by_keyword", "--set", "d=8", "--depth", "1", "--counter", "torch")
-    assert code == 0
-    assert any(line.split()[:3] == ["layers", "linear", f"{B * T * D * D:,}"] for line in out.splitlines())
-
-
-def test_a_dotted_name_is_found_from_the_directory_of_the_command(project, capfd, monkeypatch):
-    monkeypatch.chdir(project)
-    code, out, _ = run(capfd, "factory:net", "--set", "d=8", "layers=1", "--counter", "torch")
-    assert code == 0 and "factory:net: the right count" in out
-
-
 def test_a_module_that_needs_values_runs_on_the_cpu(project, capfd):
     code, out, _ = run(capfd, f"{project}/factory.py:chosen", "--format", "json", "--counter", "torch")
     table = json.loads(out)["tables"][0]
@@ -191,26 +179,6 @@ def test_a_formula_counts_an_unknown_operation(project, capfd):
     assert code == 2 and "'b0' needs a size for b0; it has a, a0, a1, o, o0, o1" in err
 
 
-def test_what_is_left_out_is_never_called_right(project, capfd):
-    code, out, _ = run(capfd, f"{project}/factory.py:spectrum", "--counter", "torch", "--allow-uncounted")
-    assert code == 0 and "a part of the count, without 1 calls that nobody knows" in " ".join(out.split())
-    assert "the right count" not in out and "the same part" in out
-    assert not any(line.split()[-1:] == ["right"] for line in out.splitlines())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--seq-len", "5"), "--seq-len and --module do not go together"),
-        (("--preset", "moa-8K8E128D"), "--preset and --module do not go together"),
-        (("--depth", "-1"), "--depth must be at least 1, not -1"),
-    ],
-)
-def test_options_without_effect_are_refused(project, capfd, options, message):
-    code, _, err = run(capfd, f"{project}/factory.py:spectrum", *options)
-    assert code == 2 and message in err
-
-
 @pytest.mark.parametrize(
     ("function", "line"),
     [
@@ -226,11 +194,6 @@ def test_a_factory_at_fault_is_one_line_and_its_own_traceback(project, capfd, fu
     assert trace[0] == "Traceback (most recent call last):"
     assert any("factory.py" in text or "net.py" in text for text in trace)
     assert not any(str(ROOT / "bench") in text for text in trace)
-
-
-def test_settings_are_integers(project, capfd):
-    code, _, err = run(capfd, f"{project}/factory.py:net", "--set", "d=wide")
-    assert code == 2 and "--set d=wide: with --module it takes NAME=INTEGER" in err
 
 
 def test_an_unknown_operation_fails_and_can_be_allowed(project, capfd):

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from headcount.bench.count import count_macs
-from headcount.bench.trace.names import replacing
+from headcount.bench.trace.names import patched
 from tests.torchvision_import import import_models
 
 needs_torchvision = pytest.mark.skipif(not find_spec("torchvision"), reason="the extra torchvision is not installed")
@@ -74,7 +74,7 @@ def count(models, kind, name, weights):
 def build(builder, weights):
     """The model on the meta device; no weights are downloaded or loaded."""
     enum = importlib.import_module("torchvision.models._api").WeightsEnum
-    with torch.device("meta"), replacing(
+    with torch.device("meta"), patched(
         (enum, "get_state_dict", lambda *_, **__: {}), (nn.Module, "load_state_dict", lambda *_, **__: None)
     ):  # fmt: skip
         return builder(weights=weights).to("meta").eval()
