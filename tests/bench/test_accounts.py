@@ -204,13 +204,6 @@ def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
     assert value("forward_bytes", Case("moh", model, {"batch_size": 2, "seq_len": 7})) == 4 * weights
 
 
-def test_a_layer_that_sees_what_is_not_made_yet_says_why_it_has_no_step():
-    names = ["kv_bytes", "decode_macs", "generate_bytes"]
-    _, missing = accounts.values(names, Case("mae", make_config(MAE), lengths(3, 11)), FLOATS)
-    reason = "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
-    assert missing == dict.fromkeys(names, reason)
-
-
 def test_bytes_that_steps_move():
     config = make_config(LAYERS["mqa"])
     case, given = Case("mqa", config, lengths(3, 11)), Assumptions(context=13, generate=5)

@@ -1,18 +1,13 @@
 """serve(): the one way from a command's arguments to printed tables, an exit code and a last line."""
 
-import argparse
-import io
 import os
-import re
 import sys
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from headcount.bench import cli
-from headcount.bench.__main__ import main as no_command
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import Value
@@ -42,27 +37,6 @@ def test_what_is_wrong_with_a_row_ends_a_strict_command_with_1_and_is_named(stri
     assert err.splitlines()[:-1] == (["a command: 1 is wrong", "a command: 2 too"] if strict else [])
 
 
-def test_the_remark_is_read_after_the_last_row_and_the_verdict_comes_last(capsys):
-    seen = []
-
-    def counted():
-        for row in rows("", ""):
-            seen.append(row)
-            yield row
-
-    work = Work([Section(TABLE, counted())], remark=lambda: f", {len(seen)} rows", verdict="all is well")
-    assert command(lambda args: work) == 0
-    time, verdict = capsys.readouterr().err.splitlines()
-    assert time.endswith(" s, 2 rows") and verdict == "check: all is well"
-    assert command(lambda args: Work([Section(TABLE, rows("no"))], verdict="all is well")) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "check: 1 disagree"
-
-
-def test_a_text_is_printed_alone(capsys):
-    assert command(lambda args: "what there is") == 0
-    assert capsys.readouterr() == ("what there is\n", "")
-
-
 def wrong_plan(args):
     raise UsageError("no such thing")
 
@@ -88,26 +62,6 @@ def test_what_ends_a_command_is_one_line(plan, argv, code, said, capsys, tmp_pat
     assert capsys.readouterr() == ("", f"{said}\n") and list(tmp_path.iterdir()) == []
 
 
-def test_what_ends_a_command_is_said_at_once_however_stderr_is_kept(monkeypatch):
-    read = io.BytesIO()
-    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(read))
-    assert cli.run("a command", lambda: wrong_plan(None)) == 2
-    assert read.getvalue() == b"a command: error: no such thing\n"
-
-
-def test_a_folder_has_a_file_for_each_table_under_a_name_that_is_one(capsys, tmp_path):
-    named = Table("module a b/layer_1.x-2,y:z", "Numbers", TABLE.columns)
-    assert command(lambda args: Work([Section(named, rows(""))]), "--format", "csv", "--out", f"{tmp_path}/made/") == 0
-    (path,) = (tmp_path / "made").iterdir()
-    assert path.name == "layer_1.x-2,y-z.csv" and path.read_text() == "n\n0\n"
-
-
-def test_a_file_holds_what_stdout_would(capsys, tmp_path):
-    out = tmp_path / "out.csv"
-    assert command(lambda args: Work([Section(TABLE, rows(""))]), "--out", str(out)) == 0
-    assert out.read_text() == "n\n0\n" and capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize("out", [f"{'x' * 300}.csv", "missing/out.csv", f"{'x' * 300}/", "file/", "file/out.csv"])
 def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
     (tmp_path / "file").write_text("kept")
@@ -127,17 +81,6 @@ def test_a_file_where_the_temporary_one_would_be_is_another_processes_and_stays(
     assert [path.name for path in tmp_path.iterdir()] == [theirs.name] and theirs.read_text() == "half a table"
 
 
-@pytest.mark.parametrize("text, value", [("0", 0), ("1/3", Fraction(1, 3)), ("0.999", Fraction(999, 1000))])
-def test_a_value_that_holds_is_read(text, value, capsys):
-    assert command(lambda args: str(args.share == value), "--share", text) == 0
-    assert capsys.readouterr().out == "True\n"
-
-
-def test_descriptions_keep_their_lines():
-    assert "a b\n\n    c\n    d\n" in Parser(prog="x", description="a\nb\n\n    c\n    d").format_help()
-    assert isinstance(Parser(), argparse.ArgumentParser)
-
-
 def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(capsys, tmp_path):
     def opening(path):
         return lambda: open(path).close() or 0
@@ -152,42 +95,6 @@ def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(c
 def test_a_full_disk_is_one_line(capsys):
     code = command(lambda args: Work([Section(TABLE, [Row({"n": 1})])]), "--out", "/dev/full")
     assert (code, capsys.readouterr().err.splitlines()[-1]) == (2, "a command: error: No space left on device")
-
-
-@pytest.mark.parametrize("package, code", [("json", 7), ("a_package_that_nobody_has", 3)])
-def test_a_program_ends_with_what_its_command_gives_or_with_a_line_where_it_cannot_begin(
-    package, code, capsys, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "a_command", SimpleNamespace(main=lambda: 7))
-    with pytest.raises(SystemExit) as ended:
-        cli.start("python -m bench.some", "a_command", package)
-    assert ended.value.code == code
-    said = f"python -m bench.some: error: this needs {package}, which is not installed"
-    assert capsys.readouterr().err.startswith(said if code == 3 else "")
-
-
-def test_without_a_command_each_is_named(capsys):
-    assert no_command() == 2
-    said = capsys.readouterr().err
-    folders = Path(cli.__file__).parent.glob("*/__main__.py")
-    assert said.startswith("python -m bench: error: choose a command: python -m bench.") and said.count("\n") == 1
-    assert sorted(re.findall(r"-m bench\.(\w+)", said)) == sorted(path.parent.name for path in folders)
-
-
-def test_closed_streams_are_reopened(monkeypatch):
-    for name in ("stdin", "stdout", "stderr"):
-        monkeypatch.setattr(sys, name, None)
-    assert cli.run("prog", lambda: print("…") or print("×", file=sys.stderr, flush=True) or 0) == 0
-    assert sys.stdin.read() == "" and sys.stdout.name == sys.stderr.name == os.devnull
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        stream.close()
-
-
-def test_character_outside_the_encoding_is_replaced(monkeypatch):
-    written = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert cli.run("prog", lambda: print("7 × 11 …") or 0) == 0
-    assert written.getvalue() == b"7 ? 11 ?\n"
 
 
 def test_whoever_reads_no_more_ends_a_command_without_a_word(monkeypatch, capfd):
@@ -205,3 +112,12 @@ def test_whoever_reads_no_more_ends_a_command_without_a_word(monkeypatch, capfd)
         os.dup2(kept, 1)
         os.close(kept)
     assert capfd.readouterr() == ("", "")
+
+
+def test_closed_streams_are_reopened(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert cli.run("prog", lambda: print("…") or print("×", file=sys.stderr, flush=True) or 0) == 0
+    assert sys.stdin.read() == "" and sys.stdout.name == sys.stderr.name == os.devnull
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, read_file
+from headcount.bench.errors import UsageError, format_error, read_file
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,6 @@ def test_a_module_of_ours_or_of_pythons_that_is_missing_is_an_error_of_ours(name
     assert format_error(ModuleNotFoundError("gone", name=name)) is None
 
 
-def test_a_package_that_is_missing_is_named_with_what_brings_it():
-    said, code = format_error(ModuleNotFoundError("gone", name="transformers.models"))
-    assert code == 3 and said.startswith("this needs transformers, which is not installed: pip install 'headcount[hf]'")
-    said, _ = format_error(ModuleNotFoundError("gone", name="pandas"))
-    assert said.startswith("this needs pandas, which is not installed: pip install 'headcount';")
-
-
 def test_a_name_that_no_file_has_is_said():
     with pytest.raises(UsageError, match="^cannot read a\0b: embedded null byte$"):
         read_file("a\0b")
-
-
-def test_exit_codes():
-    assert (UsageError.exit_code, EnvironmentMissing.exit_code) == (2, 3)
