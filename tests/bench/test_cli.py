@@ -29,7 +29,7 @@ def rows(*failures):
 
 
 @pytest.mark.parametrize("strict, code", [(True, 1), (False, 0)])
-def test_what_is_wrong_with_a_row_ends_a_strict_command_with_1_and_is_named(strict, code, capsys):
+def test_row_failures_exit_1_if_strict(strict, code, capsys):
     section = Section(TABLE, rows("", "1 is wrong", "2 too"))
     assert command(lambda args: Work([section], strict=strict)) == code
     out, err = capsys.readouterr()
@@ -56,14 +56,14 @@ def interrupted():
         (lambda args: Work([Section(TABLE, interrupted())]), [], 130, "\na command: interrupted"),
     ],
 )
-def test_what_ends_a_command_is_one_line(plan, argv, code, said, capsys, tmp_path):
+def test_errors_are_one_line(plan, argv, code, said, capsys, tmp_path):
     out = tmp_path / "out.csv"
     assert command(plan, *argv, "--out", str(out)) == code
     assert capsys.readouterr() == ("", f"{said}\n") and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("out", [f"{'x' * 300}.csv", "missing/out.csv", f"{'x' * 300}/", "file/", "file/out.csv"])
-def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
+def test_unwritable_output_fails_first(out, capsys, tmp_path):
     (tmp_path / "file").write_text("kept")
     place = f"{tmp_path}/{out}"
     assert command(lambda args: pytest.fail("this draws, measures and stores"), "--out", place) == 2
@@ -72,7 +72,7 @@ def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"
 
 
-def test_a_file_where_the_temporary_one_would_be_is_another_processes_and_stays(capsys, tmp_path):
+def test_temporary_file_of_another_process_stays(capsys, tmp_path):
     """In two containers that share a folder two processes may have one number."""
     out, theirs = tmp_path / "out.csv", tmp_path / f".out.csv.{os.getpid()}.tmp"
     theirs.write_text("half a table")
@@ -81,7 +81,7 @@ def test_a_file_where_the_temporary_one_would_be_is_another_processes_and_stays(
     assert [path.name for path in tmp_path.iterdir()] == [theirs.name] and theirs.read_text() == "half a table"
 
 
-def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(capsys, tmp_path):
+def test_user_file_error_is_one_line(capsys, tmp_path):
     def opening(path):
         return lambda: open(path).close() or 0
 
@@ -92,12 +92,12 @@ def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(c
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-def test_a_full_disk_is_one_line(capsys):
+def test_full_disk_is_one_line(capsys):
     code = command(lambda args: Work([Section(TABLE, [Row({"n": 1})])]), "--out", "/dev/full")
     assert (code, capsys.readouterr().err.splitlines()[-1]) == (2, "a command: error: No space left on device")
 
 
-def test_whoever_reads_no_more_ends_a_command_without_a_word(monkeypatch, capfd):
+def test_broken_pipe_is_silent(monkeypatch, capfd):
     kept, (ours, theirs) = os.dup(1), os.pipe()
     os.dup2(theirs, 1)
     os.close(ours)

@@ -45,7 +45,7 @@ def measured(case, device, **options):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
-def test_ledger_and_calls_both_predict_the_reading(case, device):
+def test_ledger_and_trace_predict_every_count(case, device):
     found = measured(case, device, causes=True)
     assert found.disagreements(case) == []
     for count in found.counts:
@@ -54,7 +54,7 @@ def test_ledger_and_calls_both_predict_the_reading(case, device):
         assert all(cause.place for cause in count.explanation.causes)
 
 
-def test_a_reading_is_taken_once(monkeypatch):
+def test_count_runs_once(monkeypatch):
     torch = registry.counter("torch")
     calls = []
     original = torch.read
@@ -77,7 +77,7 @@ def of_size(macs, params):
     "macs, params, where",
     [(10**10, 10**9, "cpu"), (10**10 + 1, 1, "meta"), (1, 10**9 + 1, "meta")],
 )
-def test_a_model_above_either_limit_is_counted_on_meta_and_says_so(macs, params, where):
+def test_large_model_is_counted_on_meta(macs, params, where):
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
     assert measure.place(tool, of_size(macs, params), None) == where
     assert measure.place(tool, of_size(macs, params), "cuda") == "cuda"
@@ -86,7 +86,7 @@ def test_a_model_above_either_limit_is_counted_on_meta_and_says_so(macs, params,
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_ledger_survives_json(name):
+def test_ledger_json_round_trip(name):
     for config in filter(None, (preset(name), ideal_form(preset(name)))):
         form = ledger_of(config, resolve_lengths(config, {}))
         assert Ledger.from_records(json.loads(json.dumps(form.as_records()))) == form

@@ -149,7 +149,7 @@ sys.exit(main(argv))
 """
 
 
-def test_without_torch_a_peak_is_a_dash():
+def test_peak_without_torch_is_a_dash():
     code = WITHOUT_TORCH.format(root=str(Path(__file__).parents[2]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "no peak_forward_bytes: peak bytes are measured, which needs torch." in done.stdout

@@ -12,7 +12,7 @@ from headcount.models.configs.registry import ATTENTIONS
 
 
 @pytest.mark.parametrize("name", variants_with("grid"))
-def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
+def test_grid_and_search_letters_exist(name):
     one = variant(name)
     known = one.config.fields_by_letter
     assert set(one.grid.letters) <= known.keys() and set(one.grid.required) <= set(one.grid.letters)
@@ -26,7 +26,7 @@ def test_letters_of_grids_and_searches_are_those_of_the_configuration(name):
 
 
 @pytest.mark.parametrize("name", variants_with("search"))
-def test_a_searched_preset_has_the_attention_and_takes_the_example(name):
+def test_search_example_is_valid(name):
     search = variant(name).search
     assert PRESETS[search.preset]["attention"] == name
     config = preset(search.preset, {**search.defaults, **variant(name).fields(search.example)}).attention
@@ -36,7 +36,7 @@ def test_a_searched_preset_has_the_attention_and_takes_the_example(name):
 
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 @pytest.mark.parametrize("form", ["released", "ideal"])
-def test_within_a_case_a_closed_form_is_one_polynomial_and_between_cases_another(form, router):
+def test_search_cases_separate_polynomials(form, router):
     """By third differences in h, s and r alone: a polynomial of degree 2 in each has none."""
     base = {"attention": "moh", "d_model": 7, "head_dim": 3, "num_kv_heads": 1, "form": form, "router": router}
 
@@ -60,7 +60,7 @@ def test_within_a_case_a_closed_form_is_one_polynomial_and_between_cases_another
 
 
 @pytest.mark.parametrize("name", variants_with("routed"))
-def test_what_a_token_uses_is_what_the_closed_form_repeats(name):
+def test_active_experts_match_closed_form(name):
     routed = variant(name).routed
     config = next(layer(name_) for name_ in LAYERS if layer(name_).variant == name)
     form = Case("x", ideal_form(config) or config, {"batch_size": 1, "tgt_len": 3, "src_len": 5}).ledger
@@ -69,7 +69,7 @@ def test_what_a_token_uses_is_what_the_closed_form_repeats(name):
     assert routed.active(config) == routed.shared(config) + config.top_k
 
 
-def test_every_timed_arm_has_the_layer_beside_it_that_its_paper_compares_with():
+def test_every_layer_has_its_baseline():
     for name in LAYERS:
         config = layer(name)
         roles = [other.role for other in variant(config.variant).beside(config)]

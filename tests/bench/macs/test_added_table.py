@@ -55,7 +55,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_file_beside_the_others_is_a_table_in_its_place(folder):
+def test_added_file_is_a_table(folder):
     known = tables.names()
     assert tables.names(folder=folder) == (*known[:2], "made-up", *known[2:])
     assert tables.names("somebody", folder) == ("made-up",)
@@ -66,7 +66,7 @@ def test_a_file_beside_the_others_is_a_table_in_its_place(folder):
     )
 
 
-def test_it_is_judged_and_printed_like_the_others(folder):
+def test_added_table_is_judged(folder):
     stream = io.StringIO()
     again = Regenerated(tables.load("made-up", folder))
     rows = [again.row(row, again.measured(row, [])) for row in again.cases]
@@ -79,7 +79,7 @@ def test_it_is_judged_and_printed_like_the_others(folder):
     assert failure.endswith("the verdict is 'unexplained', typed as 'reproduced'")
 
 
-def test_a_quantity_or_a_word_that_nobody_knows_is_an_error(folder):
+def test_unknown_quantity_or_key_raises(folder):
     for wrong, error in (('quantity = "mass"', KeyError), ('quantity = "macs"\nflavour = 1', TypeError)):
         (folder / "made_up.toml").write_text(TOML.replace('quantity = "macs"', wrong, 1))
         tables._read.cache_clear()

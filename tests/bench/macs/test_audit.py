@@ -46,7 +46,7 @@ def cells():
     return {(row["spelling"], row["device"], row["counter"]): row for row in rows}
 
 
-def test_every_cell_is_right_or_explained_and_only_those_that_cannot_run_have_none(cells, figure):
+def test_every_cell_is_exact_or_explained(cells, figure):
     devices = {device for _, device, _ in cells}
     assert {"cpu", "meta"} <= devices
     assert len(FORMULATIONS) >= 15
@@ -91,7 +91,7 @@ def test_known_causes(cells, spelling, device, counter, causes):
     assert [(cause["what"], cause["macs"]) for cause in found] == causes
 
 
-def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch):
+def test_wrong_rule_exits_1(capsys, monkeypatch):
     monkeypatch.setitem(ptflops_aten.TABLE, "baddbmm", (lambda event: {"product": 7}, "nowhere"))
     assert main(["--audit", "--device", "meta", "--counter", "ptflops-aten"]) == 1
     out, err = capsys.readouterr()
@@ -99,13 +99,13 @@ def test_a_wrong_rule_is_an_unexplained_cell_and_exit_code_1(capsys, monkeypatch
     assert "audit: where each tool's error comes from" in out
 
 
-def test_an_operation_that_nobody_knows_makes_the_audit_fail(capsys, monkeypatch):
+def test_unsupported_operator_fails_audit(capsys, monkeypatch):
     monkeypatch.setattr(zero_mac_ops, "KNOWN", zero_mac_ops.KNOWN - {"topk"})
     assert main(["--audit", "--device", "meta", "--counter", "torch"]) == 1
     assert "moa-matmul on meta: failed: UncountedError: operations that may hold" in capsys.readouterr().err
 
 
-def test_readings_are_held_against_the_closed_form_and_not_against_our_own_count(monkeypatch):
+def test_audit_compares_with_closed_form(monkeypatch):
     (spelling,) = (s for s in FORMULATIONS if s.name == "mha-matmul")
     more = Ledger((*spelling.exact, Entry("", "linear", {"m": 7})))
     monkeypatch.setattr(audit, "FORMULATIONS", [replace(spelling, exact=more)])

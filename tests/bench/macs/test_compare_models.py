@@ -30,7 +30,7 @@ def by(rows, key):
     return {row[key]: row for row in rows}
 
 
-def test_moa_big_pays_for_attention_and_saves_in_feed_forward_and_vocabulary(capsys):
+def test_blocks_match_hand_formulas(capsys):
     blocks = by(tables_of(capsys, *BIG, *CLOSED)["compare-block"], "block")
     # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
     attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
@@ -51,7 +51,7 @@ KINDS = ["linear", "expert_linear", "scores", "values", "conv"]
     "pair", [BIG[1:], ["mlm-transformer", "mlm-moa-8K64E256D"], ["lightconv", "mae-7"]], ids="-".join
 )
 @pytest.mark.parametrize("what", ["block", "kind"])
-def test_a_waterfall_runs_from_the_second_total_to_the_first(what, pair, capsys):
+def test_parts_sum_to_total(what, pair, capsys):
     rows = tables_of(capsys, "--compare", *pair, *CLOSED)[f"compare-{what}"]
     names, total = [row[what] for row in rows], rows[-1]
     assert names == [name for name in [*BLOCKS, *KINDS, "total"] if name in names]
@@ -64,14 +64,14 @@ def test_a_waterfall_runs_from_the_second_total_to_the_first(what, pair, capsys)
         assert sums == total[f"a_{account}"]
 
 
-def test_as_executed_the_big_models_change_places_between_785_and_786_tokens(capsys):
+def test_counted_crossover_of_big_models(capsys):
     rows = tables_of(capsys, *BIG, "--counter", "torch")["compare-turns"]
     (row,) = [r for r in rows if (r["account"], r["letter"], r["counted"]) == ("exact", "T", "torch")]
     assert (row["below"], row["above"]) == (785, 786)
     assert row["at_below"] < 0 < row["at_above"]
 
 
-def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypatch):
+def test_wrong_count_at_crossover_fails_check(capsys, monkeypatch):
     def off_by_one(case, counters, device):
         return {"torch": case.ledger.macs + (case.preset == "transformer-big")}
 
@@ -80,7 +80,7 @@ def test_a_turning_point_that_is_counted_otherwise_is_a_failure(capsys, monkeypa
     assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err and "  no [" in out
 
 
-def test_both_sides_take_fields_of_their_own(capsys):
+def test_fields_differ_between_sides(capsys):
     data = tables_of(capsys, "--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
     attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
     # K = 4 not 8: two projections and two products; E = 16 not 8: the router
@@ -102,7 +102,7 @@ def turns_of(capsys, *argv):
     return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
 
 
-def test_ideal_moh_turns_dearer_than_its_dense_model_with_so_many_heads(capsys):
+def test_crossovers_of_ideal_moh_in_heads(capsys):
     own, kv, pairs = head_macs(**LLM_S)
     routers = 12 * 2048 * 768 * (12 + 2)
     found = turns_of(capsys, "moh-llm-s-75,form=ideal", "llm-s", "--counter", "torch")
@@ -115,7 +115,7 @@ def test_ideal_moh_turns_dearer_than_its_dense_model_with_so_many_heads(capsys):
     assert ("T", None, None, None, None, "no crossover") in found and len(found) == 4
 
 
-def test_the_sizes_at_which_a_router_is_left_out_are_cases_of_their_own(capsys):
+def test_crossovers_without_a_router(capsys):
     small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
     a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
     b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
@@ -131,7 +131,7 @@ def test_the_sizes_at_which_a_router_is_left_out_are_cases_of_their_own(capsys):
     assert by(rows, "letter")["r of A"]["exceptions"] == {"0": -6 * row}
 
 
-def test_a_turn_is_between_sizes_that_can_be_built(capsys):
+def test_crossover_uses_valid_sizes(capsys):
     a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
     found = {turn for turn in turns_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if turn[0] == "h of A"}
     # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
@@ -142,7 +142,7 @@ def test_a_turn_is_between_sizes_that_can_be_built(capsys):
 
 @settings(deadline=None)
 @given(st.lists(st.integers(-60, 60), min_size=1, max_size=3), st.integers(-5, 5).filter(bool))
-def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
+def test_crossovers_match_brute_force(roots, scale):
     x = symbol("x")
     polynomial = sympy.expand(scale * sympy.prod([2 * x - root for root in roots]))
     values = {n: int(polynomial.subs(x, n)) for n in range(1, 40)}
@@ -151,7 +151,7 @@ def test_turning_points_are_those_of_a_search_over_integers(roots, scale):
 
 
 @given(st.integers(-9, 9), st.integers(-2, 2), st.dictionaries(st.integers(0, 1), st.integers(-1, 1)))
-def test_turning_points_know_the_sizes_at_which_the_polynomial_does_not_hold(root, slope, exceptions):
+def test_crossovers_with_exceptions_match_brute_force(root, slope, exceptions):
     x = symbol("x")
     values = {n: exceptions.get(n, slope * (n - root)) for n in range(12)}
     sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
@@ -177,7 +177,7 @@ def layer(T, d):
 """
 
 
-def test_a_preset_stands_against_a_users_module(warm, capsys, tmp_path):
+def test_preset_against_user_module(warm, capsys, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(USER)
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
@@ -194,7 +194,7 @@ def test_a_preset_stands_against_a_users_module(warm, capsys, tmp_path):
     assert turn["counted"] == "torch"
 
 
-def test_norms_belong_to_no_block(capsys):
+def test_norm_parameters_are_other(capsys):
     rows = by(tables_of(capsys, "--compare", "transformer-base", "moa-8K8E128D", *CLOSED)["compare-params"], "block")
     # 6 encoder layers of one attention, 6 decoder layers of two, a feed-forward block in each; a norm after every one
     assert rows["attention"]["a_params"] == 18 * (4 * 512 * 512 + 4 * 512)

@@ -20,7 +20,7 @@ def json_of(capsys, *argv):
     return json.loads(out)
 
 
-def test_a_grid_row_adds_up_from_the_printed_equation_to_the_exact_count(capsys):
+def test_printed_equation_plus_omitted_is_exact(capsys):
     data = json_of(capsys, "--grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)
     for row in data["tables"][0]["rows"]:
         assert row["printed_equation_macs"] + sum(row["omitted_macs"].values()) == row["macs"]
@@ -30,18 +30,18 @@ def test_a_grid_row_adds_up_from_the_printed_equation_to_the_exact_count(capsys)
         assert row["mha_same_inner_width_macs"] == 2 * (2 * t * t * 21 + 4 * t * 11 * 21)
 
 
-def test_what_is_active_of_a_layer_that_skips_heads_is_without_their_weights():
+def test_active_params_exclude_skipped_heads():
     (row,) = section(parse("h=7 s=2 r=3 d_h=5 d_m=11 T=13"), [], None).rows
     assert row.values["params"] - row.values["active_params"] == (7 - 5) * 2 * 11 * 5
 
 
-def test_a_grid_of_mha_prints_equation_19(capsys):
+def test_mha_grid_prints_equation_19(capsys):
     rows = json_of(capsys, "--grid", "h=2,3 d_m=30 T=13", *CLOSED)["tables"][0]["rows"]
     assert [row["printed_equation_macs"] for row in rows] == [13 * 13 * 30 + 4 * 13 * 900] * 2
     assert [row["macs"] for row in rows] == [2 * 13 * 13 * 30 + 4 * 13 * 900] * 2
 
 
-def test_a_grid_comes_from_a_toml_file_too(capsys, tmp_path):
+def test_grid_from_toml_file(capsys, tmp_path):
     path = tmp_path / "grid.toml"
     path.write_text("K = [1, 2]\nE = 2\nD = 7\nT = [13]\n")
     from_file = json_of(capsys, "--grid", str(path), *CLOSED)
@@ -49,6 +49,6 @@ def test_a_grid_comes_from_a_toml_file_too(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("sizes", ["h=3 d_h=7 d_m=30", "h=4 g=2 d_m=32"])
-def test_equation_19_is_of_as_many_heads_of_keys_that_are_as_wide_as_the_model_together(sizes, capsys):
+def test_equation_19_only_where_it_applies(sizes, capsys):
     (row,) = json_of(capsys, "--grid", f"{sizes} T=13", *CLOSED)["tables"][0]["rows"]
     assert row["printed_equation_macs"] is None and row["macs"]

@@ -16,7 +16,7 @@ def tables():
     return [[row.values for row in section.rows] for section in plan(parser().parse_args(argv)).sections]
 
 
-def test_the_total_is_all_of_it_and_the_parts_sum_to_it(tables):
+def test_ledger_total_matches_hand_formula(tables):
     # by hand: three attentions and two feed-forward blocks in a layer of each stack, and the vocabulary
     attention, feed_forward = 4 * T * D * D + 2 * T * T * D, 2 * T * D * FF
     macs = N * (3 * attention + 2 * feed_forward) + T * D * V
@@ -28,7 +28,7 @@ def test_the_total_is_all_of_it_and_the_parts_sum_to_it(tables):
         assert sum(part["share"] or 0 for part in parts) == 100
 
 
-def test_products_have_a_share_and_all_else_has_elements(tables):
+def test_products_have_shares_others_elements(tables):
     for *parts, total in tables:
         for part in parts:
             product = part.get("kind", part["path"]) in MAC_KINDS

@@ -11,7 +11,7 @@ def run(capsys, *argv):
     return main([*argv, *CLOSED]), *capsys.readouterr()
 
 
-def test_columns_join_a_grid(capsys):
+def test_grid_columns_match_hand_formulas(capsys):
     argv = ["--grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", "--format", "json", "--element-bytes", "2", "--context", "17"]
     code, out, _ = run(capsys, *argv, "--columns", "kv_bytes", "kv_token_bytes", "decode_macs", "generate_macs")
     (row,) = json.loads(out)["tables"][0]["rows"]
@@ -25,7 +25,7 @@ def test_columns_join_a_grid(capsys):
     assert row["generate_macs"] == sum(step(stored) for stored in range(1, 18))
 
 
-def test_columns_join_a_table_and_a_preset(capsys):
+def test_table_and_preset_columns(capsys):
     _, out, _ = run(capsys, "--table", "moa-table3", "--columns", "kv_bytes", "--format", "csv")
     assert out.splitlines()[0].endswith(",macs,kv_bytes,verdict,notes")
     argv = ["--preset", "moa-8K8E128D", "--columns", "kv_bytes", "decode_bound", "--peak-macs", "2e9", "--brief"]
@@ -36,7 +36,7 @@ def test_columns_join_a_table_and_a_preset(capsys):
     assert out.rstrip().endswith("compute,")
 
 
-def test_forms_that_skip_heads_stand_beside_those_that_do_not(capsys):
+def test_ideal_columns_match_hand_formulas(capsys):
     sizes = "h=7 s=2 r=3 d_h=5 d_m=11 T=13 B=2"
     argv = ["--grid", sizes, "--format", "json", "--columns", "kv_bytes", "decode_macs", "decode_bytes"]
     _, out, _ = run(capsys, *argv)

@@ -22,7 +22,7 @@ def count(**fields):
     return ModuleCount(**usual | fields)
 
 
-def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_are_known():
+def test_unexplained_count_fails():
     cell = {"counter": "fvcore", "macs": 1_013, "difference": 12, "predicted_macs": 1_011, "failed": None}
     cell |= {"explained": False, "unverified": ["torch 2.99"]}
     section = _counters_section(count(counters=(cell, cell | {"unverified": []})))
@@ -32,7 +32,7 @@ def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_
     assert [row.failures for row in section.rows] == [[f"{said} ({unverified})"], [said]]
 
 
-def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
+def test_repeated_elementwise_products_are_merged():
     written = "elementwise_contraction"
 
     def line(path, kind=written, times=1, call="mul, summed by sum", **dims):
@@ -59,7 +59,7 @@ def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
     assert first == [line("layers.*.gate", times=4)] and second == [square]
 
 
-def test_parameters_that_no_product_has_are_rows_of_their_own_in_their_module():
+def test_parameters_without_products_have_rows():
     ledger = Ledger((Entry("layers.0.up", "linear", {"m": 7, "i": 11, "j": 13}),))
     sizes = {"layers.0.up": 143, "": 5, "layers.1.norm": 13, "layers.0.norm": 17}
     params = [{"path": path, "params": number} for path, number in sizes.items()]

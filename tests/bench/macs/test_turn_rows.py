@@ -21,7 +21,7 @@ class Begins(Change):
 @pytest.mark.parametrize(
     ("first", "turns", "notes"), [(0, [(0, 1), (6, 7), (7, 8)], ["A - B is 5 at K = 0"]), (1, [(6, 7), (7, 8)], [])]
 )
-def test_a_size_that_cannot_be_built_is_no_exception(first, turns, notes, monkeypatch):
+def test_invalid_size_is_no_exception(first, turns, notes, monkeypatch):
     monkeypatch.setattr(Begins, "first", first)
     rows = list(compare._rows_of(Begins(None, None, "K", "A", EXACT), (), None))
     assert [(row.values["below"], row.values["above"]) for row in rows] == turns

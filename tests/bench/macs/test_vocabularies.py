@@ -24,7 +24,7 @@ def params(preset, words):
     return Case.of(preset, parse_overrides(preset, [f"vocab_size={words}"])).ledger.params
 
 
-def test_a_range_holds_every_vocabulary_that_prints_the_row_s_parameters_and_no_other(implied):
+def test_vocabulary_range_is_tight(implied):
     row = implied("moa-table1")["rows"][0]
     assert (row["row"], row["printed_En-De"], row["printed_En-Fr"]) == ("Transformer base (Vaswani 2017)", "65M", "62M")
     for pair, printed in (("En-De", 65), ("En-Fr", 62)):

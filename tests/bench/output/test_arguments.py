@@ -15,18 +15,18 @@ from headcount.models.configs.numbers import LONGEST
 @pytest.mark.parametrize(
     "text, value", [("7" * LONGEST, int("7" * LONGEST)), ("1e999", 10**999), ("1E-2", Fraction(1, 100))]
 )
-def test_a_number_of_many_digits_is_one(text, value):
+def test_long_numbers_are_parsed(text, value):
     assert Value("number", Fraction)(text) == value
 
 
 @pytest.mark.parametrize("text", ["7" * (LONGEST + 1), "1e1000", "1E+0_999", "1e-9999", "1/0", "seven", ""])
-def test_what_nobody_means_is_no_number(text):
+def test_invalid_number_raises(text):
     with pytest.raises(argparse.ArgumentTypeError) as error:
         Value("number of rows", Fraction)(text)
     assert str(error.value) == f"invalid number of rows value: {text!r}"
 
 
-def test_a_spreadsheet_runs_nothing_that_somebody_named():
+def test_csv_escapes_formulas():
     columns = [Column("n", "n", kind="int", words=True), Column("path", "path", code=True), Column("t", "t")]
     names = ["=1+1", "+x", "-x", "@x", "\tx", "a=b"]
     rows = [Row({"n": 7, "path": name, "t": name.strip()}) for name in names]
@@ -38,7 +38,7 @@ def test_a_spreadsheet_runs_nothing_that_somebody_named():
     ]  # fmt: skip
 
 
-def test_tables_as_csv_have_no_decimals_where_one_integer_is_unknown_and_an_interval_is_three_columns():
+def test_csv_integers_and_intervals():
     interval = {"value": Fraction(1, 4), "low": 0.125, "high": 2}
     columns = [Column("n", "n", kind="int"), Column("tax", "tax", kind="interval", digits=2)]
     rows = [

@@ -32,17 +32,10 @@ def until(said, terminal):
         time.sleep(0.005)
 
 
-def test_what_takes_long_is_said_and_wiped_away(terminal):
+def test_progress_is_shown_and_erased(terminal):
     with progress.said("counting"):
         until("\r\033[Kcounting, 0 s\r\033[Kcounting, 0 s", terminal)
     assert terminal.getvalue().endswith(" s\r\033[K")
     with progress.left_alone(), progress.said("nothing"):
         time.sleep(0.05)
     assert "nothing" not in terminal.getvalue()
-
-
-def test_a_file_is_told_nothing(terminal, monkeypatch):
-    monkeypatch.setattr(terminal, "isatty", lambda: False)
-    with progress.said("counting"):
-        time.sleep(0.05)
-    assert terminal.getvalue() == ""

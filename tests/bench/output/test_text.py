@@ -42,13 +42,13 @@ def test_no_line_is_wider_than_the_terminal(command, width):
 
 @pytest.mark.parametrize("width", [80, None])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_columns_stand_in_line(command, width):
+def test_columns_are_aligned(command, width):
     assert out_of_line(shown(command, width=width)) == []
 
 
 @pytest.mark.parametrize("width", [80, None])
 @pytest.mark.parametrize("command", STREAMED)
-def test_columns_stand_in_line_where_rows_come_by_themselves(command, width):
+def test_streamed_columns_are_aligned(command, width):
     assert out_of_line(shown(command, streamed=True, width=width)) == []
 
 
@@ -68,14 +68,14 @@ def table_at(width, columns=COLUMNS, rows=(ROW,), **style):
     return stream.getvalue().splitlines()[2:]
 
 
-def test_a_text_is_broken_between_words_and_a_number_never():
+def test_text_wraps_numbers_do_not():
     columns = [Column("n", "n", kind="int", priority=0), Column("t", "t", wraps=11, priority=0)]
     rows = [{"n": 12_345, "t": "moa-8K8E128D two one"}]
     assert table_at(22, columns, rows)[2:5] == ["12,345  moa-8K8E128D", "        two one", "------  --------------"]
     assert table_at(20, columns, rows)[2:4] == ["12,345  moa-8K8E128D", "        two one"]
 
 
-def test_a_number_that_is_there_is_never_printed_as_0():
+def test_nonzero_is_never_printed_as_0():
     column = scaled(Column("n", "n", kind="int", of="MACs", sign=True), "M")
     assert [column.text(n) for n in (4_999, -4_999, 0, None, 5_001)] == ["<0.01", ">-0.01", "0", "–", "+0.01"]
     assert scaled(Column("b", "b", "bytes, 2 each", kind="int", of="bytes"), "G").unit == "GB, 2 each"
@@ -85,11 +85,11 @@ def test_a_number_that_is_there_is_never_printed_as_0():
 @pytest.mark.parametrize(
     "largest, unit", [(10**7 - 1, None), (10**7, "M"), (10**11 - 1, "M"), (10**11, "G"), (0, None)]
 )
-def test_integers_beyond_eight_digits_are_printed_in_m_and_beyond_eleven_in_g(largest, unit):
+def test_unit_for_large_integers(largest, unit):
     assert unit_for(largest) == unit
 
 
-def test_flops_are_two_for_each_mac():
+def test_flops_are_twice_macs():
     columns = [
         Column("macs", "MACs\nexact", kind="int", of="MACs"),
         Column("params", "params", kind="int", of="params"),
@@ -124,7 +124,7 @@ def in_terminal(columns, *argv, **environment):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_terminal_s_own_width_holds_and_it_has_colours(width):
+def test_terminal_width_and_colours(width):
     argv = ["bench.macs", "--counter", "closed-form"]
     text = in_terminal(width, *argv)
     plain = re.sub(r"\033\[\d+m", "", text)
@@ -141,7 +141,7 @@ def test_columns_is_the_width_of_a_pipe(columns, width, monkeypatch):
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"}])
-def test_any_locale_will_do(locale):
+def test_ascii_locale_prints_replacements(locale):
     argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]
     done = subprocess.run(argv, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONCOERCECLOCALE": "0", **locale})
     assert done.returncode == 0 and b"MAE-7 (Peng 2020)                    63M        ? " in done.stdout
@@ -170,6 +170,6 @@ def test_wide_characters_wrap_within_the_terminal(width):
 
 
 @pytest.mark.parametrize("columns", ["²", "-7", "0", "", "8" * 5000, "eighty"])
-def test_columns_without_a_number_is_no_width(columns, monkeypatch):
+def test_invalid_columns_variable_is_ignored(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     assert Style.of(io.StringIO()).width is None
