@@ -79,7 +79,7 @@ def counted(call):
 
 @pytest.mark.parametrize("dtype, element_bytes", [(torch.float32, 4), (torch.bfloat16, 2)], ids=str)
 @pytest.mark.parametrize("name", DECODING | OTHERS)
-def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
+def test_layer_cache_bytes(name, dtype, element_bytes):
     config = make_config((DECODING | OTHERS)[name])
     layer = build(config, dtype=dtype)
     case, given = Case(name, config, lengths(2, 11)), Assumptions(element_bytes=element_bytes)
@@ -94,7 +94,7 @@ def test_a_layers_cache_holds_the_predicted_bytes(name, dtype, element_bytes):
 
 
 @pytest.mark.parametrize("name", DECODING | OTHERS)
-def test_a_layers_decode_steps_cost_the_predicted_macs(name):
+def test_layer_decode_macs(name):
     config = make_config((DECODING | OTHERS)[name])
     layer, case = build(config), Case("case", config, lengths(3, 7))
     cache, x = layer.make_cache(3, 7), example_inputs(config, lengths(3, 7))["query"]
@@ -107,7 +107,7 @@ def test_a_layers_decode_steps_cost_the_predicted_macs(name):
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_a_language_models_caches_and_steps(name):
+def test_language_model_cache_and_macs(name):
     config = make_config(LANGUAGE[name])
     model, case = build(config), Case("case", config, {"batch_size": 3, "seq_len": 7})
     (tokens,) = example_inputs(config, case.lengths).values()
@@ -125,17 +125,9 @@ def test_a_language_models_caches_and_steps(name):
         assert counted(lambda: model(tokens, caches=caches)) == accounts.step(case, 7, 7).macs == case.ledger.macs
 
 
-@pytest.mark.parametrize("name", LANGUAGE)
-def test_training_a_language_model_costs_three_forwards(name):
-    config = make_config(LANGUAGE[name])
-    lengths = {"batch_size": 2, "seq_len": 7}
-    model, inputs = build(config).train(), example_inputs(config, lengths)
-    assert counted(lambda: model(**inputs).sum().backward()) == value("training_macs", Case(name, config, lengths))
-
-
 @pytest.mark.parametrize("name", [name for name in ROUTED if name.endswith("-ideal")])
 @torch.no_grad()
-def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
+def test_ideal_step_reads_predicted_weights(name):
     """Of one sequence and with a key/value head for every head, the routing has no say in how many."""
     config = make_config(ROUTED[name] | dict(num_kv_heads=10, bias=False))
     layer, h, d_h, d_m = build(config, dtype=torch.float64), 10, 7, 13
@@ -164,7 +156,7 @@ def test_a_real_step_uses_the_weights_that_the_prediction_reads(name):
 
 
 @pytest.mark.parametrize("name", ["mha", "gqa", "moa", "mae-memory", *OTHERS])
-def test_a_translation_models_cache_and_steps(name):
+def test_translation_model_cache_and_macs(name):
     config = make_config(TRANSLATION | (LAYERS | OTHERS | {"mae-memory": MAE})[name] | dict(d_model=22))
     model = build(config)
     case = Case("case", config, lengths(2, 5, 17))
@@ -181,14 +173,14 @@ def test_a_translation_models_cache_and_steps(name):
 
 
 @pytest.mark.parametrize("name", ["mha", "gqa", "moa", *OTHERS])
-def test_a_training_step_costs_three_forwards(name):
+def test_training_step_is_three_forwards(name):
     config = make_config(TRANSLATION | (LAYERS | OTHERS)[name] | dict(d_model=22))
     model, inputs = build(config).train(), example_inputs(config, lengths(2, 5, 17))
     case = Case("case", config, lengths(2, 5, 17))
     assert counted(lambda: model(**inputs).sum().backward()) == value("training_macs", case)
 
 
-def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
+def test_forward_bytes_and_roofline():
     case, two = Case("mqa", make_config(LAYERS["mqa"]), lengths(3, 11)), Assumptions(element_bytes=2)
     weights, both = 2 * 13 * 35 + 2 * 13 * 7, 2 * 3 * 11 * 13
     macs = 3 * (11 * weights + 2 * 5 * 11 * 11 * 7)
@@ -204,14 +196,7 @@ def test_bytes_and_intensity_of_a_forward_and_its_side_of_the_roofline():
     assert value("forward_bytes", Case("moh", model, {"batch_size": 2, "seq_len": 7})) == 4 * weights
 
 
-def test_a_layer_that_sees_what_is_not_made_yet_says_why_it_has_no_step():
-    names = ["kv_bytes", "decode_macs", "generate_bytes"]
-    _, missing = accounts.values(names, Case("mae", make_config(MAE), lengths(3, 11)), FLOATS)
-    reason = "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
-    assert missing == dict.fromkeys(names, reason)
-
-
-def test_bytes_that_steps_move():
+def test_decode_bytes():
     config = make_config(LAYERS["mqa"])
     case, given = Case("mqa", config, lengths(3, 11)), Assumptions(context=13, generate=5)
     weights = 2 * 13 * 35 + 2 * 13 * 7
@@ -223,7 +208,7 @@ def test_bytes_that_steps_move():
     assert value("generate_bytes", case, given) == sum(step(stored) for stored in range(1, 6))
 
 
-def test_steps_through_windows_that_fill_up_are_summed_one_by_one():
+def test_generation_bytes_sum_over_steps():
     config = make_config(
         dict(model="convolution", attention="mha", num_heads=2, d_model=22, d_ff=29, vocab_size=41, convolution="light")
         | dict(num_weight_heads=11, encoder_kernel_sizes=(3,), decoder_kernel_sizes=(5, 11))

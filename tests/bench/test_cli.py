@@ -1,18 +1,13 @@
 """serve(): the one way from a command's arguments to printed tables, an exit code and a last line."""
 
-import argparse
-import io
 import os
-import re
 import sys
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from headcount.bench import cli
-from headcount.bench.__main__ import main as no_command
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import Value
@@ -34,33 +29,12 @@ def rows(*failures):
 
 
 @pytest.mark.parametrize("strict, code", [(True, 1), (False, 0)])
-def test_what_is_wrong_with_a_row_ends_a_strict_command_with_1_and_is_named(strict, code, capsys):
+def test_row_failures_exit_1_if_strict(strict, code, capsys):
     section = Section(TABLE, rows("", "1 is wrong", "2 too"))
     assert command(lambda args: Work([section], strict=strict)) == code
     out, err = capsys.readouterr()
     assert out == "n\n0\n1\n2\n"
     assert err.splitlines()[:-1] == (["a command: 1 is wrong", "a command: 2 too"] if strict else [])
-
-
-def test_the_remark_is_read_after_the_last_row_and_the_verdict_comes_last(capsys):
-    seen = []
-
-    def counted():
-        for row in rows("", ""):
-            seen.append(row)
-            yield row
-
-    work = Work([Section(TABLE, counted())], remark=lambda: f", {len(seen)} rows", verdict="all is well")
-    assert command(lambda args: work) == 0
-    time, verdict = capsys.readouterr().err.splitlines()
-    assert time.endswith(" s, 2 rows") and verdict == "check: all is well"
-    assert command(lambda args: Work([Section(TABLE, rows("no"))], verdict="all is well")) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "check: 1 disagree"
-
-
-def test_a_text_is_printed_alone(capsys):
-    assert command(lambda args: "what there is") == 0
-    assert capsys.readouterr() == ("what there is\n", "")
 
 
 def wrong_plan(args):
@@ -82,34 +56,14 @@ def interrupted():
         (lambda args: Work([Section(TABLE, interrupted())]), [], 130, "\na command: interrupted"),
     ],
 )
-def test_what_ends_a_command_is_one_line(plan, argv, code, said, capsys, tmp_path):
+def test_errors_are_one_line(plan, argv, code, said, capsys, tmp_path):
     out = tmp_path / "out.csv"
     assert command(plan, *argv, "--out", str(out)) == code
     assert capsys.readouterr() == ("", f"{said}\n") and list(tmp_path.iterdir()) == []
 
 
-def test_what_ends_a_command_is_said_at_once_however_stderr_is_kept(monkeypatch):
-    read = io.BytesIO()
-    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(read))
-    assert cli.run("a command", lambda: wrong_plan(None)) == 2
-    assert read.getvalue() == b"a command: error: no such thing\n"
-
-
-def test_a_folder_has_a_file_for_each_table_under_a_name_that_is_one(capsys, tmp_path):
-    named = Table("module a b/layer_1.x-2,y:z", "Numbers", TABLE.columns)
-    assert command(lambda args: Work([Section(named, rows(""))]), "--format", "csv", "--out", f"{tmp_path}/made/") == 0
-    (path,) = (tmp_path / "made").iterdir()
-    assert path.name == "layer_1.x-2,y-z.csv" and path.read_text() == "n\n0\n"
-
-
-def test_a_file_holds_what_stdout_would(capsys, tmp_path):
-    out = tmp_path / "out.csv"
-    assert command(lambda args: Work([Section(TABLE, rows(""))]), "--out", str(out)) == 0
-    assert out.read_text() == "n\n0\n" and capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize("out", [f"{'x' * 300}.csv", "missing/out.csv", f"{'x' * 300}/", "file/", "file/out.csv"])
-def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
+def test_unwritable_output_fails_first(out, capsys, tmp_path):
     (tmp_path / "file").write_text("kept")
     place = f"{tmp_path}/{out}"
     assert command(lambda args: pytest.fail("this draws, measures and stores"), "--out", place) == 2
@@ -118,7 +72,7 @@ def test_where_no_output_can_be_written_nothing_is_done(out, capsys, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"
 
 
-def test_a_file_where_the_temporary_one_would_be_is_another_processes_and_stays(capsys, tmp_path):
+def test_temporary_file_of_another_process_stays(capsys, tmp_path):
     """In two containers that share a folder two processes may have one number."""
     out, theirs = tmp_path / "out.csv", tmp_path / f".out.csv.{os.getpid()}.tmp"
     theirs.write_text("half a table")
@@ -127,18 +81,7 @@ def test_a_file_where_the_temporary_one_would_be_is_another_processes_and_stays(
     assert [path.name for path in tmp_path.iterdir()] == [theirs.name] and theirs.read_text() == "half a table"
 
 
-@pytest.mark.parametrize("text, value", [("0", 0), ("1/3", Fraction(1, 3)), ("0.999", Fraction(999, 1000))])
-def test_a_value_that_holds_is_read(text, value, capsys):
-    assert command(lambda args: str(args.share == value), "--share", text) == 0
-    assert capsys.readouterr().out == "True\n"
-
-
-def test_descriptions_keep_their_lines():
-    assert "a b\n\n    c\n    d\n" in Parser(prog="x", description="a\nb\n\n    c\n    d").format_help()
-    assert isinstance(Parser(), argparse.ArgumentParser)
-
-
-def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(capsys, tmp_path):
+def test_user_file_error_is_one_line(capsys, tmp_path):
     def opening(path):
         return lambda: open(path).close() or 0
 
@@ -149,48 +92,12 @@ def test_a_file_that_cannot_be_had_is_one_line_and_a_missing_one_of_ours_a_bug(c
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-def test_a_full_disk_is_one_line(capsys):
+def test_full_disk_is_one_line(capsys):
     code = command(lambda args: Work([Section(TABLE, [Row({"n": 1})])]), "--out", "/dev/full")
     assert (code, capsys.readouterr().err.splitlines()[-1]) == (2, "a command: error: No space left on device")
 
 
-@pytest.mark.parametrize("package, code", [("json", 7), ("a_package_that_nobody_has", 3)])
-def test_a_program_ends_with_what_its_command_gives_or_with_a_line_where_it_cannot_begin(
-    package, code, capsys, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "a_command", SimpleNamespace(main=lambda: 7))
-    with pytest.raises(SystemExit) as ended:
-        cli.start("python -m bench.some", "a_command", package)
-    assert ended.value.code == code
-    said = f"python -m bench.some: error: this needs {package}, which is not installed"
-    assert capsys.readouterr().err.startswith(said if code == 3 else "")
-
-
-def test_without_a_command_each_is_named(capsys):
-    assert no_command() == 2
-    said = capsys.readouterr().err
-    folders = Path(cli.__file__).parent.glob("*/__main__.py")
-    assert said.startswith("python -m bench: error: choose a command: python -m bench.") and said.count("\n") == 1
-    assert sorted(re.findall(r"-m bench\.(\w+)", said)) == sorted(path.parent.name for path in folders)
-
-
-def test_closed_streams_are_reopened(monkeypatch):
-    for name in ("stdin", "stdout", "stderr"):
-        monkeypatch.setattr(sys, name, None)
-    assert cli.run("prog", lambda: print("…") or print("×", file=sys.stderr, flush=True) or 0) == 0
-    assert sys.stdin.read() == "" and sys.stdout.name == sys.stderr.name == os.devnull
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        stream.close()
-
-
-def test_character_outside_the_encoding_is_replaced(monkeypatch):
-    written = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert cli.run("prog", lambda: print("7 × 11 …") or 0) == 0
-    assert written.getvalue() == b"7 ? 11 ?\n"
-
-
-def test_whoever_reads_no_more_ends_a_command_without_a_word(monkeypatch, capfd):
+def test_broken_pipe_is_silent(monkeypatch, capfd):
     kept, (ours, theirs) = os.dup(1), os.pipe()
     os.dup2(theirs, 1)
     os.close(ours)
@@ -205,3 +112,12 @@ def test_whoever_reads_no_more_ends_a_command_without_a_word(monkeypatch, capfd)
         os.dup2(kept, 1)
         os.close(kept)
     assert capfd.readouterr() == ("", "")
+
+
+def test_closed_streams_are_reopened(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert cli.run("prog", lambda: print("…") or print("×", file=sys.stderr, flush=True) or 0) == 0
+    assert sys.stdin.read() == "" and sys.stdout.name == sys.stderr.name == os.devnull
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()

@@ -60,7 +60,7 @@ def vocabulary(a, tokens):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("name", [one.name for one in FORMULATIONS])
-def test_a_spelling_gives_what_the_equations_give(name):
+def test_formulation_matches_numpy(name):
     module, inputs = formulation(name).build("cpu")
     with torch.no_grad():
         found = module(**inputs)
@@ -69,7 +69,7 @@ def test_a_spelling_gives_what_the_equations_give(name):
     np.testing.assert_allclose(found, layer(arrays(module), **given), rtol=1e-4, atol=1e-5)
 
 
-def test_a_tokens_row_is_broadcast_over_its_experts_where_they_all_have_it(monkeypatch):
+def test_shared_input_is_broadcast_over_experts(monkeypatch):
     seen, matmul = [], torch.matmul
     monkeypatch.setattr(torch, "matmul", lambda x, weights: seen.append(tuple(x.shape)) or matmul(x, weights))
     layer, indices = GatheredBroadcast(5, 11, 13), torch.zeros(2, 7, 3, dtype=torch.long)
@@ -79,7 +79,7 @@ def test_a_tokens_row_is_broadcast_over_its_experts_where_they_all_have_it(monke
 
 
 @pytest.mark.parametrize("made", [lambda: Weights(97, 53), lambda: Experts(3, 97, 53)], ids=["layer", "experts"])
-def test_weights_are_drawn_so_that_results_vary_as_inputs_do(made):
+def test_weights_have_unit_gain(made):
     """A sum of 97 products varies 97 times as much as one."""
     with torch.random.fork_rng():
         torch.random.default_generator.manual_seed(0)

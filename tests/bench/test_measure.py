@@ -1,7 +1,6 @@
 """One pipeline for presets: what a counter's file says of a ledger and of the calls are both its reading."""
 
 import json
-from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from headcount.bench import measure, result_cache
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
-from headcount.bench.macs.__main__ import main
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
@@ -47,7 +45,7 @@ def measured(case, device, **options):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
-def test_ledger_and_calls_both_predict_the_reading(case, device):
+def test_ledger_and_trace_predict_every_count(case, device):
     found = measured(case, device, causes=True)
     assert found.disagreements(case) == []
     for count in found.counts:
@@ -56,21 +54,7 @@ def test_ledger_and_calls_both_predict_the_reading(case, device):
         assert all(cause.place for cause in count.explanation.causes)
 
 
-def test_calls_are_recorded_only_where_causes_are_asked_for():
-    assert all(count.explanation is None and count.agrees for count in measured("dit", "meta").counts)
-
-
-def test_a_rule_that_is_wrong_about_calls_is_a_disagreement(monkeypatch):
-    aten = registry.counter("ptflops-aten")
-    monkeypatch.setitem(aten.TABLE, "bmm", (lambda event: {"product": 7}, "nowhere"))
-    lines = measured("dit", "meta", causes=True).disagreements("dit")
-    assert len(lines) == 1 and lines[0].startswith("dit: ptflops-aten on meta reads ")
-    monkeypatch.setattr(aten, "VERIFIED", {"torch": "0.1"})
-    (line,) = measured("dit", "meta", causes=True).disagreements("dit")
-    assert line == f"{lines[0]} (its rules are known for torch 0.1, not for torch {version('torch')})"
-
-
-def test_a_reading_is_taken_once(monkeypatch):
+def test_count_runs_once(monkeypatch):
     torch = registry.counter("torch")
     calls = []
     original = torch.read
@@ -93,7 +77,7 @@ def of_size(macs, params):
     "macs, params, where",
     [(10**10, 10**9, "cpu"), (10**10 + 1, 1, "meta"), (1, 10**9 + 1, "meta")],
 )
-def test_a_model_above_either_limit_is_counted_on_meta_and_says_so(macs, params, where):
+def test_large_model_is_counted_on_meta(macs, params, where):
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
     assert measure.place(tool, of_size(macs, params), None) == where
     assert measure.place(tool, of_size(macs, params), "cuda") == "cuda"
@@ -102,38 +86,7 @@ def test_a_model_above_either_limit_is_counted_on_meta_and_says_so(macs, params,
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_ledger_survives_json(name):
+def test_ledger_json_round_trip(name):
     for config in filter(None, (preset(name), ideal_form(preset(name)))):
         form = ledger_of(config, resolve_lengths(config, {}))
         assert Ledger.from_records(json.loads(json.dumps(form.as_records()))) == form
-
-
-def test_a_preset_is_told_the_calls_and_their_places(capsys):
-    argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "ptflops-aten", "torch", "--check"]
-    assert main(argv) == 0
-    out = capsys.readouterr().out
-    assert "mlm-transformer: where each tool's error comes from" in out
-    assert "aten_ops.py:36-54" in out
-    assert main([*argv, "--format", "json"]) == 0
-    row = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
-    aten, torch = ({r["counter"]: r for r in row}[name] for name in ("ptflops-aten", "torch"))
-    assert aten["explained"] and torch["explained"] and torch["causes"] == []
-    assert [cause["macs"] for cause in aten["causes"]] == [sum(aten["additions"].values())]
-
-
-def test_a_record_says_of_what_it_is_and_what_was_read_or_why_not():
-    common = ["input", "params", "counted_params", "active_params", "own", "ledger"]
-    read = ["predicted_macs", "additions", "not_counted", "counted_there_because", "tool", "version", "uncounted"]
-    case = Case("mlm-transformer", preset("mlm-transformer"), {"batch_size": 1, "seq_len": 5})
-    measured = measure.measure(case, ["torch"], device="meta")
-    closed, record = measure.as_records("mlm-transformer", measured, own=7)
-    assert list(closed) == ["preset", "counter", "device", "macs", *common]
-    assert list(record) == ["preset", "counter", "device", "macs", *read, *common]
-    form = case.ledger
-    sizes = {"input": {"batch_size": 1, "seq_len": 5}, "params": form.params, "active_params": form.active_params}
-    sizes |= {"preset": "mlm-transformer", "counted_params": form.params, "own": 7, "ledger": form.as_records()}
-    assert closed == {**sizes, "counter": "closed-form", "device": None, "macs": form.macs}
-    assert {name: record[name] for name in sizes} == sizes
-    assert (record["counter"], record["device"], record["macs"]) == ("torch", "meta", record["predicted_macs"])
-    assert (record["tool"], record["version"].partition("+")[0]) == ("torch", version("torch").partition("+")[0])
-    assert (record["not_counted"], record["counted_there_because"], record["uncounted"]) == (None, None, None)

@@ -21,7 +21,7 @@ from headcount.bench.table import Column, Row, Section, Table
         ("a ", "<code>a </code>"),
     ],
 )
-def test_a_name_from_a_program_is_code(name, shown):
+def test_markdown_escapes_names(name, shown):
     stream = io.StringIO()
     layout = Table("t", "T", [Column("name", "name", code=True), Column("other", "other")])
     emit([Section(layout, [Row({"name": name, "other": "x"})])], "md", stream)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from headcount.bench.macs import cases
 from headcount.bench.macs.__main__ import main
 from headcount.bench.snapshot.file import text
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
@@ -42,20 +41,7 @@ def tables(capsys, *sides):
     return {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
 
 
-def test_two_files_are_compared_term_by_term(folder, capsys):
-    found = tables(capsys, "13.lock", "17.lock")
-    row, equal, total = found["compare-terms"]
-    assert row == {
-        "path": "(model)", "kind": "linear", "what": "differs", "sizes": "m=7 i=11 j=13->17",
-        "a_macs": 1001, "b_macs": 1309, "difference": -308,
-    }  # fmt: skip
-    assert (equal["a_macs"], total["a_macs"], total["b_macs"], total["difference"]) == (0, 1001, 1309, -308)
-    assert [row["path"] for row in found["compare-params"]][:2] == ["bias", "weight"]
-    assert found["compare-params"][-1]["difference"] == -(4 * 11 + 4)
-    assert found["compare-how"] == [{"what": "count", "a": "13.lock", "b": "17.lock"}]
-
-
-def test_what_macs_printed_is_what_a_lock_holds(folder, capsys):
+def test_json_lock_and_module_are_equal(folder, capsys):
     """The JSON of --module, a lock that a program made, and the module itself are the same count."""
     assert main(["--module", "model.py:make", "--counter", "right", "--format", "json", "--out", "count.json"]) == 0
     capsys.readouterr()
@@ -66,53 +52,7 @@ def test_what_macs_printed_is_what_a_lock_holds(folder, capsys):
         assert (equal["a_macs"], equal["b_macs"], total["difference"]) == (1001, 1001, 0)
 
 
-def test_two_modules_are_compared_by_term_by_kind_and_in_their_parameters(folder, capsys):
-    found = tables(capsys, "model.py:make", "model.py:make,width=17,n=5")
-    assert found.keys() == {"compare-terms", "compare-params", "compare-how", "compare-kind"}
-    assert found["compare-terms"][0]["sizes"] == "m=7->5 i=11 j=13->17"
-    assert (
-        found["compare-terms"][-1]["difference"] == found["compare-kind"][-1]["difference_exact"] == 1001 - 5 * 11 * 17
-    )
-    assert {"what": "input", "a": "0: 7x11 float32", "b": "0: 5x11 float32"} in found["compare-how"]
-
-
-def test_a_modules_weights_are_entries_that_do_nothing_beside_its_products(folder):
-    found = cases.of_module("model.py:make", {"width": 5}).ledger
-    assert [(entry.path, entry.params, entry.size) for entry in found if entry.weight] == [("", 11 * 5, 0), ("", 5, 0)]
-    assert (found.macs, found.params) == (7 * 11 * 5, 11 * 5 + 5)
-
-
-KINDS = "takes another file of a count, or a module FILE.py:FUNCTION, not"
-WRONG = {
-    ("13.lock", "none.json"): "cannot read none.json: No such file or directory",
-    ("13.lock", "model.py"): "model.py is not JSON: ",
-    (
-        "13.lock",
-        "moa-8K8E128D",
-    ): f"--compare 13.lock {KINDS} moa-8K8E128D",
-    (
-        "transformer-base",
-        "13.lock",
-    ): f"--compare 13.lock {KINDS} transformer-base",
-    ("13.lock", "moa-8K8E128D,a=b:c,d=e"): f"--compare 13.lock {KINDS} moa-8K8E128D,a=b:c,d=e",
-    ("13.lock", "17.lock", "--set", "d_model=7"): "13.lock is a count that was made: --set, --counter and lengths",
-    ("13.lock", "17.lock", "--seq-len", "7"): "13.lock is a count that was made: --set, --counter and lengths",
-    ("13.lock", "grid.json"): "grid.json holds grid: not the count of a module",
-}
-
-
-@pytest.mark.parametrize("words", WRONG, ids=" ".join)
-def test_the_wrong_kinds_are_a_line_and_exit_2(words, folder, capsys):
-    assert (
-        main(["--grid", "K=1 E=7 D=5 T=3", "--counter", "closed-form", "--format", "json", "--out", "grid.json"]) == 0
-    )
-    capsys.readouterr()
-    assert main(["--compare", *words]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"python -m bench.macs: error: {WRONG[words]}") and err.count("\n") == 1
-
-
-def test_a_file_that_is_called_as_a_preset_is_not_read(folder, capsys):
+def test_preset_name_wins_over_file(folder, capsys):
     (folder / "transformer-base").write_text(text(saved(13)))
     assert main(["--compare", "transformer-base", "transformer-big", "--counter", "closed-form"]) == 0
     assert "by block" in capsys.readouterr().out

@@ -2,11 +2,8 @@
 
 import json
 
-import pytest
-
 from headcount.bench.case import Case
 from headcount.bench.macs.__main__ import main
-from headcount.bench.macs.convert import sections
 
 
 def run(capsys, *argv):
@@ -21,7 +18,7 @@ def tables(capsys, *argv):
     return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
 
 
-def test_llama3_8b_as_the_paper_converts_it(capsys):
+def test_llama3_8b_conversion_matches_hand_formula(capsys):
     found = tables(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
     d, h, g, c, F, V, L, T, k = 4096, 32, 8, 128, 14336, 128256, 32, 8192, 24
     dense = T * (L * (2 * d * h * c + 2 * d * g * c + 2 * h * T * c + 3 * d * F) + d * V)
@@ -46,7 +43,7 @@ def test_llama3_8b_as_the_paper_converts_it(capsys):
     assert f"repays the second stage after {tokens:,} (released)" in text
 
 
-def test_the_rows_are_what_the_converted_preset_costs(capsys):
+def test_conversion_matches_moh_preset(capsys):
     (_, released, ideal) = tables(
         capsys, "--preset", "llm-s", "--set", "num_layers=2", "--convert", "s=3,2", "r=6,8", "router=linear"
     )["conversion"]
@@ -56,7 +53,7 @@ def test_the_rows_are_what_the_converted_preset_costs(capsys):
     assert (ideal["macs"], ideal["params"]) == (case.ideal_ledger.macs, case.ideal_ledger.params)
 
 
-def test_the_length_from_which_skipping_pays_for_the_routers(capsys):
+def test_break_even_length(capsys):
     """6 heads of width 2, 5 of them used: 4 d_m T and 4 T^2 saved in a layer, 8 d_m T spent on routers."""
     sizes = ["--set", "d_model=64", "num_heads=6", "head_dim=2", "--convert", "s=2", "r=3", "router=linear"]
     _, out, _ = run(capsys, "--preset", "llm-s", *sizes)
@@ -66,53 +63,3 @@ def test_the_length_from_which_skipping_pays_for_the_routers(capsys):
         rows = tables(capsys, "--preset", "llm-s", "--seq-len", length, *sizes)["conversion"]
         macs[length] = rows[2]["macs"] - rows[0]["macs"]
     assert macs["64"] == 0 > macs["65"]
-
-
-def test_a_length_between_two_whole_ones_is_not_the_one_before_it(capsys):
-    """7 heads of width 2, 6 of them used: 4 d_m T and 4 T^2 saved in a layer, 9 d_m T spent: equal at 5/4 of d_m."""
-    sizes = ["--set", "d_model=62", "num_heads=7", "head_dim=2", "--convert", "s=2", "r=4", "router=linear"]
-    _, out, _ = run(capsys, "--preset", "llm-s", *sizes)
-    assert 77 < 5 * 62 / 4 < 78 and "Break-even: ideal computes less than dense from 78 tokens on." in out
-
-
-def test_where_nothing_is_skipped_nothing_is_repaid(capsys):
-    _, out, _ = run(capsys, "--preset", "llm-s", "--convert", "s=4", "r=8")
-    assert "no less than dense at every length" in out and "Ideal saves nothing" in out
-
-
-@pytest.mark.parametrize("name, said", [("dit-s2", "the model's own"), ("transformer-base", "at every length")])
-def test_a_model_without_one_sequence_of_tokens_has_no_stages(capsys, name, said):
-    found = tables(capsys, "--preset", name, "--convert", "s=3", "r=2")
-    assert set(found) == {"conversion"}
-    assert said in run(capsys, "--preset", name, "--convert", "s=3", "r=2")[1]
-
-
-@pytest.mark.parametrize("heads, said", [({"routed": 2}, "less"), ({"routed": 3}, "no less")])
-def test_of_a_length_that_is_the_models_own_it_says_which_form_computes_less_there(heads, said):
-    """dit-s2 has 6 heads; where all are on, routing by norm leaves the two forms equal."""
-    form, *_ = sections(Case.of("dit-s2"), {"shared": 3, **heads})
-    assert form.below == [
-        f"Break-even: none in its length, which is the model's own; here ideal computes {said} than dense."
-    ]
-
-
-@pytest.mark.parametrize(
-    "argv, message",
-    [
-        (["--preset", "llama3-8b", "--convert", "s=16", "r=17"], "top_k must lie in 0..num_heads - num_shared_heads"),
-        (["--preset", "llama3-8b", "--convert", "s=33", "r=0"], "num_shared_heads must lie in 0..num_heads = 0..32"),
-        (["--preset", "llama3-8b", "--convert", "s=16"], "--convert needs r=N"),
-        (["--preset", "llama3-8b", "--convert", "router=linear"], "--convert needs s=N and r=N"),
-        (["--preset", "llama3-8b", "--convert", "h=16"], "malformed 'h=16'; --convert takes s=N r=N and router=NAME"),
-        (["--preset", "llama3-8b", "--convert", "s=x", "r=1"], "malformed 's=x'; a whole number, or one for each"),
-        (["--preset", "llama3-8b", "--convert", "s=1,2", "r=1"], "shared takes one whole number or one for each of 32"),
-        (["--preset", "llama3-8b", "--convert", "s=1", "r=1", "router=best"], "router must be one of linear, query"),
-        (["--preset", "moa-8K8E128D", "--convert", "s=1", "r=1"], "only attention mha is converted, not moa"),
-        (["--convert", "s=1", "r=1"], "--convert goes with --preset, the dense model"),
-        (["--preset", "llm-s", "--convert", "s=1", "r=1", "--counter", "torch"], "--convert goes without --table"),
-    ],
-)  # fmt: skip
-def test_wrong_usage_is_one_line_and_exit_code_2(argv, message, capsys):
-    code, out, err = run(capsys, *argv)
-    assert (code, out) == (2, "") and len(err.splitlines()) == 1
-    assert message in err

@@ -10,7 +10,6 @@ import pytest
 
 from headcount.bench import measure, result_cache
 from headcount.bench.case import Case
-from headcount.bench.counters import registry
 from headcount.bench.isolated import workers
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import published
@@ -64,7 +63,7 @@ def run(monkeypatch, other, cases):
 
 
 @pytest.mark.parametrize("busy", [0, 3, 7])
-def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypatch):
+def test_counts_do_not_depend_on_the_process(busy, monkeypatch):
     wanted = [measure.measure(case, TOOLS) for case in cases()]
     result_cache.clear_cache()
     other = Other(busy)
@@ -77,50 +76,7 @@ def test_whoever_counts_them_the_numbers_are_those_of_each_model(busy, monkeypat
     assert own == [1, 2, 3, 5, 7, 11, 13][: 7 - busy] + ([1] if busy < 7 else [])
 
 
-def test_what_either_process_has_read_is_not_read_again(monkeypatch):
-    found, _ = run(monkeypatch, Other(3), cases())
-    more = [*cases(), replace(cases()[0], name="more")]
-    for name in TOOLS:
-        monkeypatch.setattr(registry.counter(name), "read", lambda *args, **named: pytest.fail("it is read again"))
-    monkeypatch.setattr(workers, "Workers", lambda number: pytest.fail("a process is started"))
-    with published.counting(more, TOOLS, None) as counted:
-        again = [counted(case) for case in more]
-    assert again == [*found, replace(found[0], case=more[-1])]
-
-
-def test_only_models_that_nobody_has_read_go_to_the_other_process(monkeypatch):
-    measure.measure(cases()[6], TOOLS)
-    measure.measure(cases()[5], TOOLS[:1])
-    more = [Case.of("transformer-base", {**SIZES, "d_model": 8 * width}) for width in (17, 19)]
-    other = Other(9)
-    run(monkeypatch, other, [*cases(), *more])
-    assert [case.config.d_model // 8 for case in other.asked] == [19, 17, 11, 7, 5, 3, 2, 1]
-
-
-def test_the_other_process_begins_with_the_largest(monkeypatch):
-    layers = (2, 1, 3, 1, 5, 1, 1)
-    models = [
-        Case.of("transformer-base", {**SIZES, "d_model": 8 * (width + 1), "num_decoder_layers": number})
-        for width, number in enumerate(layers)
-    ]
-    other = Other(2)
-    run(monkeypatch, other, models)
-    assert [case.config.num_decoder_layers for case in other.asked] == [5, 3, 2, 1, 1, 1, 1]
-    assert [case.config.d_model // 8 for case in other.asked[3:]] == [7, 6, 4, 2]
-
-
-@pytest.mark.parametrize("few", ["models", "processors", "counters", "cuda"])
-def test_where_a_second_process_is_not_worth_it_none_is_started(few, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 1 if few == "processors" else 2)
-    monkeypatch.setattr(workers, "Workers", lambda number: pytest.fail("a process is started"))
-    asked = cases()[:5] if few == "models" else cases()
-    tools = [] if few == "counters" else TOOLS
-    with published.counting(asked, tools, "cuda" if few == "cuda" else "meta") as counted:
-        if few != "cuda":
-            assert [len(counted(case).counts) for case in asked] == [len(tools)] * len(asked)
-
-
-def test_a_table_that_is_left_half_way_leaves_no_process(monkeypatch):
+def test_abandoned_table_leaves_no_process(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     before = set(multiprocessing.active_children())
 

@@ -1,38 +1,16 @@
 """What headcount macs --module says of a module in its tables and in its last line."""
 
-import json
 from math import prod
 
 import pytest
 
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.module import _counters_section, _elementwise_section, _ledger_section
 from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.reading import columns
 
 pytestmark = pytest.mark.usefixtures("warm")
 
-MODEL = """
-import torch
-
-def linear(): return torch.nn.Linear(13, 11), (torch.ones(7, 13),)
-
-class Tried(torch.nn.Module):
-    def forward(self, a, b):
-        try:
-            return torch.mm(a, b.mT)
-        except RuntimeError:
-            return torch.mm(a, b)
-
-def tried(): return Tried(), (torch.ones(7, 13), torch.ones(13, 11))
-"""
-FROZEN = """
-def frozen():
-    module, inputs = linear()
-    module.bias.requires_grad_(False)
-    return module, inputs
-"""
 COST = 7 * 13 * 11
 
 
@@ -44,36 +22,7 @@ def count(**fields):
     return ModuleCount(**usual | fields)
 
 
-@pytest.fixture
-def lines(tmp_path, monkeypatch, capfd):
-    """The words of the lines that a function's module prints, by the first: the uppermost of two with the same."""
-    (tmp_path / "model.py").write_text(MODEL)
-    monkeypatch.chdir(tmp_path)
-
-    def printed(function, *counters):
-        assert main(["--module", f"model.py:{function}", "--counter", *counters, "--wide"]) == 0
-        return {line.split()[0]: line.split()[1:] for line in reversed(capfd.readouterr().out.splitlines()) if line}
-
-    return printed
-
-
-def test_the_last_line_but_one_is_the_sum_and_the_last_says_it(lines):
-    found = lines("linear", "ptflops-aten", "torch")
-    assert found["total"] == [f"{COST:,}", "100.00", f"{11 * 13 + 11}"]
-    assert found["ptflops-aten"][:4] == [f"{COST + 7 * 11:,}", "+77", "explained"]
-    assert found["torch"] == [f"{COST:,}", "0", "right"]
-    said = "MACs (dispatched contractions), 154 parameters; 2 of 2 reported counts explained by the trace."
-    assert found["1,001"] == said.split()
-
-
-def test_a_counter_that_failed_is_called_so_and_is_not_explained(lines):
-    found = lines("tried", "fvcore", "torch")
-    assert found["fvcore"] == ["–", "–", "failed", "[1]"]
-    assert " ".join(found["[1]"]) == "failed: it ended its process, with exit code -11"
-    assert " ".join(found["1,001"]).endswith("1 of 2 reported counts explained by the trace.")
-
-
-def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_are_known():
+def test_unexplained_count_fails():
     cell = {"counter": "fvcore", "macs": 1_013, "difference": 12, "predicted_macs": 1_011, "failed": None}
     cell |= {"explained": False, "unverified": ["torch 2.99"]}
     section = _counters_section(count(counters=(cell, cell | {"unverified": []})))
@@ -83,7 +32,7 @@ def test_a_reading_that_its_calls_do_not_make_fails_and_says_for_what_its_rules_
     assert [row.failures for row in section.rows] == [[f"{said} ({unverified})"], [said]]
 
 
-def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
+def test_repeated_elementwise_products_are_merged():
     written = "elementwise_contraction"
 
     def line(path, kind=written, times=1, call="mul, summed by sum", **dims):
@@ -110,7 +59,7 @@ def test_products_written_elementwise_alike_in_repeated_layers_are_one_line():
     assert first == [line("layers.*.gate", times=4)] and second == [square]
 
 
-def test_parameters_that_no_product_has_are_rows_of_their_own_in_their_module():
+def test_parameters_without_products_have_rows():
     ledger = Ledger((Entry("layers.0.up", "linear", {"m": 7, "i": 11, "j": 13}),))
     sizes = {"layers.0.up": 143, "": 5, "layers.1.norm": 13, "layers.0.norm": 17}
     params = [{"path": path, "params": number} for path, number in sizes.items()]
@@ -130,16 +79,3 @@ def test_parameters_that_no_product_has_are_rows_of_their_own_in_their_module():
     assert section.below == ["173 of 178 parameters are trainable."]
     # programs read rows without what sums them
     assert [row.total for row in section.rows] == [False, False, False, True]
-
-
-def test_json_says_how_many_parameters_there_are_and_how_many_are_trained(tmp_path, capfd):
-    (tmp_path / "model.py").write_text(
-        MODEL + "def frozen(): m = linear()[0]; m.bias.requires_grad_(False); return m, linear()[1]"
-    )
-    assert main(["--module", f"{tmp_path}/model.py:frozen", "--counter", "torch", "--format", "json"]) == 0
-    table = json.loads(capfd.readouterr().out)["tables"][0]
-    facts = {name: table[name] for name in ("macs", "dispatched", "with_elementwise", "params", "trainable_params")}
-    weights = 11 * 13
-    assert facts == dict(
-        macs=COST, dispatched=COST, with_elementwise=COST, params=weights + 11, trainable_params=weights
-    )

@@ -18,7 +18,7 @@ def too_narrow(columns, rows):
 
 
 @pytest.mark.parametrize("name", tables.names())
-def test_a_published_table_has_room_for_its_models(name):
+def test_published_table_columns_fit(name):
     again = Regenerated(tables.load(name))
     rows = [again.row(row, again.measured(row, [])) for row in again.cases]
     assert too_narrow(again.section(("torch",), ()).table.columns, rows) == []
@@ -34,6 +34,6 @@ def test_a_published_table_has_room_for_its_models(name):
         "h=32 s=5 r=7 d_h=128 d_m=4096 T=65536",
     ],
 )
-def test_a_grid_has_room_for_its_layers(sizes):
+def test_grid_columns_fit(sizes):
     section = grid.section(grid.parse(sizes), [], None)
     assert too_narrow(section.table.columns, section.rows) == []

@@ -6,53 +6,27 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.cli import Parser
 from headcount.bench.output.arguments import Value
 from headcount.bench.render import emit
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.numbers import LONGEST
 
-ABOUT = f"""python -m some: {"eleven-long " * 11}
-
-    {"x" * 30}  {"what it does " * 3}
-    {"x" * 7}        what it does
-
-The end."""
-
-
-@pytest.mark.parametrize("columns, width, words", [(30, 58, 3), (60, 58, 3), (80, 78, 5), (120, 118, 8), (999, 118, 8)])
-def test_help_is_as_wide_as_the_terminal_between_60_and_120(columns, width, words, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    usage, first, examples, last, _ = Parser(prog="some", description=ABOUT).format_help().split("\n\n")
-    assert usage == "usage: some [-h]" and last == "The end."
-    # words are not broken at their hyphens; the first line begins with sixteen characters
-    lines = first.split("\n")
-    assert lines[0] == " ".join(["python -m some:", *["eleven-long"] * words])
-    assert " ".join(lines) == " ".join(ABOUT.split("\n")[0].split()) and max(map(len, lines)) <= width
-    does = "what it does what it does what it does"
-    if columns >= 80:
-        assert examples.split("\n") == [f"    {'x' * 30}  {does} ", "    xxxxxxx        what it does"]
-    else:
-        # what does not fit beside its command stands below it
-        below = [f"    {'x' * 30}", f"        {does}", "    xxxxxxx", "        what it does"]
-        assert examples.split("\n") == below
-
 
 @pytest.mark.parametrize(
     "text, value", [("7" * LONGEST, int("7" * LONGEST)), ("1e999", 10**999), ("1E-2", Fraction(1, 100))]
 )
-def test_a_number_of_many_digits_is_one(text, value):
+def test_long_numbers_are_parsed(text, value):
     assert Value("number", Fraction)(text) == value
 
 
 @pytest.mark.parametrize("text", ["7" * (LONGEST + 1), "1e1000", "1E+0_999", "1e-9999", "1/0", "seven", ""])
-def test_what_nobody_means_is_no_number(text):
+def test_invalid_number_raises(text):
     with pytest.raises(argparse.ArgumentTypeError) as error:
         Value("number of rows", Fraction)(text)
     assert str(error.value) == f"invalid number of rows value: {text!r}"
 
 
-def test_a_spreadsheet_runs_nothing_that_somebody_named():
+def test_csv_escapes_formulas():
     columns = [Column("n", "n", kind="int", words=True), Column("path", "path", code=True), Column("t", "t")]
     names = ["=1+1", "+x", "-x", "@x", "\tx", "a=b"]
     rows = [Row({"n": 7, "path": name, "t": name.strip()}) for name in names]
@@ -64,7 +38,7 @@ def test_a_spreadsheet_runs_nothing_that_somebody_named():
     ]  # fmt: skip
 
 
-def test_tables_as_csv_have_no_decimals_where_one_integer_is_unknown_and_an_interval_is_three_columns():
+def test_csv_integers_and_intervals():
     interval = {"value": Fraction(1, 4), "low": 0.125, "high": 2}
     columns = [Column("n", "n", kind="int"), Column("tax", "tax", kind="interval", digits=2)]
     rows = [
@@ -75,20 +49,3 @@ def test_tables_as_csv_have_no_decimals_where_one_integer_is_unknown_and_an_inte
     stream = io.StringIO()
     emit([Section(Table("t", "T", columns), rows)], "csv", stream)
     assert stream.getvalue() == "n,tax.value,tax.low,tax.high\n100000000000000000000,0.25,0.125,2\n,,,\n"
-
-
-WRONG = {
-    "kind": ({"kind": "integer"}, "kind is one of ('text', 'int', 'fixed', 'interval') and of one of ('MACs', 'FLOPs', "
-             "'params', 'bytes', 'elements', 'tokens')"),
-    "width": ({"width": None}, "width, priority, wraps and digits are integers"),
-    "scale": ({"scale": 10}, "scale and digits are for kind 'fixed'"),
-    "unit": ({"kind": "int", "unit": "params"}, "integers headed 'some' that are of ''"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_column_that_contradicts_itself_says_how(case):
-    fields, message = WRONG[case]
-    with pytest.raises(ValueError) as error:
-        Column("n", "some", **fields)
-    assert str(error.value) == f"column 'n': {message}"
