@@ -87,8 +87,3 @@ def test_formulas_take_symbols():
         ideal.macs.subs({letters[letter]: size for letter, size in sizes.items()})
         == moh_aggregated.layer("a", form="ideal", **sizes).macs
     )
-
-
-def test_an_unknown_form():
-    with pytest.raises(ValueError, match="^unknown form 'sparse'; choose from released, ideal$"):
-        moh_aggregated.layer("a", form="sparse", s=1, r=1, M=0, **SIZES)

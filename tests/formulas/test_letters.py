@@ -84,7 +84,7 @@ def test_letters_of_a_layer(name):
     check_letters(form("a", **sizes), sizes, others)
 
 
-def test_letters_of_what_a_causal_mask_leaves():
+def test_letters_of_causal_half():
     sizes = dict(B=59, T=7, S=17, g=3) | HEADS
     check_letters(mha.causal_half(mha.layer("a", **sizes)), sizes, {"N_qk": {7 * (2 * 17 - 7 + 1) // 2}})
 
@@ -158,7 +158,7 @@ def test_letters_of_a_model(name):
 
 
 @pytest.mark.parametrize("inner", [{}, dict(E_ff=37, K_ff=8)], ids=["dense", "mixture"])
-def test_letters_of_a_classifier_of_images(inner):
+def test_letters_of_image_classifier(inner):
     widths, tokens, inward = (10, 21, 33), (225, 25, 4), (70, 105, 99)
     form = transnext.model(
         [lambda path, B: aggregated.layer(path, B=B, d_m=21, h=3, d_h=7, T=25, M=0, N_pos=81, d_pos=17)] * 3,
