@@ -12,7 +12,6 @@ from torch import nn
 
 from headcount.bench.case import ledger_of
 from headcount.bench.counters import registry
-from headcount.formulas import mha, moa
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
@@ -236,25 +235,6 @@ def test_grids_are_large_enough(figure):
     sizes = {variant: len(points) for variant, (points, *_) in VARIANTS.items()}
     figure(f"formula consistency: points by variant {sizes}, {len(registry.NAMES)} counters each for moa and mha")
     assert sizes["moa"] >= 300 and sizes["moh"] >= 200 and min(sizes.values()) >= 100
-
-
-@pytest.mark.parametrize("point", [p for p in VARIANTS["moa"][0] if p["S"] == p["T"]][::3], ids=point_id)
-def test_moa_equations_and_what_they_omit(point):
-    terms = moa_terms(**point)
-    printed = moa.macs_eq18(T=point["T"], K=point["K"], D=point["D"], d_m=point["dm"])
-    assert point["B"] * printed + terms["router"] + terms["values"] == sum(terms.values())
-    params = moa.params_eq20(E=point["E"], D=point["D"], d_m=point["dm"])
-    assert params + point["dm"] * point["E"] == moa_params(
-        **{letter: point[letter] for letter in ("K", "E", "D", "dm")}
-    )
-
-
-@pytest.mark.parametrize("point", [p for p in VARIANTS["mha"][0] if p["S"] == p["T"]][::3], ids=point_id)
-def test_mha_equations_and_what_they_omit(point):
-    terms = mha_terms(**point)
-    printed = mha.macs_eq19(T=point["T"], d_m=point["dm"])
-    assert point["B"] * printed + terms["values"] == sum(terms.values())
-    assert mha.params_eq20(d_m=point["dm"]) == 4 * point["dm"] ** 2
 
 
 class Step(nn.Module):

@@ -33,20 +33,6 @@ def test_row_has_typed_verdict(name, row_name):
     assert (verdict.because is None) == (typed in ("reproduced", "nothing printed"))
 
 
-@pytest.mark.parametrize(
-    "name, row_name, total",
-    [
-        ("moa-table1", "LightConv (Wu 2019)", 1_751_121_920),
-        ("moa-table1", "DynamicConv (Wu 2019)", 1_794_867_200),
-        ("moa-table1", "MoA Base 8K8E128D", 628_572_160 - 18 * 10 * 512 * 8),
-        ("moa-table3", "E: 8K32E256D", 843_427_840 - 18 * 10 * 512 * 16),
-    ],
-)
-def test_explained_row_shows_sum(name, row_name, total):
-    verdict = judge(TABLES[name], cases_of(TABLES[name]))[row_name]
-    assert f"= {total:,} prints" in verdict.because
-
-
 def test_changed_number_changes_verdict():
     table = TABLES["moa-table3"]
     rows = tuple(replace(row, cells={"macs": "629M"}) if row.name.startswith("Base") else row for row in table.rows)
@@ -55,14 +41,6 @@ def test_changed_number_changes_verdict():
     # what comes near is shown whatever is typed, with what it breaks
     near = "628,879,360 prints 628M, not 629M; with each bias element billed it prints 629M, but B: 8K16E256D 842M, not"
     assert verdict.because.startswith(near)
-
-
-def test_insufficient_adjustment_explains_nothing():
-    table = TABLES["moa-table1"]
-    rows = tuple(
-        replace(row, cells={"macs": "1760M"}) if row.name.startswith("LightConv") else row for row in table.rows
-    )
-    assert judge(replace(table, rows=rows), cases_of(table))["LightConv (Wu 2019)"].status == "unexplained"
 
 
 def test_common_vocabulary_of_table_2():

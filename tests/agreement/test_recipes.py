@@ -22,14 +22,3 @@ def test_recipe_matches_paper_row(name, recipe):
     attention = replace(config.attention, attention_dropout=0.0)
     assert replace(config, attention=attention, dropout=0.0, ffn_dropout=0.0) == plain
     assert preset(name, parse_overrides(name, [f"recipe={recipe}"])) == config
-
-
-def test_explicit_field_overrides_recipe():
-    for texts in (["recipe=paper", "dropout=0.3"], ["dropout=0.3", "recipe=paper"]):
-        assert parse_overrides("moa-8K8E128D", texts) == {
-            "dropout": 0.3,
-            "attention_dropout": 0.2,
-            "ffn_dropout": 0.1,
-        }
-    config = preset("moa-8K8E128D", {"attention": "mha", "num_heads": 8, "recipe": "paper"})
-    assert (config.dropout, config.attention.attention_dropout) == (0.2, 0.2)

@@ -123,12 +123,6 @@ def test_weights_read():
     assert decoding.weights_read(Entry("s", "softmax", {"T": 7})) == 0
 
 
-def test_step_elements():
-    step = layer.step(mha_form, B=3, new=1, stored=7)
-    weights = 2 * 13 * 30 + 2 * 13 * 10 + 30 + 10 + 10 + 13
-    assert decoding.step_elements(step) == weights + 3 * 2 * 10 * 7 + 3 * 2 * 10
-
-
 def test_step_elements_of_selected_heads():
     step = layer.step(moh_form, B=1, new=1, stored=7)
     routers, keys = 13 * 5 + 13 * 2, 2 * 13 * 3 * 5

@@ -2,25 +2,10 @@
 
 import pytest
 
-from headcount.formulas import dit, encoder_decoder, llama, masked_lm, mha, moe_ffn
+from headcount.formulas import dit, encoder_decoder, llama, masked_lm, mha
 
 SIZES = {"B": 2, "T": 7, "S": 17, "d_m": 15}
-BLOCK = dict(B=2, T=7, d_m=15, F=19, E=11, K=3)
 EXPERTS = dict(F=19, E_ff=11, K_ff=3)
-
-
-def test_plain_block():
-    form = moe_ffn.layer("ff", **BLOCK)
-    assert form.macs == 2 * 7 * (15 * 11 + 2 * 3 * 15 * 19)
-    assert form.params == 15 * 11 + 11 * (2 * 15 * 19 + 19 + 15)
-    assert form.active_params == 15 * 11 + 3 * (2 * 15 * 19 + 19 + 15)
-
-
-def test_gated_block():
-    form = moe_ffn.layer("ff", **BLOCK, gated=True, output_bias=True)
-    assert form.macs == 2 * 7 * (15 * 11 + 3 * 3 * 15 * 19)
-    assert form.params == 15 * 11 + 11 * 3 * 15 * 19 + 15
-    assert form.active_params == 15 * 11 + 3 * 3 * 15 * 19 + 15
 
 
 def attention(path, **sizes):

@@ -16,28 +16,6 @@ def by_path(form, of="macs"):
     return {path: size for path, size in form.group(lambda entry: entry.path, of).items() if size}
 
 
-def test_macs_and_parameters_by_path():
-    form = switchhead.layer("attn", **SIZES)
-    assert by_path(form) == {
-        "attn.q_proj": 2 * 7 * 13 * 11 * 17,
-        "attn.k_proj": 2 * 5 * 13 * 11 * 17,
-        "attn.router.value_proj": 2 * 5 * 13 * 11 * 19,
-        "attn.v_proj": 2 * 5 * 11 * 3 * 13 * 17,
-        "attn": 2 * (2 * 11 * 7 * 5 * 17),
-        "attn.router.out_proj": 2 * 7 * 13 * 11 * 19,
-        "attn.out_proj": 2 * 7 * 11 * 3 * 17 * 13,
-    }
-    assert by_path(form, "params") == {
-        "attn.q_proj": 13 * 11 * 17,
-        "attn.k_proj": 13 * 11 * 17,
-        "attn.router.value_proj": 13 * 11 * 19,
-        "attn.v_proj": 11 * 19 * 13 * 17,
-        "attn.router.out_proj": 13 * 11 * 19,
-        "attn.out_proj": 11 * 19 * 17 * 13,
-    }
-    assert form.params - form.active_params == 2 * (19 - 3) * 11 * 13 * 17
-
-
 def test_macs_match_docstring():
     z = symbols()
     B, T, S, d_m, h, d_h, E, K = z.values()
