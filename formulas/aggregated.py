@@ -26,9 +26,9 @@ def layer(
     k: Size | None = None,
     s: Size = 0,
 ) -> Ledger:
-    """Self-attention over T tokens, every projection with a bias; M = 0 stands for a layer that pools nothing.
+    """Return the ledger of self-attention over T tokens with biased projections; M = 0: no pooling.
 
-    With ``k`` each token computes so many heads alone, ``s`` of them the same for all tokens; keys and values stay.
+    With ``k``, a token uses k heads, ``s`` of which are shared by all tokens; keys and values of all h are computed.
     MACs with K = k or h: B T d_m (2 K d_h + 2 h d_h) and N_pos d_pos (2 + h), and 2 B K T T d_h where nothing is
     pooled, else B T d_m^2 + 2 B M d_m h d_h + B K T d_h (3 w + 2 M).
     """
@@ -56,14 +56,14 @@ def layer(
         pooling(path, B=B, T=T, M=M, d_m=d_m) if M != 0 else (),
         _window(path, pairs, h, d_h, product, selected) if M != 0 else (),
         _seen(path, pairs, {"M": M}, d_h) if M != 0 else (),
-        # what the window gives and what the pooled tokens give, added
+        # sum of the outputs of window and pooled tokens
         Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
         _output(at(path, "out_proj"), queries, width, heads, all_heads, product, selected),
     )
 
 
 def position(path: str, *, N_pos: Size, d_pos: Size, h: Size) -> Ledger:
-    """The bias of N_pos distinct relative positions, once for the whole batch: N_pos d_pos (2 + h) MACs."""
+    """Return the ledger of the biases of N_pos relative positions, once per batch: N_pos d_pos (2 + h) MACs."""
     rows, inner = {"N_pos": N_pos}, {"d_pos": d_pos}
     return ledger(
         linear(at(path, "fc1"), rows, {"2": 2}, inner, True),
@@ -73,7 +73,7 @@ def position(path: str, *, N_pos: Size, d_pos: Size, h: Size) -> Ledger:
 
 
 def pooling(path: str, *, B: Size, T: Size, M: Size, d_m: Size) -> Ledger:
-    """A linear layer on every token, GELU, the mean of each block of tokens, LayerNorm."""
+    """Return the ledger of pooling: a linear layer on every token, GELU, the mean of each block, LayerNorm."""
     tokens, width = {"B": B, "T": T}, {"d_m": d_m}
     return ledger(
         linear(at(path, "pool_proj"), tokens, width, {"d_out": d_m}, True),
@@ -84,7 +84,7 @@ def pooling(path: str, *, B: Size, T: Size, M: Size, d_m: Size) -> Ledger:
 
 
 def _seen(path, pairs, keys, d_h) -> Ledger:
-    """Scores with the bias of their position, softmax and weighted values."""
+    """Return the ledger of scores with position bias, softmax and weighted values."""
     return ledger(
         Entry(path, "scores", {**pairs, **keys, "d_h": d_h}),
         Entry(path, "elementwise", {**pairs, **keys}),
@@ -94,7 +94,7 @@ def _seen(path, pairs, keys, d_h) -> Ledger:
 
 
 def _window(path, pairs, h, d_h, product, selected) -> Ledger:
-    """The same of the window, whose weights get a product of the query with learned tokens added after the softmax."""
+    """Return the same for the window; products of queries and learned tokens are added after the softmax."""
     window = {"w": WINDOW}
     of_heads = {"h": h, **window}
     return ledger(

@@ -1,4 +1,4 @@
-"""The backward pass, and with it a training step, as a projection of a forward ledger."""
+"""Ledgers of the backward pass and of a training step, derived from a forward ledger."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,14 +7,14 @@ from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size
 
 
 def nothing(entry: Entry) -> bool:
-    """No entry."""
+    """Return False for every entry."""
     return False
 
 
 def backward(
     forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing, from_input: Callable[[Entry], bool] = nothing
 ) -> Ledger:
-    """What differentiating ``forward`` multiplies: for y = x W the products dx = dy W^T and dW = x^T dy.
+    """Return the ledger of the backward pass: for y = x W the products dx = dy W^T and dW = x^T dy.
 
     Each contraction has two operands, and the gradient of each sums over another of its sizes: the products are
     as large as the forward one. For scores = Q K^T and values = A V the second operand is K and V.
@@ -37,15 +37,15 @@ def backward(
 
 
 def scores(entry: Entry) -> bool:
-    """The entries that fused attention computes anew."""
+    """Return whether fused attention recomputes this entry."""
     return entry.kind == "scores"
 
 
 def backward_macs(forward: Ledger) -> Size:
-    """Multiply-accumulates of the gradients of both operands of every contraction: those of :func:`backward`."""
+    """Return the MACs of the backward pass without recomputation."""
     return backward(forward).macs
 
 
 def training_macs(forward: Ledger) -> Size:
-    """Forward and backward; no optimiser."""
+    """Return the MACs of forward and backward, without the optimizer."""
     return forward.macs + backward_macs(forward)

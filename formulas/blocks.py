@@ -1,4 +1,4 @@
-"""Building blocks that every form shares: a linear layer, norms, a residual, a cache."""
+"""Ledgers of common blocks: linear layers, norms, residual additions, caches."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 def linear(
     path: str, rows: Mapping[str, Size], fan_in: Mapping[str, Size], fan_out: Mapping[str, Size], bias: bool = False
 ) -> Ledger:
-    """y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs, and an addition per output with ``bias``."""
+    """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs."""
     out = ledger(Entry(path, "linear", {**rows, **fan_in, **fan_out}, weight={**fan_in, **fan_out}))
     if bias:
         out += ledger(Entry(path, "bias", {**rows, **fan_out}, weight=dict(fan_out)))
@@ -23,7 +23,7 @@ def expert_linear(
     fan_out: Mapping[str, Size],
     bias: bool = False,
 ) -> Ledger:
-    """A linear layer per expert, on ``routed`` rows, each of which has chosen one of ``experts``."""
+    """Return the ledger of a linear layer per expert on ``routed`` rows, one expert per row."""
     matrix = {**fan_in, **fan_out}
     out = ledger(Entry(path, "expert_linear", {**routed, **matrix}, weight={**experts, **matrix}))
     if bias:
@@ -32,29 +32,29 @@ def expert_linear(
 
 
 def layer_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
-    """LayerNorm over d_m with scale and shift."""
+    """Return the entry of a LayerNorm over d_m with scale and shift."""
     return Entry(path, "norm", {"B": B, "T": T, "d_m": d_m}, weight={"2": 2, "d_m": d_m})
 
 
 def rms_norm(path: str, rows: Mapping[str, Size], width: Mapping[str, Size]) -> Entry:
-    """x / rms(x) on ``rows`` rows, times a scale of their width."""
+    """Return the entry of RMSNorm with scale on ``rows`` rows."""
     return Entry(path, "rms_norm", {**rows, **width}, weight=width)
 
 
 def residual(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
-    """The addition of a block's input to its output."""
+    """Return the entry of a residual addition."""
     return Entry(path, "elementwise", {"B": B, "T": T, "d_m": d_m})
 
 
 def cached(n: Size | None) -> Size:
-    """Tokens in a cache: none for None, a forward pass without one."""
+    """Return the number of cached tokens: 0 for None, a forward pass without a cache."""
     return 0 if n is None else n
 
 
 def cache(path: str, token: Mapping[str, Size], *, B: Size, S: Size, n: Size | None, **read: Size) -> Ledger:
-    """A cache that holds ``token`` for each of S tokens, ``n`` of them from before; nothing for None.
+    """Return the ledger of a cache of S tokens of size ``token``, ``n`` of them cached before; empty for n = None.
 
-    ``read``: letters of ``token`` of which the queries read so many only.
+    ``read``: smaller sizes of letters of ``token``, where the queries read only a part.
     """
     if n is None:
         return ledger()

@@ -1,7 +1,6 @@
-"""What a printed number bills: conventions, as the number of times each entry of a ledger counts.
+"""Counting conventions of printed numbers: how many times each entry of a ledger is counted.
 
-A selection names entries; a convention is a sum of selections. Both are functions of an entry that give an
-integer, so that a convention is one more projection of the ledger.
+A selection is 0 or 1 for an entry; a convention is a sum of selections. Docstrings are printed.
 """
 
 from collections.abc import Callable
@@ -10,11 +9,11 @@ from headcount.formulas.ledger import MAC_KINDS, Entry
 
 Convention = Callable[[Entry], int]
 CONVENTIONS: dict[str, Convention] = {}
-"""What a published table may name, by name."""
+"""Conventions and selections that a published table may use, by name."""
 
 
 def convention(function: Convention) -> Convention:
-    """Enter a convention or selection under its name."""
+    """Register a convention or selection under its name."""
     CONVENTIONS[function.__name__] = function
     return function
 
@@ -96,10 +95,10 @@ def feed_forward(entry: Entry) -> int:
 
 
 def by_name(name: str):
-    """The convention or selection called ``name``. Raises KeyError where there is none."""
+    """Return the convention or selection called ``name``. Raises KeyError if there is none."""
     return CONVENTIONS[name]
 
 
 def statement(convention) -> str:
-    """What a convention bills, in words: its docstring on one line."""
+    """Return the docstring of a convention on one line."""
     return " ".join((convention.__doc__ or "").split())

@@ -21,10 +21,10 @@ from headcount.formulas.transformer import (
 def block(
     path: str, *, B: Size, T: Size, d_m: Size, h_w: Size, w: Size, dynamic: bool, band: bool = False, n: Size = None
 ) -> Ledger:
-    """MACs: B T d_m (3 d_m + w), and B T d_m h_w w more for the predicted kernels of a dynamic convolution.
+    """Return the ledger of one block: B T d_m (3 d_m + w) MACs, and B T d_m h_w w for predicted kernels if dynamic.
 
-    Taps outside the sequence are multiplied too. As the product of a ``band`` matrix for each group it is T taps for
-    each token instead of w. ``n`` tokens came before, of which w - 1 are in a cache; None: there is none.
+    Taps outside the sequence are counted. With ``band``, a product with a band matrix per group, there are T taps per
+    token instead of w. ``n``: number of previous tokens, w - 1 of which are cached; None: no cache.
     """
     rows, width, kernel = {"B": B, "T": T}, {"d_m": d_m}, {"h_w": h_w, "w": w}
     kind, taps = ("contraction", {"S": T}) if band and n is None else ("conv", {"w": w})
@@ -41,7 +41,7 @@ def block(
         )
     return ledger(
         linear(at(path, "in_proj"), rows, width, {"2": 2, "d_out": d_m}, bias=True),
-        # a gated linear unit, which no counter bills
+        # a gated linear unit, which no counter counts
         Entry(path, "elementwise", {**rows, **width}),
         weights,
         linear(at(path, "out_proj"), rows, width, {"d_out": d_m}, bias=True),
@@ -50,7 +50,7 @@ def block(
 
 
 def _cache(path, *, B, T, d_m, w, n) -> Ledger:
-    """The inputs of the last w - 1 tokens, however many came before."""
+    """Return the ledger of a cache of the inputs of the last w - 1 tokens."""
     tokens = {"cache": n + T, "cache_write": T, "cache_read": n}
     return ledger(*(Entry(path, kind, {"B": B, "N_w": least(x, w - 1), "d_m": d_m}) for kind, x in tokens.items()))
 
@@ -72,9 +72,9 @@ def model(
     E_ff: Size = 0,
     K_ff: Size = 0,
 ) -> Ledger:
-    """One layer per kernel size; ``attention`` is the decoder's cross-attention.
+    """Return the ledger of a model with one layer per kernel size; ``attention`` is the decoder's cross-attention.
 
-    Without target tokens, T = 0, it is what comes before the first step: the encoder, and its output's keys and values.
+    With T = 0 it is the prefill: the encoder, and keys and values of its output.
     """
     _, cross = in_both(attention)
     own, inner = {"h_w": h_w, "dynamic": dynamic, "band": band}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
@@ -108,7 +108,7 @@ def step(
     K_ff: Size = 0,
     **_,
 ) -> Ledger:
-    """The decoder on ``new`` target tokens, ``stored`` after them, reading S source tokens projected before."""
+    """Return the ledger of a decode step: ``new`` target tokens, ``stored`` after the step, S cached source tokens."""
     _, cross = in_both(attention)
     own, rows = {"h_w": h_w, "dynamic": dynamic, "n": stored - new}, {"B": B, "T": new, "d_m": d_m}
     inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff}
@@ -125,12 +125,12 @@ def step(
 
 
 def turns(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:
-    """Numbers of stored tokens at which a step's account bends: where a cache is full, and where a window is."""
+    """Return the numbers of stored tokens at which a step's cost changes slope: full caches and full windows."""
     return tuple(sorted({length for w in decoder_kernels for length in (w - 1, w)}))
 
 
 def _decoder_layer(path, conv, cross, source, inner, rows) -> Ledger:
-    """Convolution, cross-attention to ``source`` and feed-forward on ``rows``."""
+    """Return the ledger of convolution, cross-attention to ``source`` and feed-forward on ``rows``."""
     lengths = {letter: rows[letter] for letter in ("B", "T")}
     return ledger(
         residual_norm(path, "conv", block(at(path, "conv"), **conv, **rows), **rows),

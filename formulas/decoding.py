@@ -1,9 +1,8 @@
-"""Decoding one token after another, from the same ledger: cache, multiply-accumulates and bytes of a step.
+"""Costs of autoregressive decoding, from the ledger of a step: cache elements, MACs, elements moved.
 
-A step is a layer's own form with the new tokens as queries and all stored ones as keys, ``n`` of which are in the
-cache already: keys and values are projected of the new tokens alone, and of none where the cache is closed (of an
-encoder's output). What it does with its caches stands in its ledger. A model that decodes has a ``step`` beside its
-``model``, any other says why in ``NO_STEP``; its forward over no new tokens is what comes before the first step.
+A step is a layer's closed form with the new tokens as queries and all stored tokens as keys, ``n`` of which are
+cached: only new tokens are projected to keys and values, and none if the cache is complete (an encoder's output).
+A module of a model that decodes defines ``step`` beside ``model``; the others give the reason in ``NO_STEP``.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,17 +13,17 @@ from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide, lea
 
 
 def held(step: Ledger) -> Size:
-    """Elements in all caches after ``step``: the encoder's too, and those of heads that nobody selects."""
+    """Return the elements in all caches after ``step``, including encoder caches and unselected heads."""
     return _of_kind(step, "cache")
 
 
 def written(step: Ledger) -> Size:
-    """Of those, what ``step`` adds."""
+    """Return the cache elements that ``step`` writes."""
     return _of_kind(step, "cache_write")
 
 
 def read(step: Ledger) -> Size:
-    """Of those, what the queries of ``step`` read, by the routing that reads most."""
+    """Return the cache elements that ``step`` reads, for the routing that reads most."""
     return _of_kind(step, "cache_read")
 
 
@@ -33,8 +32,7 @@ def _of_kind(step: Ledger, kind: str) -> Size:
 
 
 def total(step: Callable[[Size], Size], steps: Size, turns: Sequence[int] = ()) -> Size:
-    """``step(1) + ... + step(steps)`` of an account that is linear in the stored tokens up to the first of ``turns``,
-    between them and after the last."""
+    """Return ``step(1) + ... + step(steps)``; ``step`` is linear in the stored tokens between two ``turns``."""
     sums, first = 0, 1
     for last in (*(turn for turn in sorted(set(turns)) if 1 <= turn < steps), steps):
         sums += divide((step(first) + step(last)) * (last - first + 1), 2)
@@ -43,8 +41,9 @@ def total(step: Callable[[Size], Size], steps: Size, turns: Sequence[int] = ()) 
 
 
 def weights_read(entry: Entry) -> Size:
-    """Elements of parameters that an operation reads: those that its tokens can reach, one row per embedded token,
-    and a tied matrix like any other; none where nothing is computed."""
+    """Return the parameter elements that an operation reads; for an embedding one row per token, 0 if its size is 0.
+
+    A tied matrix is read like any other."""
     if entry.size == 0:
         return 0
     if entry.kind == "embedding":
@@ -55,9 +54,9 @@ def weights_read(entry: Entry) -> Size:
 
 
 def reachable_params(entry: Entry) -> Size:
-    """Parameters of an entry that its tokens can reach: each of B T, or of B S, selects its own beside the shared ones.
+    """Return the parameters that the B T (or B S) tokens of an entry can reach, each with its own selection.
 
-    Of the routings there are, the one that reaches most: min(E, B T K) experts, min(h, s + B T r) heads.
+    For the routing that reaches most: min(E, B T K) experts, min(h, s + B T r) heads.
     """
     reached = {}
     for letter in entry.selects:
@@ -68,8 +67,8 @@ def reachable_params(entry: Entry) -> Size:
 
 
 def step_elements(step: Ledger) -> Size:
-    """Elements that a step must move: weights once, stored keys and values read once, new ones written once.
+    """Return the elements that a step moves: weights and cache read once, new cache elements written once.
 
-    The activations of the new tokens themselves are left out.
+    Activations of the new tokens are not included.
     """
     return sum(weights_read(entry) for entry in step) + read(step) + written(step)

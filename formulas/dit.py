@@ -10,7 +10,7 @@ NO_STEP = "a diffusion Transformer makes its image at once and decodes no tokens
 
 
 def modulation(path: str, parts: str, *, B: Size, d_m: Size) -> Ledger:
-    """SiLU and a biased linear layer from the condition to ``parts`` (a number) vectors: B d_m parts d_m MACs."""
+    """Return the ledger of SiLU and a biased linear layer to ``parts`` vectors (a number): B d_m parts d_m MACs."""
     return ledger(
         Entry(path, "activation", {"B": B, "d_m": d_m}),
         linear(at(path, "proj"), {"B": B}, {"d_m": d_m}, {parts: int(parts), "d_out": d_m}, bias=True),
@@ -18,13 +18,13 @@ def modulation(path: str, parts: str, *, B: Size, d_m: Size) -> Ledger:
 
 
 def modulated_norm(path: str, block: str, *, B: Size, T: Size, d_m: Size) -> Ledger:
-    """LayerNorm at ``path`` without parameters, then scale and shift from the condition, in ``block``."""
+    """Return the ledger of LayerNorm without parameters at ``path``, and of scale and shift in ``block``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(Entry(path, "norm", rows), Entry(block, "elementwise", {"2": 2, **rows}))
 
 
 def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
-    """Self-attention and feed-forward of the sizes ``inner``, each modulated before and gated after."""
+    """Return the ledger of self-attention and feed-forward of sizes ``inner``, modulated before and gated after."""
     rows = {"B": B, "T": T, "d_m": d_m}
     gated_residual = Entry(path, "elementwise", {"2": 2, **rows})
     return ledger(
@@ -53,7 +53,7 @@ def model(
     E_ff: Size = 0,
     K_ff: Size = 0,
 ) -> Ledger:
-    """One block for each of ``attention`` over T patches of p x p; the position table is a frozen parameter."""
+    """Return the ledger of one block per ``attention`` over T patches of p x p; positions are frozen parameters."""
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
     patch, inner = {"p_h": p, "p_w": p}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     return ledger(

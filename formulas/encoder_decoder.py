@@ -25,10 +25,10 @@ def model(
     E_ff: Size = 0,
     K_ff: Size = 0,
 ) -> Ledger:
-    """``N_enc`` encoder layers over S source tokens, ``N_dec`` decoder layers over T target tokens.
+    """Return the ledger of ``N_enc`` encoder layers over S tokens and ``N_dec`` decoder layers over T tokens.
 
-    ``attention`` is that of all layers, or of the encoder's and of the decoder's.
-    Without target tokens, T = 0, it is what comes before the first step: the encoder, and its output's keys and values.
+    ``attention``: that of all layers, or a pair for encoder and decoder.
+    With T = 0 it is the prefill: the encoder, and keys and values of its output.
     """
     of_encoder, of_decoder = in_both(attention)
     inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff}
@@ -55,7 +55,7 @@ def step(
     K_ff: Size = 0,
     **_,
 ) -> Ledger:
-    """The decoder on ``new`` target tokens, ``stored`` after them, reading S source tokens projected before."""
+    """Return the ledger of a decode step: ``new`` target tokens, ``stored`` after the step, S cached source tokens."""
     _, of_decoder = in_both(attention)
 
     def own(path, *, B, T, S):

@@ -1,4 +1,4 @@
-"""Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, an output projection of its own."""
+"""Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, untied output projection."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,15 @@ from typing import Any
 from headcount.formulas import moe_ffn
 from headcount.formulas.blocks import cached, linear, residual, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
-from headcount.formulas.transformer import Mixer
+from headcount.formulas.transformer import Mixer, tied_output
 
 
 def gated_feed_forward(
     path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0, output_bias: bool = False
 ) -> Ledger:
-    """SwiGLU: 3 B T d_m F MACs, no biases. With ``E_ff`` experts, those of ``K_ff`` of them for each token, and an
-    ``output_bias`` where they have one."""
+    """Return the ledger of SwiGLU without biases: 3 B T d_m F MACs; with ``E_ff`` experts, K_ff of them per token.
+
+    ``output_bias``: a bias after the sum over experts."""
     if E_ff != 0:
         return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff, gated=True, output_bias=output_bias)
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
@@ -27,9 +28,9 @@ def gated_feed_forward(
 
 
 def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, n: Size | None, **inner: Any) -> Ledger:
-    """Causal self-attention with rotary positions, and feed-forward of the sizes ``inner``, each behind a norm.
+    """Return the ledger of rotary self-attention and feed-forward of sizes ``inner``, each after a norm.
 
-    n tokens are in a cache.
+    n: number of cached tokens; None: no cache.
     """
     tokens, width = {"B": B, "T": T}, {"d_m": d_m}
     rows = {**tokens, **width}
@@ -44,7 +45,7 @@ def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, n: Size |
 
 
 def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) -> Ledger:
-    """The model on ``new`` tokens, ``stored`` in the caches after them; logits of each new one."""
+    """Return the ledger of a decode step: ``new`` tokens, ``stored`` in the caches after the step, logits per token."""
     return model(attention, T=new, n=stored - new, **sizes)
 
 
@@ -59,15 +60,19 @@ def model(
     E_ff: Size = 0,
     K_ff: Size = 0,
     n: Size | None = None,
+    output_bias: bool = False,
+    tied: bool = False,
 ) -> Ledger:
-    """One layer for each of ``attention``, over T tokens as executed: the whole T x T square.
+    """Return the ledger of one layer per ``attention`` over T tokens, as executed: all T x T pairs.
 
-    Keys and values of ``n`` tokens before them are in caches; None: there are none.
+    n: number of cached tokens; None: no cache. ``output_bias``: see :func:`gated_feed_forward`. ``tied``: the output
+    projection uses the embedding's weight.
     """
-    rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
+    rows, width = {"B": B, "T": T}, {"d_m": d_m}
+    inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff, "output_bias": output_bias}
     return ledger(
         Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
         stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, n=n, **inner)),
         rms_norm("norm", rows, width),
-        linear("output_proj", rows, width, {"V": V}),
+        tied_output(B=B, T=T, d_m=d_m, V=V) if tied else linear("output_proj", rows, width, {"V": V}),
     )

@@ -1,4 +1,4 @@
-"""Counted == exact == printed equation + what it leaves out, on grids of primes, with four counters.
+"""Layers on grids of primes: every counter and the closed form give the sum written out here.
 
 Every size is another prime, so that a wrong count factors into the term that is wrong.
 """
@@ -7,120 +7,266 @@ from itertools import product
 
 import pytest
 import sympy
+import torch
+from torch import nn
 
+from headcount.bench.case import ledger_of
 from headcount.bench.counters import registry
-from headcount.formulas import mha, moa
-from headcount.formulas.ledger import Ledger
+from headcount.models import experts
+from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests.agreement.points import point_id, readings
 
-# every term is linear in K and E but for the limits K = 1, K = E and E = 1: two more values of each are enough
-MOA_K_E = [(k, e) for k in (1, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
-MOA_GRID = [
-    dict(K=k, E=e, D=d, dm=dm, T=t, S=t if s is None else s, B=b)
-    for (k, e), d, dm, t, s, b in product(MOA_K_E, (13, 17), (19, 23), (29, 31), (None, 37), (1, 41))
-]
-MHA_GRID = [
-    dict(h=h, D=d, dm=h * d, T=t, S=t if s is None else s, B=b)
-    for h, d, t, s, b in product((2, 3, 5, 7), (11, 13), (17, 19, 23), (None, 29), (1, 31, 37))
-]
+FIELDS = dict(
+    dm="d_model", h="num_heads", D="head_dim", g="num_kv_heads", E="num_experts", K="top_k", r="top_k",
+    s="num_shared_heads", form="form", router="router", G="gate_width", gate="gate", d_r="rotary_dim", d_v="value_dim",
+    d_c="kv_rank", d_q="query_rank", bias="bias",
+)  # fmt: skip
 
 
-def moa_config(point):
-    return make_config(
-        dict(attention="moa", d_model=point["dm"], num_experts=point["E"], top_k=point["K"], head_dim=point["D"])
-    )
-
-
-def mha_config(point):
-    return make_config(dict(attention="mha", d_model=point["dm"], num_heads=point["h"], bias=False))
-
-
-def moa_terms(K, E, D, dm, T, S, B):
+def moa_terms(K, E, D, dm, T, S, N, B):
+    """MACs by term; N of the S keys are new."""
     return {
         "router": B * T * dm * E,
         "query": B * K * T * dm * D,
-        "key": B * S * dm * D,
-        "value": B * S * dm * D,
+        "key": B * N * dm * D,
+        "value": B * N * dm * D,
         "scores": B * K * T * S * D,
         "values": B * K * T * S * D,
         "output": B * K * T * D * dm,
     }
 
 
-def mha_terms(h, D, dm, T, S, B):
+def moa_params(K, E, D, dm):
+    return dm * E + 2 * E * dm * D + 2 * dm * D
+
+
+def mha_terms(h, D, dm, T, S, N, B, bias):
     return {
         "query": B * T * dm**2,
-        "key": B * S * dm**2,
-        "value": B * S * dm**2,
+        "key": B * N * dm**2,
+        "value": B * N * dm**2,
         "scores": B * T * S * dm,
         "values": B * T * S * dm,
         "output": B * T * dm**2,
     }
 
 
-def explain(counted, exact):
-    """Which product a wrong reading is off by: the factors of the difference."""
-    return {name: sympy.factorint(abs(macs - exact)) for name, macs in counted.items() if macs != exact}
+def mha_params(h, D, dm, bias):
+    return 4 * dm**2
 
 
-@pytest.mark.parametrize("point", MOA_GRID, ids=point_id)
-def test_moa(point):
-    terms = moa_terms(**point)
-    exact = sum(terms.values())
-    counted, params, _ = readings(moa_config(point), point)
-    assert counted == dict.fromkeys(registry.NAMES, exact), explain(counted, exact)
-
-    letters = dict(d_m=point["dm"], E=point["E"], K=point["K"], D=point["D"])
-    form = moa.layer("", B=point["B"], T=point["T"], S=point["S"], **letters)
-    assert (form.macs, form.params) == (exact, params)
-    if point["S"] == point["T"]:
-        printed = moa.macs_eq18(T=point["T"], K=point["K"], D=point["D"], d_m=point["dm"])
-        assert point["B"] * printed + terms["router"] + terms["values"] == exact
-    assert moa.params_eq20(E=point["E"], D=point["D"], d_m=point["dm"]) + point["dm"] * point["E"] == params
+def router_outputs(h, s, r, router):
+    """Columns of all routers' matrices together."""
+    if router == "query_norm":
+        return 0
+    return (h - s if r else 0) + (s if s > 1 else 0) + (2 if r and s else 0)
 
 
-@pytest.mark.parametrize("point", MHA_GRID, ids=point_id)
-def test_mha(point):
-    terms = mha_terms(**point)
-    exact = sum(terms.values())
-    counted, params, _ = readings(mha_config(point), point)
-    assert counted == dict.fromkeys(registry.NAMES, exact), explain(counted, exact)
-
-    letters = dict(d_m=point["dm"], h=point["h"], d_h=point["D"], g=point["h"], bias=False)
-    form = mha.layer("", B=point["B"], T=point["T"], S=point["S"], **letters)
-    assert (form.macs, form.params) == (exact, params)
-    if point["S"] == point["T"]:
-        assert point["B"] * mha.macs_eq19(T=point["T"], d_m=point["dm"]) + terms["values"] == exact
-    assert mha.params_eq20(d_m=point["dm"]) == params
+def moh_terms(h, s, r, g, D, dm, T, S, N, B, form, router):
+    heads = s + r if form == "ideal" else h
+    return {
+        "routers": B * T * dm * router_outputs(h, s, r, router),
+        "query": B * T * dm * (heads if router == "linear" else h) * D,
+        "key": B * N * dm * g * D,
+        "value": B * N * dm * g * D,
+        "scores": B * heads * T * S * D,
+        "values": B * heads * T * S * D,
+        "output": B * T * heads * D * dm,
+    }
 
 
-@pytest.mark.parametrize("point", MOA_GRID[::37], ids=point_id)
-def test_moa_with_values_on_cpu(point):
-    counted, _, _ = readings(moa_config(point), point, device="cpu")
-    assert counted == dict.fromkeys(registry.NAMES, sum(moa_terms(**point).values()))
+def moh_params(h, s, r, g, D, dm, form, router):
+    return dm * (2 * D * (h + g) + router_outputs(h, s, r, router))
 
 
-@pytest.mark.parametrize("point", MHA_GRID[::37], ids=point_id)
-def test_mha_with_values_on_cpu(point):
-    counted, _, _ = readings(mha_config(point), point, device="cpu")
-    assert counted == dict.fromkeys(registry.NAMES, sum(mha_terms(**point).values()))
+def mae_terms(h, D, G, dm, T, S, N, B, gate, bias):
+    gates = B * T if gate == "running" else B
+    return {
+        "gate in": gates * dm * G,
+        "gate out": gates * G * h,
+        "query": B * T * dm * h * D,
+        "key": B * N * dm * h * D,
+        "value": B * N * dm * h * D,
+        "scores": B * h * T * S * D,
+        "values": B * h * T * S * D,
+        "output": B * T * h * D * dm,
+    }
 
 
-def test_the_grids_are_large_enough(figure):
-    figure(
-        f"formula consistency: {len(MOA_GRID)} MoA and {len(MHA_GRID)} MHA points, {len(registry.NAMES)} counters each"
+def mae_params(h, D, G, dm, gate, bias):
+    return 4 * dm * h * D + G * (dm + h)
+
+
+def mla_terms(h, D, d_r, d_v, d_c, d_q, dm, T, S, N, B, form):
+    ideal = form == "ideal"
+    return {
+        "latent of queries": 0 if d_q is None else B * T * dm * d_q,
+        "queries": B * T * (d_q or dm) * h * (D + d_r),
+        "latent and rotary key": B * N * dm * (d_c + d_r),
+        "keys": B * (T if ideal else S) * d_c * h * D,
+        "values of heads": B * (T if ideal else S) * d_c * h * d_v,
+        "scores": B * h * T * S * ((d_c if ideal else D) + d_r),
+        "values": B * h * T * S * (d_c if ideal else d_v),
+        "output": B * T * h * d_v * dm,
+    }
+
+
+def mla_params(h, D, d_r, d_v, d_c, d_q, dm, form):
+    queries = dm * h * (D + d_r) if d_q is None else dm * d_q + d_q + d_q * h * (D + d_r)
+    return queries + dm * (d_c + d_r) + d_c + d_c * h * (D + d_v) + h * d_v * dm
+
+
+def switchhead_terms(K, E, h, D, dm, T, S, N, B):
+    return {
+        "query": B * T * dm * h * D,
+        "key": B * N * dm * h * D,
+        "router of values": B * N * dm * h * E,
+        "values of heads": B * N * h * K * dm * D,
+        "scores": B * h * T * S * D,
+        "values": B * h * T * S * D,
+        "router of outputs": B * T * dm * h * E,
+        "output": B * T * h * K * D * dm,
+    }
+
+
+def switchhead_params(K, E, h, D, dm):
+    return 2 * dm * h * (D + E + E * D)
+
+
+def with_lengths(layers, lengths=((29, 29, 41), (29, 37, 1), (31, 31, 1), (31, 37, 41))):
+    """Every layer at every (T, S, B); all S keys are new."""
+    return [layer | dict(T=t, S=s, N=s, B=b) for layer, (t, s, b) in product(layers, lengths)]
+
+
+# every term is linear in K and E but for the limits K = 1, K = E and E = 1: two more values of each are enough
+MOA_K_E = [(k, e) for k in (1, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
+MOA = [dict(K=k, E=e, D=d, dm=dm) for (k, e), d, dm in product(MOA_K_E, (13, 17), (19, 23))]
+MOA_LENGTHS = [(t, s or t, b) for t, s, b in product((29, 31), (None, 37), (1, 41))]
+MHA = [dict(h=h, D=d, dm=h * d, bias=False) for h, d in product((2, 3, 5, 7), (11, 13))]
+MHA_LENGTHS = [(t, s or t, b) for t, s, b in product((17, 19, 23), (None, 29), (1, 31, 37))]
+# (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
+HEADS = [
+    (5, 2, 2, 5), (7, 0, 3, 7), (7, 1, 5, 1), (11, 3, 5, 11), (6, 3, 2, 3), (6, 2, 3, 2), (3, 3, 0, 3), (5, 0, 5, 1),
+    (1, 1, 0, 1), (13, 2, 11, 13),
+]  # fmt: skip
+MOH = [
+    dict(h=h, s=s, r=r, g=g, D=d, dm=dm, form=form, router=router)
+    for (h, s, r, g), (d, dm), form, router in product(
+        HEADS, ((17, 23), (19, 43)), ("released", "ideal"), ("linear", "query_norm")
     )
-    assert len(MOA_GRID) >= 300 and len(MHA_GRID) >= 100
+    if router == "linear" or (r and h - s > 1)
+]
+MAE = [
+    dict(h=h, D=d, G=g, dm=dm, gate=gate, bias=False)
+    for h, d, g, dm, gate in product((2, 3, 11), (5, 13), (7, 17), (19, 23), ("sequence", "running", "memory"))
+]
+# D, d_r, d_v, d_c, d_q: latents wider and narrower than heads, with and without a latent of queries
+WIDTHS = [(5, 3, 7, 11, None), (5, 3, 7, 11, 13), (11, 7, 5, 3, 2), (2, 13, 3, 7, 5), (7, 2, 2, 5, None)]
+MLA = [
+    dict(h=h, D=d, d_r=d_r, d_v=d_v, d_c=d_c, d_q=d_q, dm=dm, form=form)
+    for h, (d, d_r, d_v, d_c, d_q), dm, form in product((1, 17, 19), WIDTHS, (23, 43), ("released", "ideal"))
+]
+SWITCHHEAD = [
+    dict(K=k, E=e, h=h, D=d, dm=dm)
+    for (k, e), h, d, dm in product([(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)], (1, 11), (13, 17), (19, 23))
+]
+VARIANTS = {
+    "moa": (with_lengths(MOA, MOA_LENGTHS), moa_terms, moa_params),
+    "mha": (with_lengths(MHA, MHA_LENGTHS), mha_terms, mha_params),
+    "moh": (with_lengths(MOH), moh_terms, moh_params),
+    "mae": (with_lengths(MAE), mae_terms, mae_params),
+    "mla": (with_lengths(MLA), mla_terms, mla_params),
+    "switchhead": (with_lengths(SWITCHHEAD), switchhead_terms, switchhead_params),
+}
+"""Variant -> its points, their MACs by term, their parameters."""
 
 
-@pytest.mark.parametrize("point", [MOA_GRID[0], MOA_GRID[-1]], ids=point_id)
-def test_a_ledger_without_one_of_its_entries_is_not_the_count(point):
+def point_id(point):
+    return "-".join(f"{letter}{size}" for letter, size in point.items())
 
-    letters = dict(d_m=point["dm"], E=point["E"], K=point["K"], D=point["D"])
-    form = moa.layer("", B=point["B"], T=point["T"], S=point["S"], **letters)
-    counted, params, _ = readings(moa_config(point), point)
-    for i, entry in enumerate(form.entries):
-        rest = Ledger(form.entries[:i] + form.entries[i + 1 :])
-        assert (rest.macs != counted["torch"]) == bool(entry.macs)
-        assert (rest.params != params) == bool(entry.params)
+
+POINTS = [
+    pytest.param(variant, point, registry.NAMES if variant in ("moa", "mha") or i % 7 == 0 else ("torch",),
+                 id=f"{variant}-{point_id(point)}")
+    for variant, (points, *_) in VARIANTS.items()
+    for i, point in enumerate(points)
+]  # fmt: skip
+
+
+def config_at(variant, point):
+    return make_config({"attention": variant} | {FIELDS[letter]: point[letter] for letter in point if letter in FIELDS})
+
+
+def check_counts(variant, point, counters, device):
+    """The factors of a difference say which product is wrong."""
+    terms = VARIANTS[variant][1](**point)
+    exact, config = sum(terms.values()), config_at(variant, point)
+    lengths = dict(batch_size=point["B"], tgt_len=point["T"], src_len=point["S"])
+    model, inputs = build(config, device=device), example_inputs(config, lengths, device=device)
+    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in counters}
+    assert counted == dict.fromkeys(counters, exact), {
+        name: sympy.factorint(abs(macs - exact)) for name, macs in counted.items() if macs != exact
+    }
+    params = VARIANTS[variant][2](**{letter: size for letter, size in point.items() if letter in FIELDS})
+    ledger = ledger_of(config, lengths)
+    assert (ledger.macs, ledger.params) == (exact, params)
+    assert sum(parameter.numel() for parameter in model.parameters()) == params
+
+
+@pytest.mark.parametrize("variant, point, counters", POINTS)
+def test_counts_match_hand_formula(variant, point, counters):
+    check_counts(variant, point, counters, "meta")
+
+
+@pytest.mark.parametrize(
+    "variant, point",
+    [
+        pytest.param(name, point, id=f"{name}-{point_id(point)}")
+        for name, (points, *_) in VARIANTS.items()
+        for point in points[::53]
+    ],
+)
+def test_counts_on_cpu_match_hand_formula(variant, point, monkeypatch):
+    monkeypatch.setattr(experts, "GATHERED_BYTES", 40_000)  # several chunks
+    check_counts(variant, point, registry.NAMES, "cpu")
+
+
+def test_grids_are_large_enough(figure):
+    sizes = {variant: len(points) for variant, (points, *_) in VARIANTS.items()}
+    figure(f"formula consistency: points by variant {sizes}, {len(registry.NAMES)} counters each for moa and mha")
+    assert sizes["moa"] >= 300 and sizes["moh"] >= 200 and min(sizes.values()) >= 100
+
+
+class Step(nn.Module):
+    """A decode step: the layer with a cache that already holds ``past`` tokens."""
+
+    def __init__(self, layer, batch_size, past):
+        super().__init__()
+        self.layer, self.batch_size, self.past = layer, batch_size, past
+
+    def forward(self, query):
+        cache = self.layer.make_cache(self.batch_size, self.past + 1, device=query.device)
+        cache.length = self.past
+        return self.layer(query, cache=cache)
+
+
+MOH_STEP = dict(h=6, s=2, r=3, g=2, D=17, dm=23)
+MLA_STEP = dict(h=19, D=5, d_r=2, d_v=7, d_c=11, d_q=13, dm=23)
+STEPS = [
+    ("moa", dict(K=3, E=7, D=17, dm=23)),
+    ("mha", dict(h=3, D=11, dm=33, bias=False)),
+    *(("moh", MOH_STEP | dict(form=f, router=r)) for f in ("released", "ideal") for r in ("linear", "query_norm")),
+    *(("mla", MLA_STEP | dict(form=form)) for form in ("released", "ideal")),
+    ("mae", dict(h=19, D=5, G=7, dm=23, gate="running", bias=False)),
+    ("switchhead", dict(K=2, E=7, h=19, D=5, dm=23)),
+]
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+@pytest.mark.parametrize("variant, layer", STEPS, ids=lambda x: x if isinstance(x, str) else point_id(x))
+def test_decode_step_matches_hand_formula(variant, layer, name):
+    B, past = 3, 29
+    terms = VARIANTS[variant][1](**layer, T=1, S=past + 1, N=1, B=B)
+    step = Step(build(config_at(variant, layer), device="meta"), B, past)
+    inputs = {"query": torch.zeros(B, 1, layer["dm"], device="meta")}
+    assert registry.counter(name).read(step, inputs, label="decode").macs == sum(terms.values())

@@ -1,4 +1,4 @@
-"""Whole models: every reading is what its counter's rules predict, and ledger and module agree path by path."""
+"""Whole models: every counter matches its rules, and ledger and module agree path by path."""
 
 from collections import Counter
 from functools import cache
@@ -64,6 +64,13 @@ CASES = {
     "llama-moh-ideal": (LLAMA | MOH | IDEAL, dict(batch_size=3, seq_len=17)),
     "llama-moh-norm": (LLAMA | NORM, dict(batch_size=3, seq_len=17)),
     "llama-moh-norm-ideal": (LLAMA | NORM | IDEAL, dict(batch_size=3, seq_len=17)),
+    "llama-moh-norm-biased": (LLAMA | NORM | dict(bias=True), dict(batch_size=3, seq_len=17)),
+    "llama-moh-norm-ideal-biased": (LLAMA | NORM | IDEAL | dict(bias=True), dict(batch_size=3, seq_len=17)),
+    "masked-mla-wide": (
+        MASKED | MLA | IDEAL | dict(head_dim=7, value_dim=3, kv_rank=5, bias=True),
+        dict(batch_size=1, seq_len=13),
+    ),
+    "llama-mha-biased": (LLAMA | MHA | dict(head_dim=10, bias=True), dict(batch_size=3, seq_len=17)),
     "dit": (DIT | MHA | dict(head_dim=11), dict(batch_size=3)),
     "dit-moa": (DIT | MOA, dict(batch_size=3)),
     "dit-moh": (DIT | MOH | LAYERS | dict(bias=True), dict(batch_size=3)),
@@ -104,7 +111,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def made():
-    """A function: the configuration of a case, its ledger, and its module and inputs on a device; each made once."""
+    """A function: configuration, ledger, module and inputs of a case on a device, each built once."""
 
     @cache
     def counted(case):
@@ -123,7 +130,7 @@ def made():
 
 @pytest.fixture(scope="module")
 def reading(made):
-    """A function: what a counter reads of a case on a device, taken once."""
+    """A function: the count of a case by a counter on a device, counted once."""
 
     @cache
     def of(name, case, device="meta"):
@@ -136,13 +143,13 @@ def reading(made):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", registry.NAMES)
-def test_a_reading_is_what_its_rules_predict(name, case, device, made, reading):
+def test_counter_matches_its_rules(name, case, device, made, reading):
     _, ledger, *_ = made(case, device)
     assert reading(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_module_has_the_parameters_of_its_ledger_entries(case, made):
+def test_parameters_by_path(case, made):
     _, ledger, model, _ = made(case)
     in_ledger = ledger.at_layers().group(lambda entry: entry.path, "params")
     # named_parameters gives a tied weight once, under the first module that holds it
@@ -155,7 +162,7 @@ def test_a_module_has_the_parameters_of_its_ledger_entries(case, made):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_active_parameters_leave_out_what_a_token_does_not_use(case, made):
+def test_active_parameters(case, made):
     config, ledger, model, _ = made(case)
     unused = 0
     if config.attention.variant in ("moa", "switchhead"):
@@ -190,7 +197,7 @@ def test_active_parameters_leave_out_what_a_token_does_not_use(case, made):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_module_does_the_contractions_of_its_ledger_entries(case, made, reading):
+def test_macs_by_path(case, made, reading):
     _, ledger, model, _ = made(case)
     cumulative = reading("torch", case)
     paths = {name for name, _ in model.named_modules()}
@@ -234,7 +241,7 @@ class Tally(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_operations_without_contractions_have_the_sizes_of_their_entries(case, made):
+def test_sizes_of_zero_mac_operations(case, made):
     _, ledger, model, inputs = made(case, "cpu")
     tally = Tally()
     with torch.no_grad(), tally.modules, tally:
@@ -250,7 +257,7 @@ def test_operations_without_contractions_have_the_sizes_of_their_entries(case, m
 
 
 @pytest.mark.parametrize("field, lengths", [("seq_len", (13, 26))], ids=["T13-T26"])
-def test_doubling_the_length_of_a_counted_model_doubles_or_quadruples_its_terms(field, lengths):
+def test_doubled_length_doubles_or_quadruples_terms(field, lengths):
     config = make_config(MASKED | MOA | dict(max_positions=31))
     counted = []
     for length in lengths:

@@ -49,7 +49,7 @@ def test_dit():
     assert sizes["elementwise"] == 3 * 8 * b * t * d + b * t * d + b * d + 2 * b * t * d
 
 
-def test_layers_that_differ_stand_apart():
+def test_different_layers_are_separate_runs():
     config = preset("moh-dit-s2-75")
     form = ledger_of(config, resolve_lengths(config, {}))
     runs = dict.fromkeys(e.path.split(".")[1] for e in form if e.path.startswith("blocks"))
@@ -75,7 +75,7 @@ def test_layers_that_differ_stand_apart():
         ("moh-llama3-8b", 32 * 24),
     ],
 )
-def test_activated_heads_and_active_parameters_of_the_presets(name, heads):
+def test_active_heads_and_params_of_presets(name, heads):
     config = preset(name)
     lengths = resolve_lengths(config, {})
     released, ideal = ledger_of(config, lengths), ledger_of(ideal_form(config), lengths)

@@ -104,5 +104,5 @@ CASES = [
 
 
 @pytest.mark.parametrize("config", CASES)
-def test_every_element_is_billed(config):
+def test_every_element_is_counted(config):
     assert called(config, example_inputs(config, LENGTHS)) == billed(config)

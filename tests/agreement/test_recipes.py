@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.formulas.published.data import typed
-from headcount.models.configs.base import ConfigError
-from headcount.models.configs.presets import PRESETS, RECIPES, parse_overrides, preset
+from headcount.models.configs.presets import RECIPES, parse_overrides, preset
 
 ROWS = {row["run"]: row for row in typed()["moa-table6"].entries}
 DROPOUTS = ("dropout", "attention_dropout", "ffn_dropout")
@@ -14,7 +13,7 @@ CASES = [(name, recipe) for name, recipes in RECIPES.items() for recipe in recip
 
 
 @pytest.mark.parametrize("name, recipe", CASES)
-def test_a_recipe_is_a_row_of_the_paper(name, recipe):
+def test_recipe_matches_paper_row(name, recipe):
     plain, config = preset(name), preset(name, {"recipe": recipe})
     row = ROWS[RECIPES[name][recipe]["run"]]
     printed = {field: float(row[field]) for field in DROPOUTS}
@@ -23,30 +22,3 @@ def test_a_recipe_is_a_row_of_the_paper(name, recipe):
     attention = replace(config.attention, attention_dropout=0.0)
     assert replace(config, attention=attention, dropout=0.0, ffn_dropout=0.0) == plain
     assert preset(name, parse_overrides(name, [f"recipe={recipe}"])) == config
-
-
-def test_every_row_of_the_paper_is_a_recipe():
-    runs = {(recipe["run"], name) for name, recipes in RECIPES.items() for recipe in recipes.values()}
-    assert {(run, row["preset"]) for run, row in ROWS.items()} <= runs
-    assert {name for name in PRESETS if name.startswith("mlm-moa-")} <= set(RECIPES) <= set(PRESETS)
-
-
-def test_a_field_of_its_own_wins_and_another_attention_keeps_the_recipe():
-    for texts in (["recipe=paper", "dropout=0.3"], ["dropout=0.3", "recipe=paper"]):
-        assert parse_overrides("moa-8K8E128D", texts) == {
-            "dropout": 0.3,
-            "attention_dropout": 0.2,
-            "ffn_dropout": 0.1,
-        }
-    config = preset("moa-8K8E128D", {"attention": "mha", "num_heads": 8, "recipe": "paper"})
-    assert (config.dropout, config.attention.attention_dropout) == (0.2, 0.2)
-
-
-@pytest.mark.parametrize(
-    "ask", [lambda n, r: preset(n, {"recipe": r}), lambda n, r: parse_overrides(n, [f"recipe={r}"])]
-)
-def test_other_recipes_are_answered_with_those_there_are(ask):
-    with pytest.raises(ConfigError, match="^unknown recipe 'x' of moa-16K32E256D; choose from paper, paper-en-fr$"):
-        ask("moa-16K32E256D", "x")
-    with pytest.raises(ConfigError, match="^transformer-base has no recipe; those that have one are moa-8K8E128D,"):
-        ask("transformer-base", "paper")

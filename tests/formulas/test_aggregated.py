@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.formulas import aggregated, moh, moh_aggregated, transnext
+from headcount.formulas import aggregated, moh, moh_aggregated
 
 SIZES = dict(B=2, d_m=33, h=11, d_h=3, T=49, N_pos=121, d_pos=17)
 
@@ -11,7 +11,7 @@ def positions(h):
     return 121 * 17 * (2 + h), 17 * (2 + 1 + h) + h
 
 
-def test_a_layer_that_pools():
+def test_pooling_layer():
     form = aggregated.layer("a", M=5, **SIZES)
     bias_macs, bias_params = positions(11)
     projections = 2 * 33 * 33 * (49 + 2 * (49 + 5) + 49 + 49)
@@ -25,7 +25,7 @@ def test_a_layer_that_pools():
     assert sizes["norm"] == 2 * 5 * 33
 
 
-def test_a_layer_that_sees_every_token():
+def test_global_layer():
     form = aggregated.layer("a", M=0, **SIZES)
     bias_macs, bias_params = positions(11)
     assert form.macs == 4 * 2 * 49 * 33 * 33 + bias_macs + 2 * 2 * 11 * 49 * 49 * 3
@@ -35,7 +35,7 @@ def test_a_layer_that_sees_every_token():
 
 @pytest.mark.parametrize("pooled", [0, 5])
 @pytest.mark.parametrize("s, r", [(4, 2), (1, 3), (0, 5), (11, 0)])
-def test_routing_adds_routers_and_ideal_leaves_heads_out(s, r, pooled):
+def test_routed_heads_in_both_forms(s, r, pooled):
     sizes = SIZES | dict(M=pooled)
     dense = aggregated.layer("a", **sizes)
     released, ideal = (moh_aggregated.layer("a", s=s, r=r, form=form, **sizes) for form in moh_aggregated.FORMS)
@@ -51,33 +51,7 @@ def test_routing_adds_routers_and_ideal_leaves_heads_out(s, r, pooled):
     assert sum(moh.skipped(released, ideal).values()) == released.macs - ideal.macs
 
 
-def test_a_model_of_two_stages():
-    b, layers = 2, {5: (10, 25, 4), 7: (21, 9, 0)}
-    mixers = []
-    for head_dim, (width, tokens, pooled) in layers.items():
-        sizes = dict(d_m=width, h=width // head_dim, d_h=head_dim, T=tokens, M=pooled, N_pos=13, d_pos=3)
-        mixers.append(lambda path, *, B, sizes=sizes: aggregated.layer(path, B=B, **sizes))
-    form = transnext.model(
-        [mixers[0], mixers[1], mixers[1]],
-        **dict(B=b, C_in=3, C=11, depths=(1, 2), tokens=(25, 9), widths=(10, 21), inner_widths=(16, 29)),
-    )
-    one, two = (mixer("", B=b) for mixer in mixers)
-
-    def around(tokens, width, inner):
-        return b * tokens * inner * (3 * width + 9)
-
-    patches = b * (25 * 3 * 49 * 10 + 9 * 10 * 9 * 21)
-    blocks = one.macs + 2 * two.macs + around(25, 10, 16) + 2 * around(9, 21, 29)
-    assert form.macs == patches + blocks + b * 21 * 11
-    norms = 2 * 10 * (2 + 2) + 2 * 21 * (2 + 2 * 2)
-    units = [3 * width * inner + 2 * inner + width + 10 * inner for width, inner in ((10, 16), (21, 29))]
-    weights = 3 * 49 * 10 + 10 + 10 * 9 * 21 + 21 + 21 * 11 + 11
-    assert form.params == one.params + 2 * two.params + units[0] + 2 * units[1] + norms + weights
-    assert form.at_layers().macs == form.macs
-    assert {e.path.split(".")[3] for e in form.at_layers() if e.path.startswith("stages.1.blocks")} == {"0", "1"}
-
-
-def test_formulas_take_symbols():
+def test_symbols():
     import sympy
 
     letters = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in (*SIZES, "M", "s", "r")}
@@ -87,8 +61,3 @@ def test_formulas_take_symbols():
         ideal.macs.subs({letters[letter]: size for letter, size in sizes.items()})
         == moh_aggregated.layer("a", form="ideal", **sizes).macs
     )
-
-
-def test_an_unknown_form():
-    with pytest.raises(ValueError, match="^unknown form 'sparse'; choose from released, ideal$"):
-        moh_aggregated.layer("a", form="sparse", s=1, r=1, M=0, **SIZES)

@@ -15,26 +15,26 @@ def test_backward_is_twice_the_forward():
     assert [entry.weight for entry in backward(MHA)] == [{}] * len(backward(MHA))
 
 
-def test_fused_attention_computes_its_scores_anew():
+def test_fused_attention_recomputes_scores():
     again = backward(MHA, recompute=scores)
     assert again.macs == 2 * MHA.macs + ATTENTION
     assert again.group(lambda e: e.kind)["scores_recompute"] == ATTENTION
 
 
-def test_what_needs_no_gradient_costs_none():
+def test_no_gradient_costs_nothing():
     frozen = Ledger((Entry("a", "linear", {"T": 7, "d_m": 5, "F": 3}, trainable=False),))
     assert backward(frozen).macs == 7 * 5 * 3
     assert backward(frozen, from_input=lambda e: e.path == "a").macs == 0
 
 
-def test_biases_and_softmax_have_no_products():
+def test_biases_and_softmax_have_no_backward_macs():
     assert {entry.kind for entry in backward(MHA)} == {
         f"{k}_{p}" for k in ("linear", "scores", "values") for p in ("dx", "dw")
     }
     assert MAC_KINDS == FORWARD_KINDS + BACKWARD_KINDS
 
 
-def test_training_multiplies_each_contraction_by_three():
+def test_training_is_three_forwards():
     form = ledger(MHA, Entry("", "norm", {"T": 7}))
     assert backward_macs(form) == 2 * MHA.macs
     assert training_macs(form) == MHA.macs + 2 * MHA.macs

@@ -25,7 +25,6 @@ from headcount.formulas import (
     moh_aggregated,
     moh_ideal,
     switchhead,
-    transnext,
 )
 from headcount.formulas.symbols import by_letter
 
@@ -84,7 +83,7 @@ def test_letters_of_a_layer(name):
     check_letters(form("a", **sizes), sizes, others)
 
 
-def test_letters_of_what_a_causal_mask_leaves():
+def test_letters_of_causal_half():
     sizes = dict(B=59, T=7, S=17, g=3) | HEADS
     check_letters(mha.causal_half(mha.layer("a", **sizes)), sizes, {"N_qk": {7 * (2 * 17 - 7 + 1) // 2}})
 
@@ -155,19 +154,3 @@ MODELS = {
 def test_letters_of_a_model(name):
     model, sizes, others = MODELS[name]
     check_letters(model(), sizes, others)
-
-
-@pytest.mark.parametrize("inner", [{}, dict(E_ff=37, K_ff=8)], ids=["dense", "mixture"])
-def test_letters_of_a_classifier_of_images(inner):
-    widths, tokens, inward = (10, 21, 33), (225, 25, 4), (70, 105, 99)
-    form = transnext.model(
-        [lambda path, B: aggregated.layer(path, B=B, d_m=21, h=3, d_h=7, T=25, M=0, N_pos=81, d_pos=17)] * 3,
-        **dict(B=59, C_in=3, C=13, depths=(1, 1, 1), tokens=tokens, widths=widths, inner_widths=inward, **inner),
-    )
-    for i, entries in enumerate(form.select(lambda e, i=i: e.path.startswith(f"stages.{i}")) for i in range(3)):
-        own = {"B": 59, "C_in": (3, 10, 21)[i], "F": inward[i], "w": 9, **dict.fromkeys(("p_h", "p_w"), (7, 3, 3)[i])}
-        around = entries.select(lambda e: "self_attn." not in e.path and not e.path.endswith("self_attn"))
-        sizes = own | dict(T=tokens[i], d_m=widths[i])
-        check_letters(around, sizes, {"E": {37}, "K": {8}})
-    rest = form.select(lambda e: not e.path.startswith("stages"))
-    check_letters(rest, dict(B=59, d_m=33, C=13), {})

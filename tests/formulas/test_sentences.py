@@ -1,6 +1,5 @@
 """The papers' sentences: words, places, markings, and their relations at the papers' own sizes."""
 
-import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,76 +13,15 @@ from headcount.formulas.published.expressions import expression, relation
 
 FOUND = claims.load()
 
-# typed a second time from the paper, by the section that they stand in
-VERBATIM = {
-    "section 1": {
-        "surpasses many large models or achieves comparable results with only a half computational cost",
-        "without substantially adding parameters and computational cost",
-    },
-    "section 4.2": {"can significantly reduce the computational and space complexity"},
-    "section 5.1": {
-        "about two times of MACs",
-        "more parameters",
-        "the lowest amount among big-scale models",
-        "MACs of MAE-7 and our model are comparable",
-    },
-    "section 5.2": {"while K and the computational complexity remains the same"},
-    "section 5.3": {"the MACs for these three settings are the same"},
-    "Limitations": {
-        "if we could optimize the implementation at the cuda kernel level to remove the memory copy ops, we expect at "
-        "least half the wall-clock time. This will make an MoA block as fast as a standard attention block."
-    },
-    "Appendix D": {"0.01 L_a + 0.001 L_z achieved the best BLEU"},
-}
-
-
-def test_what_is_marked_verbatim_stands_in_its_section_word_for_word():
-    found = {}
-    for sentence in FOUND.all:
-        if sentence.quoted == "verbatim":
-            found.setdefault(sentence.place, set()).add(sentence.sentence)
-    assert found == VERBATIM
-
-
-def test_every_sentence_is_marked_and_has_its_place():
-    for sentence in FOUND.all:
-        assert sentence.quoted in claims.QUOTED
-        assert re.match(r"(section|Appendix|Table|Figure) |abstract$|Limitations$", sentence.place), sentence.name
-        # what is judged of a quotation is said, since its words alone name no numbers
-        assert sentence.read_as or sentence.quoted == "read as"
-
 
 @pytest.mark.parametrize("marking", ["", "quoted", None])
-def test_a_sentence_without_a_marking_is_not_loaded(marking):
+def test_unmarked_sentence_raises(marking):
     with pytest.raises(ValueError, match="^x: quoted must be one of verbatim, read as, not "):
         claims._checked(name="x", quoted=marking)
     with pytest.raises(TypeError, match="quoted"):
         claims._checked(name="x")
     with pytest.raises(TypeError, match="place"):
         claims.Sentence(name="x", paper="moa", sentence="x", quoted="verbatim")
-
-
-def test_no_sentence_of_the_paper_sets_moa_big_against_transformer_big_alone():
-    half = next(sentence for sentence in FOUND.sentences if sentence.name == "half-the-computation")
-    assert half.place == "section 1"
-    assert [check.label for check in half.checks] == [
-        "Admin 60L-12L", "Transformer big", "DynamicConv", "LightConv", "Admin 18L-18L"
-    ]  # fmt: skip
-
-
-def test_every_check_names_rows_sizes_or_entries_that_are_there():
-    typed, entries = tables.typed(), data.typed()
-    for sentence in FOUND.all:
-        for check in sentence.checks:
-            if isinstance(check, Rows):
-                named = check.relation.left.letters | check.relation.right.letters
-                assert named == check.rows.keys()
-                for table, row in check.rows.values():
-                    assert typed[table].row(row)
-            elif isinstance(check, claims.Entries):
-                assert entries[check.table].paper == sentence.paper
-        for table in getattr(sentence, "own", ()):
-            assert typed[table].paper == sentence.paper
 
 
 def form(linear, square):
@@ -111,21 +49,21 @@ CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "
         ("one <= other", (3, 3), (4, 1), []),
     ],
 )
-def test_the_lengths_at_which_a_relation_turns(text, one, other, turning):
+def test_turns_match_brute_force(text, one, other, turning):
     check, forms = replace(CHECK, relation=relation(text)), {"one": form(*one), "other": form(*other)}
     assert sentences.turns(check, forms) == turning
     every = [sentences.holds_at(check, forms, t) for t in range(1, 60)]
     assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == turning
 
 
-def test_what_is_no_square_of_the_length_is_refused():
+def test_not_quadratic_raises():
     cube = ledger(Entry("x", "scores", {"T": 10, "S": 10, "h": 3}, times=2))
     check = replace(CHECK, relation=relation("one * one <= other"))
     with pytest.raises(ArithmeticError, match="^made-up: not of degree 2 in the length$"):
         sentences.turns(check, {"one": cube, "other": cube})
 
 
-def test_rows_are_compared_as_printed_and_as_executed():
+def test_rows_printed_and_executed():
     typed = tables.typed()
     check = Rows("x", relation("2 * big <= other"), {
         "big": ("moa-table1", "MoA Big 16K32E256D"), "other": ("moa-table1", "Admin 60L-12L (Liu 2020b)"),
@@ -141,7 +79,7 @@ def test_rows_are_compared_as_printed_and_as_executed():
     assert only.form == "executed"
 
 
-def test_each_entry_must_meet_all_relations():
+def test_entries_must_meet_all_relations():
     best = next(sentence for sentence in FOUND.sentences if sentence.name == "the-best-coefficients")
     (check,) = best.checks
     found = {one.label: one for one in sentences.of_entries(check, data.typed()[check.table])}
@@ -153,7 +91,7 @@ def test_each_entry_must_meet_all_relations():
     assert {one.form for one in found.values()} == {"printed"}
 
 
-def test_a_relation_of_sizes_is_judged_at_those_that_it_names():
+def test_relation_of_sizes():
     check = claims.Sizes("label", relation("2 * s <= r"), "some-preset")
     found = sentences.of_sizes(check, {"s": 3, "r": 7, "h": 11})
     assert (found.label, found.form, found.relations) == ("label", "printed", (check.relation,))
@@ -174,13 +112,13 @@ def test_a_relation_of_sizes_is_judged_at_those_that_it_names():
         ("inference-efficiency", {"T": 7, "h": 5, "s": 1, "r": 2, "d_h": 3, "g": 5, "d_m": 15}, True),
     ],
 )
-def test_a_layer_is_a_point_of_a_claim_where_it_meets_the_premise(name, sizes, admitted):
+def test_layer_must_meet_premise(name, sizes, admitted):
     claim = next(claim for claim in FOUND.claims if claim.name == name)
     found = sentences.own_layers(claim, {"a row": sizes})
     assert found.layers == 1 and list(found.points) == ["a row"] * admitted
 
 
-def test_the_layers_at_which_a_relation_holds():
+def test_layers_where_relation_holds():
     claim = next(claim for claim in FOUND.claims if claim.name == "fewer-macs")
     # E < 2 D (K - 1) is 44
     layers = {name: {"T": 7, "K": 3, "E": E, "D": 11, "d_m": 33} for name, E in (("below", 43), ("at", 44))}
@@ -188,7 +126,7 @@ def test_the_layers_at_which_a_relation_holds():
     assert found.holding(claim.as_executed) == ["below"] and found.holding(claim.as_printed) == ["below", "at"]
 
 
-def test_own_keys_and_values_cost_each_expert_its_own_projections():
+def test_own_keys_and_values_per_expert():
     letters = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
 
     def value(text):
@@ -199,7 +137,7 @@ def test_own_keys_and_values_cost_each_expert_its_own_projections():
 
 
 @pytest.mark.parametrize("name", [claim.name for claim in FOUND.claims if claim.threshold and claim.threshold.holds])
-def test_a_claim_holds_on_the_side_of_its_threshold_that_it_names(name):
+def test_claim_holds_on_named_side_of_threshold(name):
     from headcount.formulas.published import proofs
     from headcount.formulas.symbols import symbol
 
