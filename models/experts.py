@@ -76,7 +76,8 @@ def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
     """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; None on meta: all."""
-    if rule := CHUNK_RULE.get():
+    # torch.compile traces no ContextVar
+    if not torch.compiler.is_compiling() and (rule := CHUNK_RULE.get()):
         return rule(len(rows), int(gathered))
     return None if rows.is_meta else max(1, GATHERED_BYTES // int(gathered * rows.element_size()))
 

@@ -7,7 +7,7 @@ from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.losses import auxiliary_loss
-from tests.models.every_layer import assert_close, cases, configurations, made, takes_keys
+from tests.cases import assert_close, cases, configurations, made, takes_keys
 from tests.models.test_values import reference_of
 
 WAYS = ("form", "router", "gates")
@@ -17,9 +17,9 @@ EDGES = {
     "K1-E1": dict(num_experts=1, top_k=1),
     "K-is-E": dict(num_experts=3, top_k=3),
     "one-key": dict(num_kv_heads=1),
-    "s-is-h": dict(num_heads=4, num_shared_heads=4, top_k=0),
-    "r0": dict(num_heads=4, num_shared_heads=1, top_k=0),
-    "s0-r-is-h": dict(num_heads=4, num_shared_heads=0, top_k=4),
+    "s-is-h": dict(num_heads=5, num_shared_heads=5, top_k=0),
+    "r0": dict(num_heads=5, num_shared_heads=1, top_k=0),
+    "s0-r-is-h": dict(num_heads=5, num_shared_heads=0, top_k=5),
     "one-head": dict(num_heads=1, num_shared_heads=1, top_k=0),
 }
 AT_EDGES = [
@@ -101,7 +101,7 @@ def test_keys_without_tokens_are_refused(config, arm):
 @pytest.mark.parametrize("config, arm", [case for case in CASES if not takes_keys(case.values[0])])
 def test_a_grid_of_another_size_is_refused(config, arm):
     layer, inputs = made(config, arm)
-    with pytest.raises(ValueError, match="^query must hold the grid's 16 tokens, not 15$"):
+    with pytest.raises(ValueError, match="^query must hold the grid's 36 tokens, not 35$"):
         layer(inputs["query"][:, 1:])
 
 

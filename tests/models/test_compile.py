@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.every_layer import cases, configurations
+from tests.cases import cases, configurations
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +20,12 @@ def traced():
 
 @pytest.mark.parametrize("name, arm", [pytest.param(c.id, c.values[1], id=c.id) for c in cases("form", "router")])
 def test_an_arm_is_one_graph_where_it_says_so(name, arm, traced):
-    assert traced["arms"][name] == ("same" if arm.one_graph else "sizes are values")
+    assert traced["implementations"][name] == ("same" if arm.one_graph else "sizes are values")
 
 
 @pytest.mark.parametrize("name, config", list(configurations("form")))
 def test_auto_is_one_graph_where_its_choice_is(name, config, traced):
-    outcome, used = traced["arms"][f"{name}-auto"]
+    outcome, used = traced["implementations"][f"{name}-auto"]
     assert outcome == (
         "same" if next(arm.one_graph for arm in config.implementations if arm.name == used) else "sizes are values"
     )

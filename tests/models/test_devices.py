@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.presets import preset
 from headcount.models.rotary import rotary_table
-from tests.models.every_layer import LENGTHS, configurations
+from tests.cases import LENGTHS, configurations
 
 # the loop reads sizes back, which meta does not have
 LAYERS = [

@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from headcount.models.losses import auxiliary_loss
-from tests.models.every_layer import cases, configurations, made
+from tests.cases import cases, configurations, made
 
 
 def trained(layer, inputs, run):
@@ -65,4 +65,4 @@ def decoded():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(json.dumps({"arms": outcomes(), "decoded": decoded()}))
+    print(json.dumps({"implementations": outcomes(), "decoded": decoded()}))
