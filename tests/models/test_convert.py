@@ -8,7 +8,6 @@ import torch
 import headcount as hc
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
 from headcount.models.convert import convert, reorder_heads
@@ -89,15 +88,6 @@ def test_another_order_of_heads_is_the_same_function(name):
     torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
 
 
-def test_the_heads_of_the_highest_scores_are_the_shared_ones():
-    dense, _ = dense_model("dit")
-    scores = {path: [3, 5, 0, 2, 1, 4] for path in random_scores(dense)}
-    made = convert(dense, shared=2, routed=2, scores=scores)
-    for before, after in zip(dense.blocks, made.blocks, strict=True):
-        heads = before.self_attn.q_proj.weight.unflatten(0, (6, -1))
-        assert torch.equal(after.self_attn.q_proj.weight.unflatten(0, (6, -1))[:2], heads[[1, 5]])
-
-
 @pytest.mark.parametrize(
     "groups, scores, order",
     [
@@ -155,42 +145,3 @@ def test_a_configuration_is_converted_layer_by_layer():
         (3, 1, "linear"),
     ]
     assert all(layer.bias is False and layer.num_kv_heads == 6 for layer in each.layers)
-
-
-@pytest.mark.parametrize(
-    "name, given, message",
-    [
-        ("llama", dict(shared=4, routed=3), "top_k must lie in 0..num_heads - num_shared_heads = 0..2, not 3"),
-        ("llama", dict(shared=7, routed=0), "num_shared_heads must lie in 0..num_heads = 0..6, not 7"),
-        (
-            "llama",
-            dict(shared=0, routed=0),
-            "num_shared_heads and top_k must not both be 0: no token would use any head",
-        ),
-        ("llama", dict(shared=2, routed=2, router="best"), "router must be one of linear, query_norm, not 'best'"),
-        ("llama", dict(shared=(1, 2, 3), routed=2), "shared takes one whole number or one for each of 2 layers, not 3"),
-        (
-            "masked_lm",
-            dict(shared=2, routed=(2, 3)),
-            "routed takes one whole number or one for each of 1 layers, not 2",
-        ),
-    ],
-)
-def test_heads_that_there_are_not_are_named(name, given, message):
-    for dense in (make_config(MODELS[name]), build(make_config(MODELS[name]), device="meta")):
-        with pytest.raises(ConfigError, match=f"^{message}$"):
-            convert(dense, **given)
-
-
-def test_what_cannot_be_converted_is_named():
-    with pytest.raises(ConfigError, match="^only attention mha is converted, not moa$"):
-        convert(preset("moa-8K8E128D"), shared=1, routed=1)
-    with pytest.raises(ConfigError, match="^scores order the heads of a model; a configuration has none$"):
-        convert(preset("llm-s"), shared=1, routed=1, scores={})
-    dense, _ = dense_model("llama")
-    with pytest.raises(ConfigError, match="^scores has none for layers.1.self_attn$"):
-        reorder_heads(dense, {"layers.0.self_attn": range(6)})
-    with pytest.raises(
-        ConfigError, match=r"^scores has \(5,\) numbers for layers.0.self_attn, not one for each of 6 heads$"
-    ):
-        reorder_heads(dense, {"layers.0.self_attn": [1, 2, 3, 4, 5]})

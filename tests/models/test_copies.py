@@ -5,7 +5,6 @@ import io
 
 import pytest
 import torch
-from torch.optim.swa_utils import AveragedModel
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
@@ -72,20 +71,6 @@ def test_a_stored_model_holds_weights_alone(name):
         assert all(torch.equal(v, read.state_dict()[k]) for k, v in kept.state_dict().items())
         assert read.training
     assert abs(sizes[0] - sizes[1]) < 128
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_moving_average_follows_the_training(name):
-    model, forward = trained(name)
-    average = AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
-    average.update_parameters(model)
-    before = [p.detach().clone() for p in model.parameters()]
-    forward().square().mean().backward()
-    torch.optim.SGD(model.parameters(), lr=3.0).step()
-    average.update_parameters(model)
-    found = list(zip(average.module.parameters(), before, model.parameters(), strict=True))
-    assert all(torch.equal(p, old.lerp(new, 0.5)) for p, old, new in found)
-    assert any(not torch.equal(old, new) for _, old, new in found)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -10,7 +10,6 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
-from headcount.models.encoder_decoder import sinusoidal_positions
 
 MOH = dict(d_model=13, num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=3, head_dim=5, bias=True)
 LAYERS = {
@@ -62,18 +61,6 @@ def test_a_layer_decodes_what_the_full_causal_pass_gives(case, arm, sizes):
         pieces.append(layer(chunk, cache=cache))
     close(torch.cat(pieces, dim=1), expected)
     assert cache.length == 13
-
-
-@pytest.mark.parametrize("case, arm", CASES)
-@torch.no_grad()
-def test_new_tokens_do_not_see_one_another_ahead_unless_told(case, arm):
-    layer = build(LAYERS[case], dtype=torch.float64)
-    x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    expected, ahead = layer(x, causal=True), layer(x)
-    assert (expected - ahead).abs().max() > 1e-3
-    layer.impl = arm
-    cache = layer.make_cache(2, 11)
-    close(torch.cat([layer(x[:, :5], cache=cache), layer(x[:, 5:], cache=cache)], dim=1), expected)
 
 
 @pytest.mark.parametrize("case, arm", CASES)
@@ -211,10 +198,6 @@ def test_greedy_reads_nothing_of_padded_source_tokens():
     padding = (torch.arange(padded.shape[1]) >= src.shape[1]).expand(len(src), -1)
     given = dict(start_token=1, num_tokens=7)
     assert torch.equal(model.greedy(padded, src_padding_mask=padding, **given), model.greedy(src, **given))
-
-
-def test_positions_go_on_where_they_stopped():
-    assert torch.equal(sinusoidal_positions(5, 11, start=7), sinusoidal_positions(12, 11)[7:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
