@@ -1,15 +1,13 @@
-"""Input and sizes at the edge: a defined result or an error of one line, the same in every arm of every layer."""
+"""Edge cases of inputs and sizes: the same result or error for every layer and implementation."""
 
 import pytest
 import torch
 
 from headcount.models.losses import auxiliary_loss
-from tests.cases import assert_close, cases, made, takes_keys
+from tests.cases import LAYERS, assert_close, cases, made, takes_keys
 from tests.models.test_values import reference_of
 
-WAYS = ("form", "router", "gates")
-CASES = cases(*WAYS)
-MASKED = [case for case in CASES if case.values[1].masks]
+MASKED = [case for case in LAYERS if case.values[1].masks]
 EDGES = {
     "K1-E1": dict(num_experts=1, top_k=1),
     "K-is-E": dict(num_experts=3, top_k=3),
@@ -22,15 +20,15 @@ EDGES = {
 AT_EDGES = [
     pytest.param(*case.values, id=f"{name}-{case.id}")
     for name, sizes in EDGES.items()
-    for case in cases(*WAYS, **sizes)
+    for case in cases("form", "router", "gates", **sizes)
 ]
 
 
 # an interpreted kernel computes by numpy, which warns
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-@pytest.mark.parametrize("config, arm", CASES)
-def test_a_nan_stays_in_its_sequence(config, arm):
-    layer, inputs = made(config, arm)
+@pytest.mark.parametrize("config, impl", LAYERS)
+def test_a_nan_stays_in_its_sequence(config, impl):
+    layer, inputs = made(config, impl)
     clean = inputs["query"]
     with torch.no_grad():
         expected = layer(clean)[1]
@@ -45,9 +43,9 @@ def test_a_nan_stays_in_its_sequence(config, arm):
     assert query.grad[1].isfinite().all() and query.grad[1].any()
 
 
-@pytest.mark.parametrize("config, arm", MASKED)
-def test_sequences_of_padding_alone_are_zeros_and_cost_nothing(config, arm):
-    layer, inputs = made(config, arm)
+@pytest.mark.parametrize("config, impl", MASKED)
+def test_fully_padded_sequences_are_zero_without_loss(config, impl):
+    layer, inputs = made(config, impl)
     query, hidden = inputs["query"].requires_grad_(), torch.ones(2, 7, dtype=torch.bool)
     out = layer.train()(query, key_padding_mask=hidden, query_padding_mask=hidden)
     loss = auxiliary_loss(layer)
@@ -57,10 +55,10 @@ def test_sequences_of_padding_alone_are_zeros_and_cost_nothing(config, arm):
         assert not grad.any()
 
 
-@pytest.mark.parametrize("config, arm", MASKED)
+@pytest.mark.parametrize("config, impl", MASKED)
 @torch.no_grad()
-def test_a_sequence_without_visible_keys_reads_nothing(config, arm):
-    layer, inputs = made(config, arm)
+def test_sequence_without_visible_keys_reads_nothing(config, impl):
+    layer, inputs = made(config, impl)
     query = inputs["query"]
     hidden = torch.tensor([[True] * 7, [False] * 7])
     out = layer(query, key_padding_mask=hidden)
@@ -71,16 +69,16 @@ def test_a_sequence_without_visible_keys_reads_nothing(config, arm):
 
 
 @pytest.mark.parametrize("shape", [(2, 0), (0, 7), (0, 0)], ids=str)
-@pytest.mark.parametrize("config, arm", CASES)
-def test_queries_without_tokens_are_refused(config, arm, shape):
-    layer, inputs = made(config, arm)
+@pytest.mark.parametrize("config, impl", LAYERS)
+def test_empty_query_raises(config, impl, shape):
+    layer, inputs = made(config, impl)
     with pytest.raises(ValueError, match=f"^query holds no tokens: {shape[0]} sequences of {shape[1]}$"):
         layer(inputs["query"].new_zeros(*shape, config.d_model))
 
 
-@pytest.mark.parametrize("config, arm", [case for case in CASES if takes_keys(case.values[0])])
-def test_keys_without_tokens_are_refused(config, arm):
-    layer, inputs = made(config, arm)
+@pytest.mark.parametrize("config, impl", [case for case in LAYERS if takes_keys(case.values[0])])
+def test_empty_key_raises(config, impl):
+    layer, inputs = made(config, impl)
     query, none = inputs["query"], inputs["key"][:, :0]
     for ask in (lambda: layer(query, none), lambda: layer(query, cache=layer.fill_cache(none))):
         with pytest.raises(ValueError, match="^key holds no tokens: a query without keys has no result of its own$"):
@@ -94,10 +92,10 @@ def results(layer, query):
     return out, query.grad, *(torch.zeros_like(p) if p.grad is None else p.grad for p in layer.parameters())
 
 
-@pytest.mark.parametrize("config, arm", AT_EDGES)
-def test_sizes_at_the_edge_are_sizes_like_any_other(config, arm):
-    layer, inputs = made(config, arm)
+@pytest.mark.parametrize("config, impl", AT_EDGES)
+def test_edge_sizes_equal_reference(config, impl):
+    layer, inputs = made(config, impl)
     query = inputs["query"]
-    for found, expected in zip(results(layer, query), results(reference_of(config, arm), query.detach()), strict=True):
+    for found, expected in zip(results(layer, query), results(reference_of(config, impl), query.detach()), strict=True):
         assert found.isfinite().all()
         assert_close(found, expected)

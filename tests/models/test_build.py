@@ -86,13 +86,13 @@ def test_preset_runs_on_meta(name, unchecked):
         ("mlm-moa-8K64E256D", 179_905_625),
     ],
 )
-def test_preset_has_the_parameters_of_the_released_model(name, parameters):
+def test_preset_parameters_match_released_model(name, parameters):
     assert count(build(preset(name), device="meta")) == parameters
 
 
 @every_small
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
-def test_runs_in_any_float_dtype_with_the_shape_that_meta_gives(config, dtype):
+def test_every_dtype_runs_with_the_shape_on_meta(config, dtype):
     model = build(config, dtype=dtype)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     out = model(**example_inputs(config, LENGTHS, dtype=dtype))
@@ -119,14 +119,14 @@ def test_weights_depend_on_the_seed_alone(config):
 
 
 @every_small
-def test_an_uninitialised_model_is_zero_and_runs(config):
+def test_uninitialised_model_is_zero(config):
     model = build(config, initialise=False)
     assert all(parameter.eq(0).all() for parameter in model.parameters())
     assert model(**example_inputs(config, LENGTHS)).eq(0).all()
 
 
 @every_small
-def test_projections_start_in_the_range_of_glorot(config):
+def test_projections_start_glorot_uniform(config):
     seen = 0
     for name, module in build(config).named_modules():
         weight = getattr(module, "weight", None)
@@ -141,7 +141,7 @@ def test_projections_start_in_the_range_of_glorot(config):
 
 
 @every_model
-def test_the_vocabulary_projection_is_the_embedding(config):
+def test_vocabulary_projection_is_tied(config):
     for device in ("cpu", "meta"):
         model = build(config, device=device)
         head = model.output_proj if config.variant == "encoder_decoder" else model.lm_head.output_proj
@@ -156,7 +156,7 @@ def test_only_parameters_are_state(config):
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 13, 16])
-def test_sinusoidal_positions_are_the_formula(d_model):
+def test_sinusoidal_positions_match_formula(d_model):
     table = sinusoidal_positions(7, d_model)
     assert table.shape == (7, d_model)
     for t in range(7):
@@ -165,7 +165,7 @@ def test_sinusoidal_positions_are_the_formula(d_model):
             assert table[t, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-5)
 
 
-def test_the_first_two_learned_positions_are_reserved():
+def test_first_two_learned_positions_are_reserved():
     config = make_config(SMALL["masked_lm-moa"])
     model = build(config, dtype=torch.float64)
     model(**example_inputs(config, LENGTHS)).square().sum().backward()
@@ -173,7 +173,7 @@ def test_the_first_two_learned_positions_are_reserved():
     assert used.tolist() == [False] * 2 + [True] * 11 + [False] * 10
 
 
-def test_inputs_name_the_length_that_is_missing():
+def test_missing_length_raises():
     message = r"^lengths needs src_len; all of batch_size, src_len, tgt_len are wanted$"
     with pytest.raises(ConfigError, match=message):
         example_inputs(preset("transformer-base"), {"batch_size": 1, "tgt_len": 5})
@@ -181,7 +181,7 @@ def test_inputs_name_the_length_that_is_missing():
         example_inputs(make_config(SMALL["moa-K3-E11-D5-dm13"]), {"batch_size": 1, "tgt_len": 5})
 
 
-def test_inputs_longer_than_the_position_table_are_refused():
+def test_inputs_beyond_the_position_table_raise():
     config = make_config(SMALL["masked_lm-mha"])
     model = build(config, device="meta")
     longest = {"batch_size": 1, "seq_len": 21}
@@ -193,7 +193,7 @@ def test_inputs_longer_than_the_position_table_are_refused():
 @every_small
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_counts_depend_on_neither_device_dtype_nor_chunks(config, device, dtype, monkeypatch):
+def test_count_is_the_same_for_device_dtype_and_chunks(config, device, dtype, monkeypatch):
     readings = set()
     for chunk_bytes, where, kind in ((10**9, "cpu", torch.float32), (1, device, dtype), (3000, device, dtype)):
         monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", chunk_bytes)

@@ -29,7 +29,7 @@ LAYERS = {
 CASES = [
     (case, name)
     for case, config in LAYERS.items()
-    for name in (*(arm.name for arm in config.implementations if arm.masks and not arm.package), "auto")
+    for name in (*(impl.name for impl in config.implementations if impl.masks and not impl.package), "auto")
 ]
 CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 1, 1, 1], "chunks": [5, 1, 4, 3]}
 MODEL = dict(
@@ -48,13 +48,13 @@ def close(actual, expected):
 
 
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("case, arm", CASES)
+@pytest.mark.parametrize("case, impl", CASES)
 @torch.no_grad()
-def test_a_layer_decodes_what_the_full_causal_pass_gives(case, arm, sizes):
+def test_a_layer_decodes_what_the_full_causal_pass_gives(case, impl, sizes):
     layer = build(LAYERS[case], dtype=torch.float64)
     x = torch.randn(3, 13, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     expected = layer(x, causal=True)
-    layer.impl = arm
+    layer.impl = impl
     cache = layer.make_cache(3, 17)
     pieces = []
     for chunk in x.split(sizes, dim=1):
@@ -63,10 +63,10 @@ def test_a_layer_decodes_what_the_full_causal_pass_gives(case, arm, sizes):
     assert cache.length == 13
 
 
-@pytest.mark.parametrize("case, arm", CASES)
+@pytest.mark.parametrize("case, impl", CASES)
 @torch.no_grad()
-def test_padding_before_the_first_token_stays_hidden_while_decoding(case, arm):
-    layer = build(LAYERS[case], dtype=torch.float64, impl=arm)
+def test_padding_before_the_first_token_stays_hidden_while_decoding(case, impl):
+    layer = build(LAYERS[case], dtype=torch.float64, impl=impl)
     x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64)
     padding = torch.arange(11) < torch.tensor([[0], [3]])
     cache = layer.make_cache(2, 11)
@@ -80,10 +80,10 @@ def test_padding_before_the_first_token_stays_hidden_while_decoding(case, arm):
     assert not decoded[1, :3].any()
 
 
-@pytest.mark.parametrize("case, arm", CASES)
+@pytest.mark.parametrize("case, impl", CASES)
 @torch.no_grad()
-def test_a_filled_cache_stands_for_the_keys(case, arm):
-    layer = build(LAYERS[case], dtype=torch.float64, impl=arm)
+def test_a_filled_cache_stands_for_the_keys(case, impl):
+    layer = build(LAYERS[case], dtype=torch.float64, impl=impl)
     query, key = (torch.randn(3, n, layer.config.d_model, dtype=torch.float64) for n in (5, 13))
     padding = torch.arange(13) >= torch.tensor([[13], [11], [2]])
     expected = layer(query, key, key_padding_mask=padding)
@@ -135,22 +135,22 @@ def test_what_a_cache_stores_carries_no_gradient():
     assert not key.requires_grad and not value.requires_grad
 
 
-def translator(case, arm="reference"):
-    model = build(make_config(MODELS[case]), dtype=torch.float64, impl=arm, seed=3)
+def translator(case, impl="reference"):
+    model = build(make_config(MODELS[case]), dtype=torch.float64, impl=impl, seed=3)
     generator = torch.Generator().manual_seed(5)
     src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
     return model, src, tgt
 
 
 @pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("arm", ["reference", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "auto"])
 @pytest.mark.parametrize("case", MODELS)
 @torch.no_grad()
-def test_steps_give_the_logits_of_the_full_forward(case, arm, sizes):
+def test_steps_give_the_logits_of_the_full_forward(case, impl, sizes):
     model, src, tgt = translator(case)
     padding = torch.arange(11) >= torch.tensor([[11], [7], [2]])
     expected = model(src, tgt, padding)
-    model, *_ = translator(case, arm)
+    model, *_ = translator(case, impl)
     state = model.encode(src, padding, max_len=13)
     logits = [model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)]
     close(torch.cat(logits, dim=1), expected)
@@ -180,11 +180,11 @@ def test_a_step_does_not_project_the_source_again():
     assert counted.rows == [3] * (2 * (4 + 2 + 2) + 1)
 
 
-@pytest.mark.parametrize("arm", ["reference", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "auto"])
 @pytest.mark.parametrize("case", MODELS)
 @torch.no_grad()
-def test_greedy_takes_the_likeliest_token_of_the_full_forward(case, arm):
-    model, src, _ = translator(case, arm)
+def test_greedy_takes_the_likeliest_token_of_the_full_forward(case, impl):
+    model, src, _ = translator(case, impl)
     tokens = model.greedy(src, start_token=1, num_tokens=7)
     assert tokens.shape == (3, 7)
     fed = torch.cat([torch.ones(3, 1, dtype=torch.int64), tokens[:, :-1]], dim=1)

@@ -1,4 +1,4 @@
-"""Checkpoints under Hugging Face's names: the same outputs as transformers' models, and one line for a wrong tensor."""
+"""Checkpoints with Hugging Face names: the outputs of the models of transformers; wrong tensors raise."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch
 from headcount.bench.case import ledger_of
 from headcount.models import losses
 from headcount.models.build import build
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.hugging_face import load_hugging_face
 
@@ -51,7 +52,7 @@ def their_jetmoe():
 
 @pytest.mark.parametrize("make, values", [(their_llama, LLAMA), (their_jetmoe, JETMOE)], ids=["llama", "jetmoe"])
 @torch.no_grad()
-def test_a_loaded_model_gives_what_transformers_gives(make, values):
+def test_loaded_model_equals_transformers(make, values):
     theirs = make()
     ours = load_hugging_face(make_config(values), theirs.state_dict())
     # their routers work in float32 whatever the model's dtype
@@ -61,7 +62,7 @@ def test_a_loaded_model_gives_what_transformers_gives(make, values):
 
 
 @torch.no_grad()
-def test_jetmoes_routers_choose_as_transformers_choose():
+def test_jetmoe_routers_choose_as_transformers():
     theirs = their_jetmoe()
     ours = load_hugging_face(make_config(JETMOE), theirs.state_dict())
     losses.record_routing(ours)
@@ -109,7 +110,7 @@ def theirs_of(state, jetmoe):
 
 @pytest.mark.parametrize("values", [LLAMA, JETMOE], ids=["llama", "jetmoe"])
 @torch.no_grad()
-def test_a_state_dict_under_their_names_is_read_back(values):
+def test_state_dict_round_trip(values):
     model = shuffled(build(make_config(values)))
     loaded = load_hugging_face(model.config, theirs_of(model.state_dict(), values is JETMOE))
     for name, tensor in model.state_dict().items():
@@ -118,8 +119,39 @@ def test_a_state_dict_under_their_names_is_read_back(values):
     assert all(parameter.requires_grad for parameter in loaded.parameters())
 
 
-def test_tensors_that_are_only_renamed_are_not_copied():
+def test_renamed_tensors_are_not_copied():
     state = theirs_of(build(make_config(LLAMA)).state_dict(), False)
     loaded = load_hugging_face(make_config(LLAMA), state)
     stored = {tensor.data_ptr() for tensor in state.values()}
     assert {parameter.data_ptr() for parameter in loaded.parameters()} == stored
+
+
+@pytest.mark.parametrize(
+    "values, name, shape",
+    [
+        (LLAMA, "model.layers.1.mlp.up_proj.weight", None),
+        (LLAMA, "model.layers.1.self_attn.k_proj.weight", (24, 12)),
+        (LLAMA, "model.layers.2.mlp.up_proj.weight", (1,)),
+        (JETMOE, "model.layers.0.mlp.input_linear.weight", (5, 14, 12)),
+        (JETMOE, "model.layers.0.self_attention.kv_proj.weight", (6, 12)),
+        (JETMOE, "model.layers.1.self_attention.experts.bias", None),
+    ],
+)
+def test_missing_extra_or_misshapen_tensor_raises(values, name, shape):
+    model = build(make_config(values))
+    state = theirs_of(model.state_dict(), values is JETMOE)
+    if shape:
+        state[name] = torch.zeros(shape)
+    else:
+        del state[name]
+    with pytest.raises(ConfigError, match=name):
+        load_hugging_face(model.config, state)
+
+
+def test_model_without_hugging_face_names_raises():
+    config = make_config(LLAMA | dict(attention="moh", num_shared_heads=2, top_k=1))
+    with pytest.raises(ConfigError, match="layers.0.self_attn.router.routed_proj.weight"):
+        load_hugging_face(config, {})
+    masked = make_config(dict(WIDTHS, model="masked_lm", attention="mha", num_heads=3, max_positions=9))
+    with pytest.raises(ConfigError, match="masked_lm .*choose from llama, jetmoe$"):
+        load_hugging_face(masked, {})

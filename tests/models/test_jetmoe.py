@@ -33,7 +33,7 @@ def features(length, seed):
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotary"])
 @pytest.mark.parametrize("g", [1, 2, 3], ids=lambda g: f"g{g}")
 @torch.no_grad()
-def test_a_head_of_every_expert_reads_the_key_value_head_of_its_number(g, turned):
+def test_expert_heads_read_their_key_value_heads(g, turned):
     layer = layer_of(num_kv_heads=g, gates="selected", output_bias=True)
     x, width = features(5, 3), 12 // g
     rotary = rotary_table(5, width, 10000.0, dtype=torch.float64) if turned else None
@@ -78,19 +78,19 @@ def test_padded_queries_get_no_output_bias():
     assert out[padding].eq(0).all() and out[~padding].ne(0).all()
 
 
-@pytest.mark.parametrize("arm", ["reference", "gathered", "grouped", "dense-all", "loop", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "gathered", "grouped", "dense-all", "loop", "auto"])
 @torch.no_grad()
-def test_the_model_decodes_what_the_full_pass_gives(arm):
+def test_decoding_equals_the_full_pass(impl):
     model = build(make_config(SMALL), dtype=torch.float64)
     expected = model(TOKENS)
-    decoding = build(make_config(SMALL), dtype=torch.float64, impl=arm)
+    decoding = build(make_config(SMALL), dtype=torch.float64, impl=impl)
     caches = decoding.make_caches(2, 11)
     pieces = [decoding(chunk, caches=caches) for chunk in TOKENS.split([5, 1, 1, 4], dim=1)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=1e-10, atol=1e-12)
     assert caches[0].key.shape == (2, 11, 3, 4)
 
 
-def test_the_loss_has_two_routers_of_every_layer():
+def test_auxiliary_loss_sums_two_routers_per_layer():
     """0.01 L_a + 0.001 L_z, summed: JetMoE's coefficients."""
     model = build(make_config(SMALL)).train()
     model(TOKENS)
@@ -110,14 +110,14 @@ def test_the_loss_has_two_routers_of_every_layer():
     assert all(p.grad.abs().sum() > 0 for name, p in model.named_parameters() if "router" in name)
 
 
-def test_the_norms_are_those_of_the_release_and_the_output_is_the_embedding():
+def test_norm_eps_and_tied_embedding():
     model = build(make_config(SMALL))
     assert model.output_proj.weight is model.embedding.weight
     assert {layer.self_attn_norm.eps for layer in model.layers} == {1e-6} and model.norm.eps == 1e-5
     assert {layer.feed_forward_norm.eps for layer in model.layers} == {1e-6}
 
 
-def test_the_released_model_in_integers():
+def test_released_model_in_integers():
     """Parameters as the model's page counts them; multiply-accumulates by hand: D = 16 heads of 128."""
     d, D, F, E, K, V, L = 2048, 2048, 5632, 8, 2, 32000, 24
     attention = d * E + 2 * E * d * D + 2 * d * D + d
