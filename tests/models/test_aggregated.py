@@ -115,7 +115,7 @@ def gates_of(layer, config, token):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_is_the_sum_of_its_definition(name):
+def test_layer_matches_definition(name):
     layer, x = made(LAYERS[name])
     config, side = layer.config, layer.config.side
     # corners, an edge and the inside, of both images
@@ -132,7 +132,7 @@ def test_a_layer_is_the_sum_of_its_definition(name):
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("moh")])
-def test_ideal_computes_the_same_from_the_same_parameters(name):
+def test_ideal_form_equals_released_form(name):
     layer, x = made(LAYERS[name])
     ideal = build(replace(layer.config, form="ideal"), dtype=torch.float64)
     ideal.load_state_dict(layer.state_dict(), strict=True)
@@ -149,7 +149,7 @@ def test_ideal_computes_the_same_from_the_same_parameters(name):
             torch.testing.assert_close(released, other)
 
 
-def test_every_parameter_gets_a_gradient():
+def test_every_parameter_has_a_gradient():
     # of routers only where there is a choice of more than one head, and more than one to weigh
     for values in (LAYERS["pooled"], LAYERS["all-tokens"], MOH | dict(num_heads=5, num_shared_heads=2, top_k=2)):
         layer, x = made(values)
@@ -157,7 +157,7 @@ def test_every_parameter_gets_a_gradient():
         assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_the_balance_loss_is_that_of_moh():
+def test_balance_loss_equals_moh():
     layer, x = made(MOH | dict(num_heads=5, d_model=15, top_k=2))
     layer.train()(x)
     routing, _ = layer.router.recorded
@@ -165,7 +165,7 @@ def test_the_balance_loss_is_that_of_moh():
     torch.testing.assert_close(auxiliary_loss(layer), expected)
 
 
-def test_seeded_values_start_where_the_paper_starts():
+def test_initial_values_match_paper():
     layer = build(make_config(DENSE))
     torch.testing.assert_close(torch.nn.functional.softplus(layer.temperature), torch.full((3,), 1 / 0.24))
     assert not layer.window_weight.any()

@@ -162,7 +162,7 @@ def test_layer_and_gradients_equal_the_loop(config, mode):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("config", [MHA[0], MHA[6], MOA[0], MOA[6]], ids=layer_id)
-def test_dropout_of_attention_weights_only_in_training(config, causal):
+def test_attention_dropout_only_in_training(config, causal):
     layer, query, _, _ = make_case(replace(config, attention_dropout=0.4), "self")
     plain, _, _, _ = make_case(config, "self")
     expected = plain(query, causal=causal)
@@ -179,7 +179,7 @@ def test_dropout_of_attention_weights_only_in_training(config, causal):
 
 @pytest.mark.parametrize("chunk_bytes", [1, 1000, 10**9])
 @pytest.mark.parametrize("config", [MOA[0], MOA[3], MOA[15]], ids=layer_id)
-def test_chunks_of_gathered_experts_change_neither_output_nor_gradient(config, chunk_bytes, monkeypatch):
+def test_chunks_keep_output_and_gradient(config, chunk_bytes, monkeypatch):
     layer, query, key, masks = make_case(config, "cross")
     whole = layer(query, key)
     expected = gradients(whole, layer, query, key)

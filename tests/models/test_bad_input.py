@@ -27,7 +27,7 @@ AT_EDGES = [
 # an interpreted kernel computes by numpy, which warns
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("config, impl", LAYERS)
-def test_a_nan_stays_in_its_sequence(config, impl):
+def test_nan_stays_in_its_sequence(config, impl):
     layer, inputs = made(config, impl)
     clean = inputs["query"]
     with torch.no_grad():

@@ -149,12 +149,6 @@ def test_vocabulary_projection_is_tied(config):
         assert model.embedding.weight.shape == (19, 13)
 
 
-@every_model
-def test_only_parameters_are_state(config):
-    model = build(config, device="meta")
-    assert set(model.state_dict()) == {name for name, _ in model.named_parameters(remove_duplicate=False)}
-
-
 @pytest.mark.parametrize("d_model", [1, 2, 13, 16])
 def test_sinusoidal_positions_match_formula(d_model):
     table = sinusoidal_positions(7, d_model)

@@ -60,7 +60,7 @@ def by_taps(module, x, causal):
 @pytest.mark.parametrize("causal", [False, True], ids=["symmetric", "causal"])
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 5, 19])
 @torch.no_grad()
-def test_a_block_is_its_equation(kernel_size, causal, kind, spelling):
+def test_block_matches_equation(kernel_size, causal, kind, spelling):
     module, x = block(kind, kernel_size, causal, spelling), drawn(2, 11, 14)
     close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
 
@@ -68,7 +68,7 @@ def test_a_block_is_its_equation(kernel_size, causal, kind, spelling):
 @every_spelling
 @every_kind
 @torch.no_grad()
-def test_padding_is_as_if_outside(kind, spelling):
+def test_padding_is_zero_padding(kind, spelling):
     module, x = block(kind, 5, False, spelling), drawn(2, 11, 14)
     padding = torch.arange(11) >= torch.tensor([[7], [11]])
     found = module(x, padding)
@@ -88,7 +88,7 @@ def fed_forward(p, x):
 
 @every_kind
 @torch.no_grad()
-def test_a_layer_adds_each_part_to_what_came_in_and_norms_the_sum(kind):
+def test_layer_is_post_norm_residual(kind):
     config = make_config(MODEL | dict(convolution=kind))
     x, memory = drawn(2, 11, 14), drawn(2, 13, 14, seed=2)
     for side in (ConvolutionalEncoderLayer, ConvolutionalDecoderLayer):
@@ -117,7 +117,7 @@ def sentences():
 @pytest.mark.parametrize("attention", [{}, dict(attention="mae", gate_width=5)], ids=["mha", "mae"])
 @every_kind
 @torch.no_grad()
-def test_a_translator_decodes_as_the_full_pass(kind, attention, sizes):
+def test_decoding_equals_full_pass(kind, attention, sizes):
     translator = model(kind, **attention)
     src, tgt, padding = sentences()
     expected = translator(src, tgt, padding)
@@ -129,7 +129,7 @@ def test_a_translator_decodes_as_the_full_pass(kind, attention, sizes):
 @every_spelling
 @every_kind
 @torch.no_grad()
-def test_padded_target_tokens_change_no_other(kind, spelling):
+def test_padded_target_tokens_change_no_other_token(kind, spelling):
     padding = torch.zeros(2, 13, dtype=torch.bool)
     padding[1, 3:8] = True
     source, target = (x[:2] for x in sentences()[:2])
@@ -142,7 +142,7 @@ def test_padded_target_tokens_change_no_other(kind, spelling):
 
 
 @torch.no_grad()
-def test_a_decoder_keeps_a_kernels_inputs_however_much_it_decodes():
+def test_window_cache_has_constant_size():
     translator = model("dynamic")
     src, tgt, _ = sentences()
     state, held = translator.encode(src, max_len=13), []
@@ -153,7 +153,7 @@ def test_a_decoder_keeps_a_kernels_inputs_however_much_it_decodes():
 
 
 @every_kind
-def test_the_encoders_output_is_weighed_once_for_all_steps(kind):
+def test_encoder_gate_runs_once_for_all_steps(kind):
     translator = model(kind, attention="mae", gate_width=5)
     src, tgt, _ = sentences()
     state = translator.encode(src, max_len=1)
@@ -162,7 +162,7 @@ def test_the_encoders_output_is_weighed_once_for_all_steps(kind):
     assert translator.step(state, tgt[:, :1]).shape == (3, 1, 17)
 
 
-def test_kernels_of_a_light_convolution_start_as_glorot_normal_values():
+def test_light_kernels_start_glorot_normal():
     sizes = dict(d_model=700, num_weight_heads=700, encoder_kernel_sizes=(19,), decoder_kernel_sizes=(3,))
     weight = model("light", **sizes).encoder.layers[0].conv.weight
     assert weight.shape == (700, 19) and abs(weight.mean()) < 0.01
@@ -171,7 +171,7 @@ def test_kernels_of_a_light_convolution_start_as_glorot_normal_values():
 
 @every_spelling
 @every_kind
-def test_a_training_step_reaches_every_parameter(kind, spelling):
+def test_training_step_reaches_every_parameter(kind, spelling):
     translator = model(kind, spelling=spelling).train()
     src, tgt, _ = sentences()
     translator(src, tgt).square().sum().backward()

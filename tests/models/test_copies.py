@@ -45,7 +45,7 @@ def trained(name):
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "step"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_copy_has_the_weights_and_no_routing(name, backward):
+def test_copy_has_weights_without_routing(name, backward):
     model, forward = trained(name)
     if not backward:
         forward()
@@ -58,7 +58,7 @@ def test_a_copy_has_the_weights_and_no_routing(name, backward):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_stored_model_holds_weights_alone(name):
+def test_stored_model_holds_only_weights(name):
     model, forward = trained(name)
     forward()
     sizes = []
@@ -74,7 +74,7 @@ def test_a_stored_model_holds_weights_alone(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_backward_releases_the_graph_and_keeps_the_numbers(name):
+def test_backward_frees_graph_and_keeps_losses(name):
     model, forward = made(name)
     y = forward()
     before = losses.auxiliary_loss(model)
@@ -88,7 +88,7 @@ def test_a_backward_releases_the_graph_and_keeps_the_numbers(name):
         assert all(part.grad_fn is None for part in layer.router.recorded.routing)
 
 
-def test_losses_may_be_asked_for_after_another_backward_of_an_earlier_forward():
+def test_losses_after_backward_of_earlier_forward():
     """Two forwards, then a backward of the first: the second's routing still differentiates."""
     model, forward = made("moa")
     first = forward()

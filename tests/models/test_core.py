@@ -11,7 +11,7 @@ from headcount.models.kernels.fused import fused_attend
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("kv_heads", [1, 2, 6])
 @pytest.mark.parametrize("causal, padded", [(False, False), (True, False), (False, True), (True, True)])
-def test_values_may_be_of_another_width_than_queries_and_keys(core, scale, kv_heads, causal, padded):
+def test_attention_core_matches_equation(core, scale, kv_heads, causal, padded):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn(2, *shape, generator=generator, dtype=torch.float64)

@@ -44,7 +44,7 @@ def padding(length):
 
 
 @pytest.mark.parametrize("config, impl", LAYERS)
-def test_a_layer_makes_nothing_elsewhere(config, impl):
+def test_layer_stays_on_device(config, impl):
     layer = build(config, device="meta", dtype=torch.bfloat16, impl=impl.name).train()
     inputs = example_inputs(config, LENGTHS, device="meta", dtype=torch.bfloat16)
     calls = [{}]
@@ -63,7 +63,7 @@ def test_a_layer_makes_nothing_elsewhere(config, impl):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_makes_nothing_elsewhere(name):
+def test_model_stays_on_device(name):
     config = preset(name, MODELS[name])
     model, lengths = build(config, device="meta"), dict.fromkeys(config.lengths, 7)
     inputs, elsewhere = example_inputs(config, lengths, device="meta"), Elsewhere()

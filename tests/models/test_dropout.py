@@ -45,7 +45,7 @@ def inputs(layer):
 
 @pytest.mark.parametrize("feed_forward", [{}, EXPERTS], ids=["dense", "mixture"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_layer_whose_branches_are_dropped_is_its_norms(name, feed_forward):
+def test_layer_with_dropped_branches_is_its_norms(name, feed_forward):
     for layer in layers(name, dropout=0.3, **feed_forward):
         norms = [module for path, module in layer.named_children() if path.endswith("_norm")]
         x, *_ = given = inputs(layer)
@@ -59,7 +59,7 @@ def test_a_layer_whose_branches_are_dropped_is_its_norms(name, feed_forward):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_of_a_decoder_in_training_drops_what_the_full_pass_does(name):
+def test_decoder_step_drops_like_full_pass(name):
     for layer in layers(name, dropout=0.3):
         if hasattr(layer, "step"):
             x, memory = inputs(layer)
@@ -68,13 +68,13 @@ def test_a_step_of_a_decoder_in_training_drops_what_the_full_pass_does(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_feed_forward_block_whose_hidden_layer_is_dropped_is_its_last_bias(name):
+def test_dropped_hidden_layer_leaves_last_bias(name):
     for layer in layers(name, ffn_dropout=0.3):
         assert torch.equal(layer.feed_forward(features(7, 1)), layer.feed_forward.fc2.bias.expand(2, 7, 15))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_mixture_whose_hidden_layers_are_dropped_gives_its_biases_alone(name):
+def test_dropped_moe_hidden_layers_leave_biases(name):
     for layer in layers(name, ffn_dropout=0.3, **EXPERTS):
         torch.nn.init.zeros_(layer.feed_forward.fc2.bias)
         assert not layer.feed_forward(features(7, 1)).any()
