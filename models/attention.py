@@ -1,6 +1,6 @@
 """The attention core and the base class of attention layers.
 
-The core is masks, scores, softmax and weighted values. Its products are written as ``torch.matmul`` of two operands
+The core is masks, scores, softmax and weighted values. Its products are ``torch.matmul`` of two operands
 that both carry the whole batch, because that is the one formulation which every MAC counter reads in full.
 """
 
@@ -125,7 +125,7 @@ class Attention(CachedLayer, Selectable):
         Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
-        own keys; ValueError for it beside a ``key``, or where the variant has no rotary positions, for a ``value``
+        own keys; ValueError for it together with a ``key``, or where the variant has no rotary positions, for a ``value``
         where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
         every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the implementations.
         """

@@ -90,7 +90,7 @@ class HeadRouter(Router):
         return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
 
     def _norms(self, query: Float[Tensor, "batch tgt routed head_dim"]) -> Float[Tensor, "batch tgt routed"]:
-        # its gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 unless told what to do
+        # its gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 by default
         norms = torch.linalg.vector_norm(query, dim=-1, keepdim=True).squeeze(-1)
         deviation = norms.std(dim=-1, keepdim=True)
         # equal norms are equal scores, by whatever they are divided

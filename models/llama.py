@@ -82,7 +82,7 @@ class Llama(nn.Module):
         """Logits (B, T, V) of the token after each of ``tokens``; ``padding_mask`` is True at padding.
 
         With ``caches``, one for each layer, ``tokens`` come after those already in them, and none is padding:
-        ValueError for a ``padding_mask`` beside them.
+        ValueError for a ``padding_mask`` together with them.
         """
         if caches is not None and padding_mask is not None:
             raise ValueError("padding_mask is for whole sequences: with caches every token is real")

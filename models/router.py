@@ -21,7 +21,7 @@ class Routing(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A routing kept for the losses and statistics, and which of its tokens are padding."""
+    """A routing recorded for the losses and statistics, and which of its tokens are padding."""
 
     routing: Routing
     padding_mask: Bool[Tensor, "batch tgt"] | None
@@ -30,7 +30,7 @@ class Recorded(NamedTuple):
 class Router(nn.Module):
     """Chooses ``top_k`` of ``num_experts`` for each token.
 
-    The last routing is kept in ``recorded`` while training, or where ``record_routing`` is set; models/losses.py
+    The last routing is stored in ``recorded`` while training, or where ``record_routing`` is set; models/losses.py
     reads it there. It can be differentiated until a backward reaches it, and is numbers alone from then on; copies
     and pickles of the router have none.
     """
@@ -49,7 +49,7 @@ class Router(nn.Module):
 
     def record(self, routing: Routing, padding_mask: Bool[Tensor, "batch tgt"] | None) -> None:
         """Store a routing in training, or where ``record_routing`` is set."""
-        # nothing is kept in plain inference: a stored tensor would outlive the forward
+        # nothing is stored in plain inference: a stored tensor would outlive the forward
         self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None
         # a compiled graph takes no such hook
         if self.recorded is not None and routing.logits.requires_grad and not torch.compiler.is_compiling():
@@ -102,7 +102,7 @@ class TopKRouter(Router):
         *,
         ranked: bool = True,
     ) -> Routing:
-        """Route tokens (B, T, d_m); ``padding_mask`` is only kept, for the losses and statistics.
+        """Route tokens (B, T, d_m); ``padding_mask`` is only recorded, for the losses and statistics.
 
         Experts of a token come by falling weight; ``ranked=False`` allows any order, and spares the top-K
         where K = E.

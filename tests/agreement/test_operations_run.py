@@ -11,7 +11,7 @@ from headcount.bench.case import ledger_of, resolve_lengths
 from headcount.formulas.ledger import OTHER_KINDS
 from headcount.models.build import build, example_inputs
 from headcount.models.norms import RMSNorm
-from tests.models.every_layer import configurations
+from tests.cases import configurations
 
 LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 11}
 WIDE = dict(d_model=60, head_dim=15)

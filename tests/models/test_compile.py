@@ -1,4 +1,4 @@
-"""Which arms torch.compile traces into one graph: those that say so, with the same numbers and gradients."""
+"""torch.compile traces the implementations that declare one graph, with the same outputs and gradients."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.every_layer import cases, configurations
+from tests.cases import cases, configurations
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +18,18 @@ def traced():
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name, arm", [pytest.param(c.id, c.values[1], id=c.id) for c in cases("form", "router")])
-def test_an_arm_is_one_graph_where_it_says_so(name, arm, traced):
-    assert traced["arms"][name] == ("same" if arm.one_graph else "sizes are values")
+@pytest.mark.parametrize("name, impl", [pytest.param(c.id, c.values[1], id=c.id) for c in cases("form", "router")])
+def test_implementation_is_one_graph_if_declared(name, impl, traced):
+    assert traced["implementations"][name] == ("same" if impl.one_graph else "sizes are values")
 
 
 @pytest.mark.parametrize("name, config", list(configurations("form")))
-def test_auto_is_one_graph_where_its_choice_is(name, config, traced):
-    outcome, used = traced["arms"][f"{name}-auto"]
+def test_auto_is_one_graph_if_its_choice_is(name, config, traced):
+    outcome, used = traced["implementations"][f"{name}-auto"]
     assert outcome == (
-        "same" if next(arm.one_graph for arm in config.implementations if arm.name == used) else "sizes are values"
+        "same" if next(impl.one_graph for impl in config.implementations if impl.name == used) else "sizes are values"
     )
 
 
-def test_a_step_of_decoding_is_one_graph(traced):
+def test_decoding_step_is_one_graph(traced):
     assert traced["decoded"] < 1e-12

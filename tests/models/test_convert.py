@@ -1,4 +1,4 @@
-"""Dense models as mixtures of heads: the same tensors, the same function where every head is on, orders of heads."""
+"""Dense models converted to MoH: the same tensors, the same function with every head active, orders of heads."""
 
 import copy
 
@@ -52,7 +52,7 @@ def random_scores(model, seed=0):
 @pytest.mark.parametrize("shared", [0, 1, 3, 4])
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
-def test_with_every_head_on_it_is_the_dense_model(name, shared, router):
+def test_all_heads_active_equals_dense_model(name, shared, router):
     dense, inputs = dense_model(name)
     made = convert(dense, shared=shared, routed=6 - shared, router=router)
     torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
@@ -61,7 +61,7 @@ def test_with_every_head_on_it_is_the_dense_model(name, shared, router):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_tensor_changes_and_a_router_by_norms_adds_none(name):
+def test_conversion_keeps_every_tensor(name):
     dense, _ = dense_model(name)
     made = convert(dense, shared=2, routed=3)
     before, after = dense.state_dict(), made.state_dict()
@@ -77,7 +77,7 @@ def test_no_tensor_changes_and_a_router_by_norms_adds_none(name):
 
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
-def test_another_order_of_heads_is_the_same_function(name):
+def test_reordered_heads_compute_the_same(name):
     dense, inputs = dense_model(name)
     scores = random_scores(dense)
     reordered = reorder_heads(dense, scores)
@@ -87,15 +87,6 @@ def test_another_order_of_heads_is_the_same_function(name):
     # all heads shared but one, and that one selected: the same again, through the routed layer
     made = convert(dense, shared=4, routed=2, scores=scores)
     torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
-
-
-def test_the_heads_of_the_highest_scores_are_the_shared_ones():
-    dense, _ = dense_model("dit")
-    scores = {path: [3, 5, 0, 2, 1, 4] for path in random_scores(dense)}
-    made = convert(dense, shared=2, routed=2, scores=scores)
-    for before, after in zip(dense.blocks, made.blocks, strict=True):
-        heads = before.self_attn.q_proj.weight.unflatten(0, (6, -1))
-        assert torch.equal(after.self_attn.q_proj.weight.unflatten(0, (6, -1))[:2], heads[[1, 5]])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +100,7 @@ def test_the_heads_of_the_highest_scores_are_the_shared_ones():
     ],
 )
 @torch.no_grad()
-def test_the_best_heads_come_first_within_their_groups(groups, scores, order):
+def test_best_heads_come_first_within_groups(groups, scores, order):
     dense = build(make_config(MODELS["llama"] | dict(num_kv_heads=groups, num_layers=1)))
     reordered = reorder_heads(dense, {"layers.0.self_attn": scores})
     rows, columns = (
@@ -121,7 +112,7 @@ def test_the_best_heads_come_first_within_their_groups(groups, scores, order):
         assert torch.equal(columns[1][:, 10 * new : 10 * new + 10], columns[0][:, 10 * old : 10 * old + 10])
 
 
-def test_training_goes_on_from_the_dense_loss():
+def test_converted_model_trains():
     """A few steps on a batch: the loss jumps where heads go, and comes back under what it was."""
     torch.manual_seed(0)
     dense = build(make_config(MODELS["llama"])).train()
@@ -146,7 +137,7 @@ def test_training_goes_on_from_the_dense_loss():
     assert loss_of(dense).item() == pytest.approx(before)
 
 
-def test_a_configuration_is_converted_layer_by_layer():
+def test_config_is_converted_layer_by_layer():
     config = hc.convert(preset("llama3-8b"), shared=16, routed=8)
     assert config == preset("moh-llama3-8b", {"vocab_size": 128256})
     each = hc.convert(make_config(MODELS["llama"]), shared=(2, 3), routed=[4, 1], router="linear")
@@ -158,39 +149,25 @@ def test_a_configuration_is_converted_layer_by_layer():
 
 
 @pytest.mark.parametrize(
-    "name, given, message",
+    "name, given, words",
     [
-        ("llama", dict(shared=4, routed=3), "top_k must lie in 0..num_heads - num_shared_heads = 0..2, not 3"),
-        ("llama", dict(shared=7, routed=0), "num_shared_heads must lie in 0..num_heads = 0..6, not 7"),
-        (
-            "llama",
-            dict(shared=0, routed=0),
-            "num_shared_heads and top_k must not both be 0: no token would use any head",
-        ),
-        ("llama", dict(shared=2, routed=2, router="best"), "router must be one of linear, query_norm, not 'best'"),
-        ("llama", dict(shared=(1, 2, 3), routed=2), "shared takes one whole number or one for each of 2 layers, not 3"),
-        (
-            "masked_lm",
-            dict(shared=2, routed=(2, 3)),
-            "routed takes one whole number or one for each of 1 layers, not 2",
-        ),
+        ("llama", dict(shared=4, routed=3), "0..num_heads - num_shared_heads = 0..2, not 3"),
+        ("llama", dict(shared=(1, 2, 3), routed=2), "one for each of 2 layers, not 3"),
+        ("masked_lm", dict(shared=2, routed=(2, 3)), "one for each of 1 layers, not 2"),
     ],
 )
-def test_heads_that_there_are_not_are_named(name, given, message):
+def test_invalid_heads_raise(name, given, words):
     for dense in (make_config(MODELS[name]), build(make_config(MODELS[name]), device="meta")):
-        with pytest.raises(ConfigError, match=f"^{message}$"):
+        with pytest.raises(ConfigError, match=f"{words}$"):
             convert(dense, **given)
 
 
-def test_what_cannot_be_converted_is_named():
-    with pytest.raises(ConfigError, match="^only attention mha is converted, not moa$"):
+def test_unsupported_conversion_raises():
+    with pytest.raises(ConfigError, match="mha .*moa"):
         convert(preset("moa-8K8E128D"), shared=1, routed=1)
-    with pytest.raises(ConfigError, match="^scores order the heads of a model; a configuration has none$"):
+    with pytest.raises(ConfigError, match="scores"):
         convert(preset("llm-s"), shared=1, routed=1, scores={})
     dense, _ = dense_model("llama")
-    with pytest.raises(ConfigError, match="^scores has none for layers.1.self_attn$"):
-        reorder_heads(dense, {"layers.0.self_attn": range(6)})
-    with pytest.raises(
-        ConfigError, match=r"^scores has \(5,\) numbers for layers.0.self_attn, not one for each of 6 heads$"
-    ):
-        reorder_heads(dense, {"layers.0.self_attn": [1, 2, 3, 4, 5]})
+    for scores in ({"layers.0.self_attn": range(6)}, {"layers.0.self_attn": [1, 2, 3, 4, 5]}):
+        with pytest.raises(ConfigError, match="^scores has .*layers"):
+            reorder_heads(dense, scores)

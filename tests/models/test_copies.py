@@ -5,7 +5,6 @@ import io
 
 import pytest
 import torch
-from torch.optim.swa_utils import AveragedModel
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
@@ -46,7 +45,7 @@ def trained(name):
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "step"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_copy_has_the_weights_and_no_routing(name, backward):
+def test_copy_has_weights_without_routing(name, backward):
     model, forward = trained(name)
     if not backward:
         forward()
@@ -59,7 +58,7 @@ def test_a_copy_has_the_weights_and_no_routing(name, backward):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_stored_model_holds_weights_alone(name):
+def test_stored_model_holds_only_weights(name):
     model, forward = trained(name)
     forward()
     sizes = []
@@ -75,21 +74,7 @@ def test_a_stored_model_holds_weights_alone(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_moving_average_follows_the_training(name):
-    model, forward = trained(name)
-    average = AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
-    average.update_parameters(model)
-    before = [p.detach().clone() for p in model.parameters()]
-    forward().square().mean().backward()
-    torch.optim.SGD(model.parameters(), lr=3.0).step()
-    average.update_parameters(model)
-    found = list(zip(average.module.parameters(), before, model.parameters(), strict=True))
-    assert all(torch.equal(p, old.lerp(new, 0.5)) for p, old, new in found)
-    assert any(not torch.equal(old, new) for _, old, new in found)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_backward_releases_the_graph_and_keeps_the_numbers(name):
+def test_backward_frees_graph_and_keeps_losses(name):
     model, forward = made(name)
     y = forward()
     before = losses.auxiliary_loss(model)
@@ -103,7 +88,7 @@ def test_a_backward_releases_the_graph_and_keeps_the_numbers(name):
         assert all(part.grad_fn is None for part in layer.router.recorded.routing)
 
 
-def test_losses_may_be_asked_for_after_another_backward_of_an_earlier_forward():
+def test_losses_after_backward_of_earlier_forward():
     """Two forwards, then a backward of the first: the second's routing still differentiates."""
     model, forward = made("moa")
     first = forward()

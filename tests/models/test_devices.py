@@ -7,14 +7,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.presets import preset
 from headcount.models.rotary import rotary_table
-from tests.models.every_layer import LENGTHS, configurations
+from tests.cases import LENGTHS, configurations
 
 # the loop reads sizes back, which meta does not have
 LAYERS = [
-    pytest.param(config, arm, id=f"{name}-{arm.name}")
+    pytest.param(config, impl, id=f"{name}-{impl.name}")
     for name, config in configurations("form", "router", "gates", "gate")
-    for arm in config.implementations
-    if arm.name != "loop"
+    for impl in config.implementations
+    if impl.name != "loop"
 ]
 ONE, BOTH = {"num_layers": 1}, {"num_encoder_layers": 1, "num_decoder_layers": 1}
 KERNELS = {"encoder_kernel_sizes": (3,), "decoder_kernel_sizes": (3,)}
@@ -43,19 +43,19 @@ def padding(length):
     return torch.zeros(LENGTHS["batch_size"], length, dtype=torch.bool, device="meta")
 
 
-@pytest.mark.parametrize("config, arm", LAYERS)
-def test_a_layer_makes_nothing_elsewhere(config, arm):
-    layer = build(config, device="meta", dtype=torch.bfloat16, impl=arm.name).train()
+@pytest.mark.parametrize("config, impl", LAYERS)
+def test_layer_stays_on_device(config, impl):
+    layer = build(config, device="meta", dtype=torch.bfloat16, impl=impl.name).train()
     inputs = example_inputs(config, LENGTHS, device="meta", dtype=torch.bfloat16)
     calls = [{}]
-    if arm.masks:
+    if impl.masks:
         padded = dict(query_padding_mask=padding(7), key_padding_mask=padding(11))
         calls = [padded] if getattr(config, "gate", "") == "sequence" else [padded, padded | dict(causal=True)]
     elsewhere = Elsewhere()
     for how in calls:
         with elsewhere:
             layer(**inputs, **how).sum().backward()
-    if arm.masks and config.rotary:
+    if impl.masks and config.rotary:
         rotary = rotary_table(7, config.rotary_width, 100.0, device="meta", dtype=torch.bfloat16)
         with elsewhere, torch.no_grad():
             layer(inputs["query"], rotary=rotary, cache=layer.make_cache(2, 7))
@@ -63,7 +63,7 @@ def test_a_layer_makes_nothing_elsewhere(config, arm):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_makes_nothing_elsewhere(name):
+def test_model_stays_on_device(name):
     config = preset(name, MODELS[name])
     model, lengths = build(config, device="meta"), dict.fromkeys(config.lengths, 7)
     inputs, elsewhere = example_inputs(config, lengths, device="meta"), Elsewhere()

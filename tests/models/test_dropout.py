@@ -4,12 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.models.activations import relu
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
-from headcount.models.moe_ffn import MixtureFeedForward
-from headcount.models.transformer import FeedForward
 
 SIZES = dict(attention="mha", d_model=15, num_heads=3, d_ff=17, vocab_size=19)
 TRANSLATOR = dict(num_encoder_layers=1, num_decoder_layers=1)
@@ -49,7 +45,7 @@ def inputs(layer):
 
 @pytest.mark.parametrize("feed_forward", [{}, EXPERTS], ids=["dense", "mixture"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_layer_whose_branches_are_dropped_is_its_norms(name, feed_forward):
+def test_layer_with_dropped_branches_is_its_norms(name, feed_forward):
     for layer in layers(name, dropout=0.3, **feed_forward):
         norms = [module for path, module in layer.named_children() if path.endswith("_norm")]
         x, *_ = given = inputs(layer)
@@ -63,14 +59,7 @@ def test_a_layer_whose_branches_are_dropped_is_its_norms(name, feed_forward):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_nothing_is_dropped_unless_told(name):
-    for layer in layers(name):
-        given = inputs(layer)
-        assert torch.equal(layer(*given), layer.eval()(*given))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_step_of_a_decoder_in_training_drops_what_the_full_pass_does(name):
+def test_decoder_step_drops_like_full_pass(name):
     for layer in layers(name, dropout=0.3):
         if hasattr(layer, "step"):
             x, memory = inputs(layer)
@@ -79,20 +68,13 @@ def test_a_step_of_a_decoder_in_training_drops_what_the_full_pass_does(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_feed_forward_block_whose_hidden_layer_is_dropped_is_its_last_bias(name):
+def test_dropped_hidden_layer_leaves_last_bias(name):
     for layer in layers(name, ffn_dropout=0.3):
         assert torch.equal(layer.feed_forward(features(7, 1)), layer.feed_forward.fc2.bias.expand(2, 7, 15))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_mixture_whose_hidden_layers_are_dropped_gives_its_biases_alone(name):
+def test_dropped_moe_hidden_layers_leave_biases(name):
     for layer in layers(name, ffn_dropout=0.3, **EXPERTS):
         torch.nn.init.zeros_(layer.feed_forward.fc2.bias)
         assert not layer.feed_forward(features(7, 1)).any()
-
-
-def test_a_block_by_itself_drops_nothing_unless_told():
-    mixture = MixtureFeedForwardConfig(d_model=15, d_ff=17, num_experts=3, top_k=2)
-    for block in (FeedForward(15, 17, relu), MixtureFeedForward(mixture)):
-        block, x = block.double(), features(7, 1)
-        assert torch.equal(block.train()(x), block.eval()(x))

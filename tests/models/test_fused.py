@@ -47,7 +47,7 @@ def asked(monkeypatch):
         (6, 1, 7, 7, True, WHOLE, (1, 1, None, True, True)),
     ],
 )
-def test_torch_is_asked_for_what_has_a_kernel(heads, kv_heads, tgt_len, src_len, causal, padded, expected, asked):
+def test_sdpa_arguments_have_a_fused_kernel(heads, kv_heads, tgt_len, src_len, causal, padded, expected, asked):
     generator = torch.Generator().manual_seed(1)
     shapes = (tgt_len, heads), (src_len, kv_heads), (src_len, kv_heads)
     q, k, v = (torch.randn(B, *shape, D, generator=generator) for shape in shapes)

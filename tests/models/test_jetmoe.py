@@ -6,7 +6,6 @@ import torch
 from headcount.bench.case import Case
 from headcount.models import losses
 from headcount.models.build import build
-from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
 from headcount.models.rotary import rotary_table
@@ -34,7 +33,7 @@ def features(length, seed):
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotary"])
 @pytest.mark.parametrize("g", [1, 2, 3], ids=lambda g: f"g{g}")
 @torch.no_grad()
-def test_a_head_of_every_expert_reads_the_key_value_head_of_its_number(g, turned):
+def test_expert_heads_read_their_key_value_heads(g, turned):
     layer = layer_of(num_kv_heads=g, gates="selected", output_bias=True)
     x, width = features(5, 3), 12 // g
     rotary = rotary_table(5, width, 10000.0, dtype=torch.float64) if turned else None
@@ -79,38 +78,19 @@ def test_padded_queries_get_no_output_bias():
     assert out[padding].eq(0).all() and out[~padding].ne(0).all()
 
 
-def test_heads_that_do_not_divide_an_expert_are_named():
-    with pytest.raises(ConfigError, match="^num_kv_heads must divide head_dim, and 5 does not divide 12$"):
-        make_config(LAYER | dict(num_kv_heads=5))
-    with pytest.raises(ConfigError, match="^num_kv_heads must be at least 1, not 0$"):
-        make_config(LAYER | dict(num_kv_heads=0))
-    with pytest.raises(ConfigError, match="^kv_head_dim must be even for rotary positions, not 3$"):
-        make_config(SMALL | dict(num_kv_heads=4))
-    with pytest.raises(ConfigError, match="^ffn_num_experts must be at least 1, not 0$"):
-        make_config(SMALL | dict(ffn_num_experts=0, ffn_top_k=0))
-
-
-def test_gates_of_the_selected_have_the_values_of_equation_9_and_another_gradient():
-    printed, selected = (layer_of(num_kv_heads=2, gates=gates) for gates in ("printed", "selected"))
-    x = features(5, 3)
-    torch.testing.assert_close(selected(x), printed(x), rtol=1e-12, atol=1e-12)
-    gradients = [torch.autograd.grad(layer(x).sum(), layer.router.proj.weight)[0] for layer in (printed, selected)]
-    assert (gradients[0] - gradients[1]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("arm", ["reference", "gathered", "grouped", "dense-all", "loop", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "gathered", "grouped", "dense-all", "loop", "auto"])
 @torch.no_grad()
-def test_the_model_decodes_what_the_full_pass_gives(arm):
+def test_decoding_equals_the_full_pass(impl):
     model = build(make_config(SMALL), dtype=torch.float64)
     expected = model(TOKENS)
-    decoding = build(make_config(SMALL), dtype=torch.float64, impl=arm)
+    decoding = build(make_config(SMALL), dtype=torch.float64, impl=impl)
     caches = decoding.make_caches(2, 11)
     pieces = [decoding(chunk, caches=caches) for chunk in TOKENS.split([5, 1, 1, 4], dim=1)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=1e-10, atol=1e-12)
     assert caches[0].key.shape == (2, 11, 3, 4)
 
 
-def test_the_loss_has_two_routers_of_every_layer():
+def test_auxiliary_loss_sums_two_routers_per_layer():
     """0.01 L_a + 0.001 L_z, summed: JetMoE's coefficients."""
     model = build(make_config(SMALL)).train()
     model(TOKENS)
@@ -130,14 +110,14 @@ def test_the_loss_has_two_routers_of_every_layer():
     assert all(p.grad.abs().sum() > 0 for name, p in model.named_parameters() if "router" in name)
 
 
-def test_the_norms_are_those_of_the_release_and_the_output_is_the_embedding():
+def test_norm_eps_and_tied_embedding():
     model = build(make_config(SMALL))
     assert model.output_proj.weight is model.embedding.weight
     assert {layer.self_attn_norm.eps for layer in model.layers} == {1e-6} and model.norm.eps == 1e-5
     assert {layer.feed_forward_norm.eps for layer in model.layers} == {1e-6}
 
 
-def test_the_released_model_in_integers():
+def test_released_model_in_integers():
     """Parameters as the model's page counts them; multiply-accumulates by hand: D = 16 heads of 128."""
     d, D, F, E, K, V, L = 2048, 2048, 5632, 8, 2, 32000, 24
     attention = d * E + 2 * E * d * D + 2 * d * D + d
@@ -154,17 +134,3 @@ def test_the_released_model_in_integers():
     assert sum(parameter.numel() for parameter in model.parameters()) == 8_522_237_952
     shapes = [cache.key[0, 0].numel() + cache.value[0, 0].numel() for cache in model.make_caches(1, 1)]
     assert sum(shapes) == 98_304
-
-
-def test_the_small_one_trains():
-    torch.manual_seed(0)
-    model = build(preset("jetmoe-small", {"vocab_size": 41}), impl="auto").train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    seen = []
-    for _ in range(12):
-        loss = torch.nn.functional.cross_entropy(model(TOKENS[:, :-1]).flatten(0, 1), TOKENS[:, 1:].flatten())
-        optimizer.zero_grad()
-        (loss + losses.auxiliary_loss(model)).backward()
-        optimizer.step()
-        seen.append(float(loss.detach()))
-    assert seen[-1] < 0.2 * seen[0]

@@ -6,7 +6,7 @@ from torch.overrides import TorchFunctionMode
 
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests.models.every_layer import configurations
+from tests.cases import configurations
 
 VARIED = ("form", "router", "gate", "gates")
 LAYERS = [pytest.param(config, id=name) for name, config in configurations(*VARIED)]

@@ -7,7 +7,7 @@ import torch
 
 from headcount.bench.count import count_macs
 from headcount.models.build import build
-from tests.models.every_layer import assert_close, cases, configurations, made, takes_keys
+from tests.cases import assert_close, cases, configurations, made, takes_keys
 
 WAYS = ("form", "router", "gates")
 CASES = [case for case in cases(*WAYS) if case.values[0].takes_values]

@@ -1,6 +1,6 @@
-"""``python -m tests.models.traced``: what torch.compile(fullgraph=True) says of every arm, as JSON.
+"""``python -m tests.models.traced``: print the outcome of torch.compile(fullgraph=True) per implementation as JSON.
 
-In a process of its own: the type checks of a test run are Python that no graph holds.
+It runs in its own process because torch.compile cannot trace the type checks of a test run.
 """
 
 import json
@@ -10,11 +10,11 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from headcount.models.losses import auxiliary_loss
-from tests.models.every_layer import cases, configurations, made
+from tests.cases import cases, configurations, made
 
 
 def trained(layer, inputs, run):
-    """The output, and the gradients of the parameters, of a step with the layer's own losses."""
+    """Return the output and the parameters' gradients of a training step with the auxiliary loss."""
     layer.zero_grad()
     out = run(**inputs)
     (out.square().sum() + auxiliary_loss(layer)).backward()
@@ -22,13 +22,13 @@ def trained(layer, inputs, run):
 
 
 def compiled(layer):
-    """The layer as one graph, run as it stands: what is tested is the tracing."""
+    """Return the layer compiled as one graph, run eagerly: only the tracing is tested."""
     torch._dynamo.reset()
     return torch.compile(layer, fullgraph=True, backend="eager")
 
 
 def outcome(layer, inputs):
-    """``same`` where one graph gives what the layer gives, forward and backward; else what is in the way."""
+    """Return "same" if the graph equals the layer, forward and backward; otherwise the reason."""
     layer.train()
     expected = trained(layer, inputs, layer)
     try:
@@ -40,7 +40,7 @@ def outcome(layer, inputs):
 
 
 def outcomes():
-    """Of every arm by the id of its case, of ``auto`` by its layer's, and of a step of decoding."""
+    """Return the outcome of every implementation by case id, and of ``auto`` by configuration id."""
     found = {case.id: outcome(*made(*case.values)) for case in cases("form", "router")}
     for name, config in configurations("form"):
         layer, inputs = made(config, config.implementations[0])
@@ -50,7 +50,7 @@ def outcomes():
 
 
 def decoded():
-    """The largest difference between steps of one graph and of the layer itself."""
+    """Return the largest difference between decoding steps of the graph and of the layer."""
     (_, config), *_ = configurations("form")
     layer, _ = made(config, config.implementations[0])
     step, caches = compiled(layer), [layer.make_cache(2, 5) for _ in range(2)]
@@ -65,4 +65,4 @@ def decoded():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(json.dumps({"arms": outcomes(), "decoded": decoded()}))
+    print(json.dumps({"implementations": outcomes(), "decoded": decoded()}))

@@ -1,4 +1,4 @@
-"""What the tests of the Triton kernels share: where they run, how near they must come, features."""
+"""Device, dtypes, tolerances and inputs of the Triton kernel tests."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ import torch
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.float16, torch.bfloat16]
-"""The interpreter multiplies no bfloat16."""
+"""The interpreter does not multiply bfloat16."""
 BOUND = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 needs_triton = pytest.mark.skipif(
@@ -18,12 +18,12 @@ needs_triton = pytest.mark.skipif(
 
 
 def features(*shape, dtype=torch.float32, seed=0, scale=1.0):
-    """N(0, scale^2), the same on every device."""
+    """Return N(0, scale^2) values, equal on every device."""
     return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale).to(DEVICE, dtype)
 
 
 def assert_near(found, expected, dtype, name=""):
-    """The norm of the difference is below the bound of ``dtype`` times the norm of ``expected``, which is float64."""
+    """Assert that the norm of the difference is below the bound of ``dtype`` times the norm of ``expected``, which is float64."""
     assert found.shape == expected.shape and found.isfinite().all(), name
     found, expected = found.detach().double(), expected.detach()
     error, size = float((found - expected).norm()), float(expected.norm())
@@ -31,13 +31,13 @@ def assert_near(found, expected, dtype, name=""):
 
 
 def gradients(out, inputs, gradient):
-    """Those of every input that wants one, in order."""
+    """Return the gradients of the inputs that require one, in order."""
     return torch.autograd.grad(out, [x for x in inputs if x is not None and x.requires_grad], gradient)
 
 
 @pytest.fixture(autouse=True)
 def memory_full_of_nan():
-    """What is not written shows: torch fills new memory with NaN, or with the highest integer."""
+    """Fill new memory with NaN or the highest integer, so that unwritten elements are noticed."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     yield

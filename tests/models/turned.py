@@ -1,4 +1,4 @@
-"""Rotary positions, pair by pair and in float64."""
+"""Reference rotary positions, pair by pair in float64."""
 
 import math
 
@@ -8,14 +8,14 @@ from headcount.models.rotary import Rotary
 
 
 def table(start, length, width):
-    """Angles in float64: the library makes its own in float32."""
+    """Return the rotary table in float64; the product computes it in float32."""
     pairs = torch.arange(0, width, 2, dtype=torch.float64)
     angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * 1e4 ** (-pairs / width)
     return Rotary(torch.cos(angles), torch.sin(angles))
 
 
 def turned(x, position):
-    """Pairs (i, i + d/2) by the angle position / 10000^(2i/d); as they are for None."""
+    """Rotate the pairs (i, i + d/2) by position / 10000^(2i/d); return ``x`` unchanged for position None."""
     if position is None:
         return x
     half = len(x) // 2
