@@ -33,7 +33,7 @@ def parsers(name: str) -> list[argparse.ArgumentParser]:
     """Return the command line of ``headcount NAME``, and those of the commands below it."""
     package = f"headcount.{COMMANDS[name][0]}"
     main = import_module(f"{package}.__main__")
-    below = {other: import_module(f"{package}.{other}") for other in getattr(main, "OTHERS", ())}
+    below = {other: import_module(f"{package}.{other}") for other in getattr(main, "SUBCOMMANDS", ())}
     return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
 
 

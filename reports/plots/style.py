@@ -28,7 +28,7 @@ class Theme:
 
     def settings(self) -> dict[str, Any]:
         """Return matplotlib's settings: text stays text, and equal data gives equal bytes."""
-        from cycler import cycler
+        from matplotlib import cycler
 
         *_, ink, muted, grid = self.cycle
         ticks = {"labelcolor": muted, "labelsize": SMALL, "major.size": 0, "minor.size": 0, "major.pad": 6}

@@ -17,11 +17,49 @@ from tests.headcount.forked import ROUTED, checkpoint, contents, furnish, outcom
 
 BIG = "1" + 30 * "0"
 NUMBERS = (
-    *("-1", "1.5", "1e3", "nan", "inf", "²", "٣", "1_000", "0x10", "1/0", "two", "", " ", "True", "1e-999999999"),
+    *(
+        "-1",
+        "1.5",
+        "1e3",
+        "nan",
+        "inf",
+        "²",
+        "٣",
+        "1_000",
+        "0x10",
+        "1/0",
+        "two",
+        "",
+        " ",
+        "True",
+        "1e-999999999",
+        "__import__('os').system('touch pwned')",
+        "9**9**9**9",
+    ),
     "9" * 5001,
 )
 """No whole number above 0 that anybody means."""
-NAMES = ("x", "", " ", "lambda", "\u202e", "\x1b[31m", "a\nb", "é" * 300, "x" * 70000, "../../x", "Z=1", "\udcff")
+NAMES = (
+    "x",
+    "",
+    " ",
+    "lambda",
+    "\u202e",
+    "\x1b[31m",
+    "a\nb",
+    "é" * 300,
+    "x" * 70000,
+    "../../x",
+    "Z=1",
+    "\udcff",
+    "__import__('os').system('touch pwned')",
+    "T.__class__.__mro__",
+    "(T:=3)",
+    "$(touch pwned)",
+    "{0.__class__}",
+    "9**9**9**9",
+    "T\x00S",
+)
 """No name of anything."""
 ESTIMATE = "latency --estimate --layer mha-base"
 CAMPAIGN = "latency campaign --device cpu --out-dir d"
@@ -183,17 +221,17 @@ def wrong(place, values, capsys, folder):
 
 
 @pytest.mark.parametrize("place", WHERE_NUMBERS)
-def test_what_is_no_number_is_refused(place, folder, capsys):
+def test_wrong_numbers_are_refused(place, folder, capsys):
     assert wrong(place, NUMBERS, capsys, folder) == []
 
 
 @pytest.mark.parametrize("place", WHERE_SHARES)
-def test_what_is_no_share_and_no_rate_is_refused(place, folder, capsys):
+def test_wrong_shares_are_refused(place, folder, capsys):
     assert wrong(place, SHARES, capsys, folder) == []
 
 
 @pytest.mark.parametrize("place", WHERE_NAMES)
-def test_what_is_no_name_is_refused(place, folder, capsys):
+def test_wrong_names_are_refused(place, folder, capsys):
     assert wrong(place, NAMES, capsys, folder) == []
 
 
@@ -217,20 +255,20 @@ def ended(line, files, values=("",)):
 
 
 @pytest.mark.parametrize("place", WHERE_FILES)
-def test_what_is_no_file_of_the_kind_is_not_read(place, files, warm):
+def test_wrong_files_are_refused(place, files, warm):
     assert ended(place, files, FILES) == {}
 
 
 @pytest.mark.parametrize("place", WHERE_MODULES)
-def test_what_is_no_file_of_code_is_not_run(place, files, warm):
+def test_wrong_modules_are_refused(place, files, warm):
     assert ended(place, files, MODULES) == {}
 
 
 @pytest.mark.parametrize("place", WHERE_OUT)
-def test_where_nothing_can_be_written_nothing_is_left(place, files, warm):
+def test_unwritable_output_leaves_nothing(place, files, warm):
     assert ended(place, files, OUTS) == {}
 
 
 @pytest.mark.parametrize("case", ENDLESS)
-def test_what_has_no_end_is_refused_before_it_begins(case, files):
+def test_endless_work_is_refused(case, files):
     assert ended(ENDLESS[case], files) == {}
