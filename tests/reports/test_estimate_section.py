@@ -41,17 +41,13 @@ def rows_of(text, title):
     return found
 
 
-def test_without_a_measurement_the_page_says_so(page):
-    assert page(record()) == latency.NOT_MEASURED["cuda"]
-
-
 def test_a_row_has_its_estimate_and_what_it_took(page):
     text = page(
         measured([5.0, 5.0]), measured([4.0], implementation="dense-all", executed_macs=2 * MACS, executed_bytes=1)
     )
     grouped, dense_all = rows_of(text, "measured over estimate")
     assert f"**{DEVICE}**" in text
-    assert (grouped["layer or model"], grouped["arm"], grouped["T"], grouped["B"]) == (
+    assert (grouped["layer or model"], grouped["implementation"], grouped["T"], grouped["B"]) == (
         "moa-8K8E128D, forward",
         "grouped",
         "7",
@@ -72,12 +68,6 @@ def test_what_limits_may_be_bytes(page):
     assert (row["estimate, no measure: at least ms"], row["measured over estimate"]) == ("4.0000", "1.25")
 
 
-def test_an_arm_that_failed_and_a_device_without_figures_have_no_estimate(page):
-    failed = measured(None, None or (), status="failed: RuntimeError")
-    text = page(failed | {"wall_ms": None}, measured([5.0], device="made-up"))
-    assert text.count("No estimate: no hardware that is named.") == 2
-
-
 def test_a_second_measurement_is_held_against_the_first_and_enters_nothing_else(page, tmp_path):
     again = measured([5.5, 5.5], again=True, blocks=60, cell="layer moa-8K8E128D T7 forward again in 60 blocks")
     text = page(measured([5.0, 5.0]), again, measured([3.0], implementation="triton"))
@@ -86,10 +76,3 @@ def test_a_second_measurement_is_held_against_the_first_and_enters_nothing_else(
     (kept,) = latency.by_device(Facts(stored=tmp_path)).values()
     assert len(kept) == 2 and not any(one["again"] for one in kept)
     assert len(rows_of(text, "measured over estimate")) == 2
-
-
-def test_two_measurements_of_unlike_kinds_are_compared_by_wall_time(page):
-    eager = {"no_graph_because": "it waits", "timed_by": "events"}
-    again = measured([1.0], (12.0, 12.0), again=True, blocks=60, cell="again", **eager)
-    (row,) = rows_of(page(measured([5.0], (8.0, 8.0)), again), "second over first")
-    assert (row["ms"], row["ms again"], row["second over first"]) == ("8.0000", "12.0000", "1.500")
