@@ -220,19 +220,16 @@ def wrong(place, values, capsys, folder):
     return found
 
 
-@pytest.mark.parametrize("place", WHERE_NUMBERS)
-def test_wrong_numbers_are_refused(place, folder, capsys):
-    assert wrong(place, NUMBERS, capsys, folder) == []
+IN_PROCESS = (
+    *((place, NUMBERS) for place in WHERE_NUMBERS),
+    *((place, SHARES) for place in WHERE_SHARES),
+    *((place, NAMES) for place in WHERE_NAMES),
+)
 
 
-@pytest.mark.parametrize("place", WHERE_SHARES)
-def test_wrong_shares_are_refused(place, folder, capsys):
-    assert wrong(place, SHARES, capsys, folder) == []
-
-
-@pytest.mark.parametrize("place", WHERE_NAMES)
-def test_wrong_names_are_refused(place, folder, capsys):
-    assert wrong(place, NAMES, capsys, folder) == []
+@pytest.mark.parametrize("place, values", IN_PROCESS, ids=[place for place, _ in IN_PROCESS])
+def test_wrong_values_are_refused(place, values, folder, capsys):
+    assert wrong(place, values, capsys, folder) == []
 
 
 @pytest.fixture(scope="module")
@@ -254,19 +251,16 @@ def ended(line, files, values=("",)):
     return {value: ends for value, ends in zip(values, found, strict=True) if ends != (2, "")}
 
 
-@pytest.mark.parametrize("place", WHERE_FILES)
-def test_wrong_files_are_refused(place, files, warm):
-    assert ended(place, files, FILES) == {}
+IN_FORK = (
+    *((place, FILES) for place in WHERE_FILES),
+    *((place, MODULES) for place in WHERE_MODULES),
+    *((place, OUTS) for place in WHERE_OUT),
+)
 
 
-@pytest.mark.parametrize("place", WHERE_MODULES)
-def test_wrong_modules_are_refused(place, files, warm):
-    assert ended(place, files, MODULES) == {}
-
-
-@pytest.mark.parametrize("place", WHERE_OUT)
-def test_unwritable_output_leaves_nothing(place, files, warm):
-    assert ended(place, files, OUTS) == {}
+@pytest.mark.parametrize("place, values", IN_FORK, ids=[place for place, _ in IN_FORK])
+def test_wrong_files_are_refused(place, values, files, warm):
+    assert ended(place, files, values) == {}
 
 
 @pytest.mark.parametrize("case", ENDLESS)

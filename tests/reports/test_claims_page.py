@@ -7,7 +7,7 @@ import pytest
 from headcount.formulas.published.proofs import search
 from headcount.reports import claim_verdicts, papers
 from headcount.reports.facts import Facts
-from headcount.reports.pages import claims, moa
+from headcount.reports.pages import claims
 
 FACTS = Facts(largest_sum=8)
 BY_NAME = {claim.name: claim for claim in FACTS.claims.claims}
@@ -26,17 +26,6 @@ def test_a_claim_that_counts_otherwise_is_an_error():
 
     with pytest.raises(ArithmeticError, match=r"fewer-macs at T=1 .*: counted \[7, 7\], by the closed form \[20, 20\]"):
         judged("fewer-macs", Wrong(largest_sum=8))
-
-
-def test_both_forms_of_moh_are_counted_and_the_equality_too():
-    text = judged("inference-efficiency")
-    # h = 3, d_m = 3: MHA 4 * 9 + 6; routers 3 * (3 + 1); of three heads one is skipped: 2 * 3 + 2
-    assert f"`moh_ideal_macs()` is {42 + 12 - 8} and `mha_macs()` is 42, so the relation fails" in text
-    assert f"`moh_macs()` is {42 + 12} and `mha_macs()` is 42, so the relation fails" in text
-    assert "Written with $r = k - s$" in text
-    # where s > 1: (h^2 + 2h - 2T(h - k)) / (2h(h - k))
-    beyond = r"$d_h > \frac{- 2 T h + 2 T k + h^{2} + 2 h}{2 h \left(h - k\right)}$ where $s > 1$"
-    assert beyond in text and "counted there: `moh_ideal_macs()` is 72 and `mha_macs()` is 72" in text
 
 
 SENTENCES = {sentence.name: sentence for sentence in FACTS.claims.all}
@@ -116,13 +105,3 @@ def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
         assert (macs(t, 512, 2048, moa_macs) > macs(t, 1024, 4096, mha_macs)) == dearer
     with pytest.raises(ValueError, match="^no length makes transformer-big dearer than moa-16K32E256D$"):
         papers.dearer_from(FACTS, papers.TRANSFORMER_BIG, papers.BIG)
-
-
-def test_the_footnote_is_answered_by_the_vocabulary_projection():
-    text = moa.convolutions(FACTS)
-    kernels = sum((3, 7, 15, 31, 31, 31, 31)) + sum((3, 7, 15, 31, 31, 31))
-    assert f"{10 * 1024 * kernels:,}" in text
-    # as many taps as tokens in each of 13 layers
-    assert text.count(f"or {13 * 10 * 10 * 1024:,} where they are written as products of band matrices") == 2
-    assert text.count(f"{10 * 1024 * 32000:,}") == 2
-    assert "prints 1750M. All" in text and "without it the row prints 1750M" in text

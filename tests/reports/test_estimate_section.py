@@ -3,7 +3,6 @@
 import pytest
 
 from headcount.bench import records
-from headcount.reports import latency
 from headcount.reports.facts import Facts
 from headcount.reports.pages import time
 from tests.reports.test_latency_report import record
@@ -66,13 +65,3 @@ def test_a_row_has_its_estimate_and_what_it_took(page):
 def test_what_limits_may_be_bytes(page):
     (row,) = rows_of(page(measured([5.0], least_bytes=19_200_000_000)), "measured over estimate")
     assert (row["estimate, no measure: at least ms"], row["measured over estimate"]) == ("4.0000", "1.25")
-
-
-def test_a_second_measurement_is_held_against_the_first_and_enters_nothing_else(page, tmp_path):
-    again = measured([5.5, 5.5], again=True, blocks=60, cell="layer moa-8K8E128D T7 forward again in 60 blocks")
-    text = page(measured([5.0, 5.0]), again, measured([3.0], implementation="triton"))
-    (row,) = rows_of(text, "second over first")
-    assert (row["ms"], row["ms again"], row["blocks"], row["second over first"]) == ("5.0000", "5.5000", "60", "1.100")
-    (kept,) = latency.by_device(Facts(stored=tmp_path)).values()
-    assert len(kept) == 2 and not any(one["again"] for one in kept)
-    assert len(rows_of(text, "measured over estimate")) == 2

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from math import prod
@@ -12,12 +11,10 @@ import sympy
 
 from headcount.bench.case import Case
 from headcount.bench.macs import grid
-from headcount.formulas import moa
 from headcount.formulas.published import tables
 from headcount.formulas.published.verdicts import judge
-from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
-from headcount.reports.explorer import forms, nodes, page, terms
+from headcount.reports.explorer import forms, nodes, page
 from tests.reports import explorer_facts as made
 from tests.reports.layers_by_hand import ACCOUNTS, FORMS, points, possible, wanted
 
@@ -106,21 +103,6 @@ def test_sizes_are_nodes():
     assert nodes.factors(a * (1 - b) * c**2 / 2) == (Fraction(-1, 2), ["h", "r", "r", ["+", "s", -1]])
     with pytest.raises(ValueError, match="is no sum, product, quotient, minimum or ceiling"):
         nodes.node(sympy.sin(a))
-
-
-def test_terms_that_are_not_the_account_are_refused():
-    form = next(form for form in forms.forms() if form.name == "moa")
-    account = replace(forms.LAYER_ACCOUNTS[0], total=lambda form, cases: form.ledger(cases).macs + symbol("T"))
-    with pytest.raises(ArithmeticError, match="the terms of MoA"):
-        terms._groups(form, account, {})
-
-
-def test_an_equation_that_is_not_what_is_billed_is_refused():
-    form = next(form for form in forms.forms() if form.name == "moa")
-    T, K, D, d_m = (symbol(letter) for letter in ("T", "K", "D", "d_m"))
-    wrong = forms.Equation("Eq. 18", moa.macs_eq18(T=T, K=K, D=D, d_m=d_m) + T)
-    with pytest.raises(ArithmeticError, match="Eq. 18 and what it leaves out"):
-        terms._printed(replace(form, equations={"forward": wrong}), forms.LAYER_ACCOUNTS[0])
 
 
 def test_every_judged_cell_prints_as_its_verdict_says():

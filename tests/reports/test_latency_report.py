@@ -81,13 +81,6 @@ def stored(tmp_path):
     return store
 
 
-def test_a_cpu_time_never_stands_under_cuda(stored):
-    facts = stored(*CELL)
-    cuda, cpu = latency.tables(facts, "layer").split("**CPU**")
-    assert "moa-8K8E128D" not in cuda and "moa-8K8E128D" in cpu
-    assert "GPU" not in cpu
-
-
 def test_a_smoke_test_enters_no_document(stored):
     facts = stored(*(one | {"smoke": True} for one in CELL))
     assert "**CPU**: not measured" in latency.tables(facts, "layer")
@@ -101,15 +94,6 @@ def test_the_newest_record_of_a_row_counts(stored):
 
 
 INNER = dict(role="mha-inner", implementation="fused", wall=(1.6, 1.6), arm="mha-8x128", macs=2 * 10**9)
-
-
-def test_both_standard_blocks_stand_beside_their_macs(stored):
-    model = CELL[3] | {"macs": 8 * 10**8}
-    text = latency.sentence(stored(*CELL[:3], model, record(**INNER)))
-    (row,) = (line for line in text.splitlines() if line.startswith("| moa-8K8E128D"))
-    cells = [cell.strip() for cell in row.split("|")[6:-1]]
-    assert cells == ["1.25, 1.25 [1.25, 1.25] fails", "0.50, 0.62 [0.62, 0.62] holds"]
-    assert "model width: 1 fails; as fast as MHA of the same inner width: 1 holds." in text
 
 
 @pytest.mark.parametrize(
@@ -153,10 +137,3 @@ def test_the_sentence_is_about_wall_time_on_a_gpu_too(stored):
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
     text = latency.sentence(stored(fast, loop))
     assert "0.40 [0.40, 0.40]" in text and "0.03" not in text
-
-
-def test_the_fastest_of_the_sentence_is_by_wall_time(stored):
-    facts = {"environment": record(kind="cuda")["environment"]}
-    arms = [("grouped", 2.0, 0.1), ("dense-all", 1.0, 0.2), ("loop", 5.0, 4.0)]
-    rows = (record(implementation=name, wall=(w, w), gpu_ms=[g, g], **facts) for name, w, g in arms)
-    assert "| dense-all | 0.20 [0.20, 0.20]" in latency.sentence(stored(*rows))

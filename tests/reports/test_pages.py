@@ -13,7 +13,6 @@ import pytest
 from headcount.bench.table import Column
 from headcount.reports import document, pages
 from headcount.reports.counting import parts
-from headcount.reports.explorer import page as explorer
 from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
@@ -36,11 +35,6 @@ def commands(section):
     """The commands below a section's text, which are its last block of code."""
     blocks = re.findall(r"^```sh\n(.*?)\n```", section, re.DOTALL | re.MULTILINE)
     return blocks[-1].splitlines() if blocks and section.rstrip().endswith("```") else []
-
-
-def test_the_generated_folder_holds_what_is_made_and_nothing_else():
-    made = {name for page in PAGES.values() for name in page.outputs()} | {explorer.FILE}
-    assert {path.name for path in GENERATED.iterdir()} == made
 
 
 @pytest.mark.parametrize("name", NAMES)

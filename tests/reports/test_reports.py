@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import headcount
 from headcount.bench.errors import UsageError
 from headcount.reports import __main__ as command
 from headcount.reports import pages, readme
@@ -76,25 +75,12 @@ def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, ca
     assert command._main(args, None) == 1 and not (tmp_path / name).exists()
 
 
-def test_a_line_ending_is_a_byte_too(tmp_path, small):
-    assert command._main(arguments(out=tmp_path), None) == 0
-    (tmp_path / "a.md").write_bytes((tmp_path / "a.md").read_bytes().replace(b"\n", b"\r\n"))
-    assert command._main(arguments(out=tmp_path, check=True), None) == 1
-
-
 def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "load", two_pages)
     with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never$"):
         command._main(arguments(only=["b"], out=tmp_path), None)
     with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never, readme$"):
         command._main(arguments(only=["b"]), tmp_path)
-
-
-def test_an_installed_copy_has_nothing_of_its_own_to_check(monkeypatch, capsys):
-    monkeypatch.setattr(headcount, "CHECKOUT", None)
-    assert command.main(["--check"]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "--check compares the files of a checkout" in err
 
 
 def running():
