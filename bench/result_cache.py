@@ -183,9 +183,11 @@ class CallCache:
         return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
-        """Return all results that were asked for, as the JSON of a store."""
+        """Return all results that were asked for, as the JSON of a store with one line per call."""
         calls = {key: future.result() for key, future in sorted(self._begun.items())}
-        return json.dumps({**self._header, "calls": calls}, indent=1) + "\n"
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls.items())
+        header = json.dumps(self._header, indent=1).removesuffix("\n}")
+        return f'{header},\n "calls": {{\n{lines}\n }}\n}}\n'
 
 
 def _key(function: Callable[..., Any], args: Iterable[Any]) -> str:

@@ -6,12 +6,8 @@ import sys
 import tomllib
 from functools import cache
 
-import pytest
-
 import headcount
-from headcount.bench import env
 from headcount.bench.counters import registry
-from headcount.bench.errors import EnvironmentMissing
 
 ROOT = headcount.CHECKOUT
 ROOMS = ("headcount", "bench", "formulas", "models", "reports")
@@ -58,29 +54,17 @@ def names_of(packages):
     return {IMPORT_NAMES.get(name, name) for name in packages}
 
 
-def test_what_the_package_imports_is_declared():
+def test_product_imports_are_declared():
     assert imported(*ROOMS) - PYTESTS_OWN <= names_of(AT_RUN_TIME)
     plugins = PROJECT["entry-points"]["pytest11"].values()
     homes = [str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py") if "pytest" in imports_of(path)]
     assert homes == [f"{name.removeprefix('headcount.').replace('.', '/')}.py" for name in plugins]
 
 
-def test_what_is_declared_is_imported():
+def test_declared_packages_are_imported():
     assert names_of(AT_RUN_TIME) - imported(*ROOMS) == set()
 
 
-def test_what_tests_import_is_declared():
+def test_test_imports_are_declared():
     """Tests skip without the extra hf."""
     assert imported("tests") <= names_of(AT_RUN_TIME.union(*(EXTRAS[name] for name in ("test", "hf"))))
-
-
-def test_torch_has_no_upper_bound():
-    """A reading on a version that the rules were not verified for says so; installing is never refused."""
-    (torch,) = (requirement for requirement in PROJECT["dependencies"] if package(requirement) == "torch")
-    assert re.fullmatch(r"torch>=[\d.]+", torch)
-
-
-def test_what_an_extra_brings_is_said_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(EnvironmentMissing, match=r"pip install 'headcount\[report\]'"):
-        env.drawing()

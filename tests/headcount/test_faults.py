@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="fa
 
 TABLE = "macs --table moa-table3 --counter closed-form"
 JSON = f"{TABLE} --format json"
+CSV = f"{TABLE} --format csv"
 BUDGET = "budget --macs 700M --limit 3"
 PAGE = "report --only notation --out pages"
 MANY = ",".join(map(str, range(1, 41)))
@@ -55,18 +56,13 @@ def small_disk(command: str) -> str:
 DISK = small_disk('"$@"')
 FAULTS = {
     "stdout full, table": Fault(TABLE, '"$@" > /dev/full', code=2, words=FULL),
-    "stdout full, json": Fault(JSON, '"$@" > /dev/full', code=2, words=FULL),
-    "stdout full, budget": Fault(BUDGET, '"$@" > /dev/full', code=2, words=FULL),
     "reader leaves": Fault(TABLE, 'set -o pipefail; "$@" | head -n 1 > /dev/null'),
-    "reader leaves, json": Fault(JSON, 'set -o pipefail; "$@" | head -n 1 > /dev/null'),
     "reader of both reads nothing": Fault(BUDGET, 'set -o pipefail; "$@" 2>&1 | head -c 0'),
     "stdin closed": Fault(TABLE, '"$@" <&-', same=True),
     "stdout closed": Fault(TABLE, '"$@" >&-'),
     "stderr closed": Fault(TABLE, '"$@" 2>&-', same=True),
     "all streams closed": Fault(f"{JSON} -o out.json", '"$@" <&- >&- 2>&-'),
-    "report with stdout closed": Fault(PAGE, '"$@" >&-'),
     "disk full, table": Fault(f"{TABLE} -o disk/old", DISK, code=2, words=FULL, root=True),
-    "disk full, json": Fault(f"{JSON} -o disk/old", DISK, code=2, words=FULL, root=True),
     "disk full, report": Fault("report --only notation --out disk", DISK, code=2, words=FULL, root=True),
     "read-only file": Fault(f"{TABLE} -o disk/x", read_only("disk"), code=2, words="Read-only file system", root=True),
     "read-only report": Fault(
@@ -78,17 +74,11 @@ FAULTS = {
     "no HOME": Fault(TABLE, 'env -u HOME -u XDG_CACHE_HOME "$@"', same=True),
     "unknown user": Fault(TABLE, 'unshare --user --map-user=54321 "$@"', same=True),
     "LC_ALL=C": Fault(JSON, env=(("LC_ALL", "C"), *NARROW.items()), same=True),
-    "LC_ALL=POSIX": Fault(JSON, env=(("LC_ALL", "POSIX"), *NARROW.items()), same=True),
     "ascii": Fault(JSON, env=(("PYTHONIOENCODING", "ascii"),), same=True),
     "ascii table": Fault(TABLE, env=(("PYTHONIOENCODING", "ascii"),)),
-    "latin-1 table": Fault(BUDGET, env=(("PYTHONIOENCODING", "latin-1"),)),
-    "locale not installed": Fault(JSON, env=(("LC_ALL", "tr_TR.UTF-8"), ("LANG", "de_DE")), same=True),
-    "PYTHONOPTIMIZE=2": Fault(JSON, env=(("PYTHONOPTIMIZE", "2"),)),
+    "PYTHONOPTIMIZE=2": Fault(CSV, env=(("PYTHONOPTIMIZE", "2"),), same=True),
     "PYTHONWARNINGS=error": Fault(JSON, env=(("PYTHONWARNINGS", "error"),), same=True),
-    "PYTHONHASHSEED=1": Fault(JSON, env=(("PYTHONHASHSEED", "1"),), same=True),
     "PYTHONSAFEPATH=1": Fault(JSON, env=(("PYTHONSAFEPATH", "1"),), same=True),
-    "COLUMNS=1": Fault(TABLE, env=(("COLUMNS", "1"),)),
-    "TERM=dumb": Fault(TABLE, env=(("TERM", "dumb"),), same=True),
     "SIGHUP ignored, as under nohup": Fault(TABLE, 'trap "" HUP; "$@" & pid=$!; kill -HUP $pid; wait $pid'),
 }  # fmt: skip
 

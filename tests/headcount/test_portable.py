@@ -8,7 +8,6 @@ import sys
 import pytest
 
 import headcount
-from headcount.bench import env
 
 ROOT = headcount.CHECKOUT
 ROOMS = ("headcount", "bench", "formulas", "models", "reports")
@@ -47,26 +46,6 @@ def test_every_module_is_imported_where_these_are_missing():
     assert done.returncode == 0, done.stderr
     without = ast.literal_eval(done.stdout.splitlines()[-1])
     assert {(name, missing) for name, missing in without if missing not in OPTIONAL} == set()
-
-
-@pytest.mark.parametrize("missing", [("resource",), ("resource", "psutil")], ids=", ".join)
-def test_a_command_says_no_peak_memory_where_nobody_knows_it(missing, monkeypatch):
-    for name in missing:
-        monkeypatch.setitem(sys.modules, name, None)
-    assert env.peak_memory_bytes() is None
-    assert env.peak_memory() == ""
-
-
-def test_what_only_some_systems_have_is_asked_for():
-    """os.killpg and the like stand behind a question whether they are there, or an except."""
-    only_some = {"killpg", "getpgid", "setsid", "fork", "sysconf", "getuid"}
-    found = set()
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        text = path.read_text("utf-8")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "os" and node.attr in only_some:
-                found |= set() if f'hasattr(os, "{node.attr}")' in text else {f"{path}: os.{node.attr}"}
-    assert found == set()
 
 
 @pytest.mark.parametrize("link", ["symbolic link", "plain file", "missing"])

@@ -17,11 +17,49 @@ from tests.headcount.forked import ROUTED, checkpoint, contents, furnish, outcom
 
 BIG = "1" + 30 * "0"
 NUMBERS = (
-    *("-1", "1.5", "1e3", "nan", "inf", "²", "٣", "1_000", "0x10", "1/0", "two", "", " ", "True", "1e-999999999"),
+    *(
+        "-1",
+        "1.5",
+        "1e3",
+        "nan",
+        "inf",
+        "²",
+        "٣",
+        "1_000",
+        "0x10",
+        "1/0",
+        "two",
+        "",
+        " ",
+        "True",
+        "1e-999999999",
+        "__import__('os').system('touch pwned')",
+        "9**9**9**9",
+    ),
     "9" * 5001,
 )
 """No whole number above 0 that anybody means."""
-NAMES = ("x", "", " ", "lambda", "\u202e", "\x1b[31m", "a\nb", "é" * 300, "x" * 70000, "../../x", "Z=1", "\udcff")
+NAMES = (
+    "x",
+    "",
+    " ",
+    "lambda",
+    "\u202e",
+    "\x1b[31m",
+    "a\nb",
+    "é" * 300,
+    "x" * 70000,
+    "../../x",
+    "Z=1",
+    "\udcff",
+    "__import__('os').system('touch pwned')",
+    "T.__class__.__mro__",
+    "(T:=3)",
+    "$(touch pwned)",
+    "{0.__class__}",
+    "9**9**9**9",
+    "T\x00S",
+)
 """No name of anything."""
 ESTIMATE = "latency --estimate --layer mha-base"
 CAMPAIGN = "latency campaign --device cpu --out-dir d"
@@ -182,19 +220,16 @@ def wrong(place, values, capsys, folder):
     return found
 
 
-@pytest.mark.parametrize("place", WHERE_NUMBERS)
-def test_what_is_no_number_is_refused(place, folder, capsys):
-    assert wrong(place, NUMBERS, capsys, folder) == []
+IN_PROCESS = (
+    *((place, NUMBERS) for place in WHERE_NUMBERS),
+    *((place, SHARES) for place in WHERE_SHARES),
+    *((place, NAMES) for place in WHERE_NAMES),
+)
 
 
-@pytest.mark.parametrize("place", WHERE_SHARES)
-def test_what_is_no_share_and_no_rate_is_refused(place, folder, capsys):
-    assert wrong(place, SHARES, capsys, folder) == []
-
-
-@pytest.mark.parametrize("place", WHERE_NAMES)
-def test_what_is_no_name_is_refused(place, folder, capsys):
-    assert wrong(place, NAMES, capsys, folder) == []
+@pytest.mark.parametrize("place, values", IN_PROCESS, ids=[place for place, _ in IN_PROCESS])
+def test_wrong_values_are_refused(place, values, folder, capsys):
+    assert wrong(place, values, capsys, folder) == []
 
 
 @pytest.fixture(scope="module")
@@ -216,21 +251,18 @@ def ended(line, files, values=("",)):
     return {value: ends for value, ends in zip(values, found, strict=True) if ends != (2, "")}
 
 
-@pytest.mark.parametrize("place", WHERE_FILES)
-def test_what_is_no_file_of_the_kind_is_not_read(place, files, warm):
-    assert ended(place, files, FILES) == {}
+IN_FORK = (
+    *((place, FILES) for place in WHERE_FILES),
+    *((place, MODULES) for place in WHERE_MODULES),
+    *((place, OUTS) for place in WHERE_OUT),
+)
 
 
-@pytest.mark.parametrize("place", WHERE_MODULES)
-def test_what_is_no_file_of_code_is_not_run(place, files, warm):
-    assert ended(place, files, MODULES) == {}
-
-
-@pytest.mark.parametrize("place", WHERE_OUT)
-def test_where_nothing_can_be_written_nothing_is_left(place, files, warm):
-    assert ended(place, files, OUTS) == {}
+@pytest.mark.parametrize("place, values", IN_FORK, ids=[place for place, _ in IN_FORK])
+def test_wrong_files_are_refused(place, values, files, warm):
+    assert ended(place, files, values) == {}
 
 
 @pytest.mark.parametrize("case", ENDLESS)
-def test_what_has_no_end_is_refused_before_it_begins(case, files):
+def test_endless_work_is_refused(case, files):
     assert ended(ENDLESS[case], files) == {}

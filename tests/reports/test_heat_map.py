@@ -33,15 +33,3 @@ def test_an_error_is_a_share_of_the_exact_count(cells):
     assert (cell.written, cell.device, cell.exact, cell.difference) == ("@", "meta", 180_672, 154_560)
     assert cell.error == Fraction(15_456_000, 180_672)
     assert sum(cause["macs"] for cause in cell.causes) == 154_560
-
-
-def test_what_is_not_seen_at_all_is_100_percent_less(cells):
-    assert cells["vocabulary-tied", "ptflops-pytorch"].error == -100
-    assert cells["mha-operator", "right"].error == 0
-
-
-def test_a_cell_without_a_reading_has_the_reason(cells):
-    for counter in ("right", "ptflops-pytorch", "fvcore"):
-        cell = cells["mha-flex", counter]
-        assert cell.difference is None and cell.error is None
-        assert cell.reason.startswith("ValueError: FlexAttention is only supported on")

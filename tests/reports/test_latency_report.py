@@ -81,35 +81,6 @@ def stored(tmp_path):
     return store
 
 
-def test_without_records_everything_says_not_measured(stored):
-    facts = stored()
-    for text in (latency.tables(facts, "layer"), latency.tables(facts, "model"), latency.sentence(facts)):
-        assert text.count("not measured: no record of a") == 2
-    assert latency.environments(facts) == "No record is stored."
-
-
-def test_deleting_a_record_turns_its_section_into_not_measured(stored, tmp_path):
-    facts = stored(*CELL)
-    assert "**CPU**: made-up" in latency.tables(facts, "layer")
-    assert "**CUDA**: not measured" in latency.tables(facts, "layer")
-    (tmp_path / "device" / "r.jsonl").unlink()
-    assert "**CPU**: not measured" in latency.tables(facts, "layer")
-
-
-def test_a_cpu_time_never_stands_under_cuda(stored):
-    facts = stored(*CELL)
-    cuda, cpu = latency.tables(facts, "layer").split("**CPU**")
-    assert "moa-8K8E128D" not in cuda and "moa-8K8E128D" in cpu
-    assert "GPU" not in cpu
-
-
-def test_a_cuda_record_fills_the_cuda_section(stored):
-    facts = stored(*(one | {"environment": record(kind="cuda")["environment"], "gpu_ms": [0.5, 0.5]} for one in CELL))
-    cuda, cpu = latency.tables(facts, "layer").split("**CPU**")
-    assert "moa-8K8E128D" in cuda and "GPU" in cuda
-    assert "not measured" in cpu
-
-
 def test_a_smoke_test_enters_no_document(stored):
     facts = stored(*(one | {"smoke": True} for one in CELL))
     assert "**CPU**: not measured" in latency.tables(facts, "layer")
@@ -122,28 +93,7 @@ def test_the_newest_record_of_a_row_counts(stored):
     assert [r["wall_ms"] for r in rows] == [[7.0, 7.0]]
 
 
-def test_the_sentence_is_judged_by_the_fastest_arm(stored):
-    facts = stored(*CELL)
-    text = latency.sentence(facts)
-    assert "| grouped | 0.25 [0.25, 0.25] holds |" in text
-    assert "at most half of `loop`: 1 holds; as fast as MHA of the same model width: 1 fails; " in text
-
-
 INNER = dict(role="mha-inner", implementation="fused", wall=(1.6, 1.6), arm="mha-8x128", macs=2 * 10**9)
-
-
-def test_both_standard_blocks_stand_beside_their_macs(stored):
-    model = CELL[3] | {"macs": 8 * 10**8}
-    text = latency.sentence(stored(*CELL[:3], model, record(**INNER)))
-    (row,) = (line for line in text.splitlines() if line.startswith("| moa-8K8E128D"))
-    cells = [cell.strip() for cell in row.split("|")[6:-1]]
-    assert cells == ["1.25, 1.25 [1.25, 1.25] fails", "0.50, 0.62 [0.62, 0.62] holds"]
-    assert "model width: 1 fails; as fast as MHA of the same inner width: 1 holds." in text
-
-
-def test_a_standard_block_that_was_not_timed_is_not_judged(stored):
-    text = latency.sentence(stored(*CELL))
-    assert text.endswith("as fast as MHA of the same inner width: not timed.")
 
 
 @pytest.mark.parametrize(
@@ -152,17 +102,6 @@ def test_a_standard_block_that_was_not_timed_is_not_judged(stored):
 def test_half_is_held_failed_or_without_evidence(loop, half, stored):
     facts = stored(CELL[0], record(implementation="loop", wall=loop), CELL[3])
     assert f"at most half of `loop`: 1 {half}" in latency.sentence(facts)
-
-
-def test_a_row_that_was_not_timed_says_why(stored):
-    facts = stored(record(status="out of memory", wall_ms=None, error=None), *CELL[1:])
-    assert "not timed: out of memory" in latency.tables(facts, "layer")
-
-
-def test_environments_name_device_commit_and_command(stored):
-    facts = stored(*CELL)
-    text = latency.environments(facts)
-    assert "made-up" in text and "0123456789" in text and "`python -m bench.latency --record`" in text
 
 
 def ragged(share, ratio):
@@ -191,10 +130,6 @@ def test_where_a_ratio_crosses_1(ratios, expected):
     assert latency.crossing(ratios) == expected
 
 
-def test_without_records_the_break_even_is_not_measured(stored):
-    assert latency.break_even(stored()).count("not measured") == 2
-
-
 def test_the_sentence_is_about_wall_time_on_a_gpu_too(stored):
     """The loop waits for the device: its time between events is not the time of a graph."""
     facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
@@ -202,26 +137,3 @@ def test_the_sentence_is_about_wall_time_on_a_gpu_too(stored):
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
     text = latency.sentence(stored(fast, loop))
     assert "0.40 [0.40, 0.40]" in text and "0.03" not in text
-
-
-def test_the_fastest_of_the_sentence_is_by_wall_time(stored):
-    facts = {"environment": record(kind="cuda")["environment"]}
-    arms = [("grouped", 2.0, 0.1), ("dense-all", 1.0, 0.2), ("loop", 5.0, 4.0)]
-    rows = (record(implementation=name, wall=(w, w), gpu_ms=[g, g], **facts) for name, w, g in arms)
-    assert "| dense-all | 0.20 [0.20, 0.20]" in latency.sentence(stored(*rows))
-
-
-def test_of_a_gpu_a_short_table_has_three_lengths_the_fastest_arm_and_the_loop(stored):
-    facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
-    rows = [
-        record(implementation=name, gpu_ms=[g, g], seq_len=T, cell=f"cell {T}", **facts)
-        for T in (10, 128)
-        for name, g in (("grouped", 0.3), ("triton", 0.0712), ("loop", 4.0))
-    ]
-    assert [(r["seq_len"], r["implementation"]) for r in latency.headline(rows)] == [(128, "triton"), (128, "loop")]
-    assert latency.headline(CELL) == CELL
-    facts = stored(*rows)
-    text = latency.tables(facts, "layer")
-    assert text.count("triton") == 1 and " 0.0712 " in text and "grouped" not in text
-    # what the page leaves out stands in the data
-    assert latency.data(facts).count("grouped") == 2

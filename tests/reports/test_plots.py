@@ -1,7 +1,6 @@
 """Plots: their data is the facts', the same data gives the same bytes, and no text lies over another or outside."""
 
 import re
-from dataclasses import replace
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
@@ -10,13 +9,11 @@ from xml.dom import minidom
 import pytest
 
 from headcount.bench.env import drawing
-from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.hardware import HARDWARE
 from headcount.bench.table import Row
-from headcount.reports import audit, heat_map, latency
+from headcount.reports import heat_map, latency
 from headcount.reports.facts import Facts
-from headcount.reports.plots import clock, cost, front, heat, plot, quality, roofline, share, style, tables, waterfall
-from headcount.reports.plots.style import DARK, LIGHT, THEMES
+from headcount.reports.plots import clock, cost, front, heat, quality, roofline, share, tables, waterfall
+from headcount.reports.plots.style import LIGHT, THEMES
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "reports" / "generated"
@@ -62,12 +59,6 @@ def test_files_are_valid_and_load_nothing(drawn):
         assert not re.search(r'href="(?!#)', text) and text.index(theme.background) < text.index("<text")
 
 
-def test_themes_show_the_same_text(drawn):
-    _, texts = drawn
-    light, dark = (re.findall(r"<text[^>]*>(.*?)</text>", texts[theme]) for theme in (LIGHT, DARK))
-    assert light == dark and texts[LIGHT] != texts[DARK]
-
-
 def test_stored_files_are_current(drawn):
     one, texts = drawn
     if one is heat.PLOT:
@@ -99,42 +90,6 @@ def test_no_text_overlaps_or_leaves_the_figure(drawn, monkeypatch):
         assert whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1, text
 
 
-def test_current_file_needs_no_matplotlib(monkeypatch):
-    def missing():
-        raise EnvironmentMissing("no matplotlib")
-
-    monkeypatch.setattr(plot, "drawing", missing)
-    name = f"{waterfall.PLOT.name}-dark.svg"
-    assert plot.files(waterfall.PLOT)[name](FACTS) == (GENERATED / name).read_text("utf-8")
-    with pytest.raises(EnvironmentMissing, match="^no matplotlib$"):
-        replace(waterfall.PLOT, data=lambda facts: {**waterfall.data(facts), "first": 0}).text(FACTS, DARK)
-
-
-def test_page_shows_both_files():
-    html = front.PLOT.picture("generated/")
-    assert 'srcset="generated/front-dark.svg"' in html and 'src="generated/front.svg"' in html
-    assert front.PLOT.shown(FACTS).count("front") == 2 and set(plot.files(front.PLOT)) == {
-        "front.svg",
-        "front-dark.svg",
-    }
-
-
-def test_heat_map_has_every_error():
-    found = heat.data(FACTS)["columns"]
-    for cell in audit.found(FACTS):
-        value, text = found[cell.counter][cell.device][cell.spelling]
-        assert value == cell.error and (text == "") == (cell.error == 0)
-    errors = [[own["moa-b"][1] for own in devices.values()] for devices in found.values()]
-    assert errors == [["", ""], ["+94", "+94"], ["\N{MINUS SIGN}55", "x"]]
-
-
-@pytest.mark.parametrize(
-    "difference, text", [(1, "+0.001"), (-123, "\N{MINUS SIGN}0.1"), (9_940, "+9.9"), (-9_960, "\N{MINUS SIGN}10")]
-)
-def test_error_has_the_digits_that_fit(difference, text):
-    assert heat.error(replace(audit.found(FACTS)[0], exact=100_000, difference=difference)) == text
-
-
 def test_waterfall_parts_sum_to_the_difference(monkeypatch):
     found = waterfall.data(FACTS)
     first, last = (FACTS.ledger(name).macs for name in ("transformer-big", "moa-16K32E256D"))
@@ -151,12 +106,6 @@ def test_reproduced_rows_lie_on_the_printed_number():
         assert len(entries) >= 6
         for row, rule, _, status in entries:
             assert status == FACTS.verdicts(name)[row].status and (abs(rule) < 0.51 or status != "reproduced")
-
-
-def test_moh_lines_begin_at_all_heads():
-    for points in share.data(FACTS).values():
-        assert points[0] == (100, 100, 100) and len(points) > 1
-        assert all(heads <= attention <= whole for heads, attention, whole in points)
 
 
 def test_ratio_to_mha_matches_its_closed_form():
@@ -178,19 +127,6 @@ def test_front_holds_the_matched_model():
     assert found["macs"] == own.macs and 0 < len(found["found"]) <= 8
 
 
-def test_roofline_uses_the_data_sheets():
-    found = roofline.data(FACTS)
-    assert found["hardware"]["h200"] == ["NVIDIA H200 SXM", HARDWARE["h200"].macs_per_s["bfloat16"], 4.8e12]
-    assert {len(values) for values in found["intensities"].values()} == {6}
-
-
-def test_quality_has_every_printed_row():
-    for panel in quality.data(FACTS):
-        rated = [row for name in FACTS.of_paper("moa") for row in FACTS.tables[name].rows if row.quality]
-        printed = {float(row.quality[panel["measure"]]) for row in rated if panel["measure"] in row.quality}
-        assert {level for _, level, _, _ in panel["points"]} == printed
-
-
 def test_latency_ratios_are_the_stored_ones():
     records = [record for rows in latency.of_type(FACTS, "cpu").values() for record in rows]
     overhead = [one["tax"]["value"] for one in records if one["subject"] == "layer" and one["tax"]]
@@ -199,15 +135,3 @@ def test_latency_ratios_are_the_stored_ones():
     ratios = [one["value"] for own in latency.ratios(records).values() for one in own.values()]
     found = clock.skipping(FACTS)["cpu"].values()
     assert sorted(one["value"] for lines in found for points in lines.values() for _, one in points) == sorted(ratios)
-
-
-def test_missing_measurements_are_named(tmp_path):
-    for one in (clock.TAX, clock.SKIPPING):
-        text = one.render(Facts(stored=tmp_path), LIGHT)
-        assert "CUDA: not measured" in text and "CPU: not measured" in text
-    assert "CUDA: not measured" in clock.TAX.render(FACTS, LIGHT)
-
-
-def test_labels_are_spread_in_their_order():
-    assert style.spread([10, 11, 40], 14) == [3.5, 17.5, 40]
-    assert style.spread([5, 4, 6], 2) == [5, 3, 7]

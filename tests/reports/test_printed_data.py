@@ -1,41 +1,17 @@
 """Cost against quality, sizes, training, routing and departures: each page follows its data."""
 
-import copy
 import re
 from dataclasses import fields, replace
 
 import pytest
 
-from headcount.bench import records
 from headcount.bench.case import Case
-from headcount.formulas.published import data
-from headcount.formulas.published.departures import Departure, load
+from headcount.formulas.published.departures import load
 from headcount.models.configs.presets import preset
 from headcount.reports import papers, tables
 from headcount.reports.facts import Facts
-from headcount.reports.pages import moa
 
 FACTS = Facts()
-PLACES = {
-    "moa-table4": "Table 4", "moa-table5": "Table 5", "moa-table6": "Table 6, Appendix C",
-    "moa-table7": "Table 7, Appendix D", "moa-figures34": "Figures 3 and 4",
-}  # fmt: skip
-
-
-def test_what_is_no_cost_is_typed_with_its_place():
-    typed = data.typed()
-    assert {name: table.place for name, table in typed.items()} == PLACES
-    assert all(table.source.endswith("arXiv 2210.05144v1") and table.entries for table in typed.values())
-    # a data table is no table of costs
-    assert not typed.keys() & FACTS.tables.keys()
-
-
-def test_an_entry_with_a_cell_of_no_column_is_refused():
-    texts = dict(name="x", title="x", paper="moa", order=1, source="x", place="x", column=[{"key": "a", "head": "A"}])
-    assert data._table(**texts, entry=[{"a": 1}]).column("a") == [1]
-    for entry in ({"a": 1, "b": 2}, {}):
-        with pytest.raises(ValueError, match="^x: the entry .* has not the cells a$"):
-            data._table(**texts, entry=[entry])
 
 
 def changed(name, index, **cells):
@@ -84,46 +60,6 @@ def test_every_rated_row_stands_and_has_its_exact_costs():
     }
 
 
-@pytest.fixture
-def store(tmp_path):
-    def stored(*found):
-        for one in found:
-            records.append(tmp_path / "device" / "r.jsonl", one)
-        return Facts(stored=tmp_path)
-
-    return stored
-
-
-def test_without_an_example_run_the_page_says_how_to_make_one(store):
-    assert moa.routing(store()) == moa.NOT_RUN
-
-
-def test_the_analyses_stand_beside_the_papers_figures(store):
-    shipped = moa.record(FACTS)
-    text = moa.routing(FACTS)
-    assert shipped["environment"]["commit"][:10] in text and "`python -m bench.routing --example --record`" in text
-    assert "about 5-6 %" in text and "Costasur" in text and "28.95" in text
-    made = copy.deepcopy(shipped)
-    made.pop("schema_version")
-    chosen = next(run for run in made["runs"] if run["coefficients"] == {"L_a": 0.01, "L_z": 0.001})
-    chosen["tokens_per_expert"] = [10, 20, 30, 40]
-    made["experts"][0]["tokens"] = "Z9 (7.0)"
-    text = moa.routing(store(made))
-    # 40 of 100 and 10 of 100
-    assert "| the most used expert | about 5-6 %" in text and "40.0 %" in text and "10.0 %" in text
-    assert "Z9 (7.0)" in text
-
-
-def test_each_run_stands_in_the_row_of_its_coefficients():
-    text = moa.routing(FACTS)
-    for run in moa.record(FACTS)["runs"]:
-        key = moa.COEFFICIENTS[run["coefficients"]["L_a"], run["coefficients"]["L_z"]]
-        head = next(column.head for column in FACTS.data["moa-table7"].columns if column.key == key)
-        printed, own = (line.split(" | ")[1:] for line in text.splitlines() if line.startswith(f"| {head} | "))
-        assert [cell.strip(" |") for cell in printed] == FACTS.data["moa-table7"].column(key)
-        assert own[0] == f"{run['loss']:.3f}"
-
-
 def test_every_departure_names_a_field_that_is_there_or_says_why_not():
     configs = {
         "moa": [preset("moa-8K8E128D"), preset("moa-8K8E128D").attention],
@@ -135,16 +71,6 @@ def test_every_departure_names_a_field_that_is_there_or_says_why_not():
         assert one.theirs and one.ours and one.why
     named = set(re.findall(r"{(\w+)", " ".join(one.consequence for one in load())))
     assert named == papers.departure_numbers(FACTS).keys()
-
-
-def test_a_departure_without_field_and_reason_is_refused(monkeypatch, tmp_path):
-    (tmp_path / "departures.toml").write_text(
-        '[[departure]]\npaper = "moa"\nwhat = "x"\ntheirs = "x"\nours = "x"\nwhy = "x"\n'
-    )
-    monkeypatch.setattr("headcount.formulas.published.departures.files", lambda package: tmp_path)
-    with pytest.raises(ValueError, match="^x: name a field, or say why there is none$"):
-        load()
-    assert Departure(paper="moa", what="x", theirs="x", ours="x", why="x").consequence == ""
 
 
 # 2 D of keys and values, E (D + d_m) of the experts, in each of 8 layers
@@ -171,13 +97,3 @@ def test_consequences_are_computed(what, text):
 def consequence(what):
     (one,) = (one for one in load() if one.what == what)
     return one.consequence.format(**papers.departure_numbers(FACTS))
-
-
-def test_consequences_stand_on_the_page():
-    page = papers.departures(FACTS, "moh")
-    assert "1 / (2 E) = 0.056 as printed" in page and "E / layers = 9 / 12 = 0.75" in page
-    released, ideal = (Case.of("moh-llm-s-75", {"form": form}).ledger.macs for form in ("released", "ideal"))
-    assert f"{released:,} MACs as released, {ideal:,} ideal" in page
-    # with one shared head its own matrix is gone: d_m parameters a layer
-    most = Case.of("moh-llm-s-75").ledger.params
-    assert f"{most - 12 * 768:,} to {most:,} parameters for 1 to 8 shared of 9 active heads; all print 186M" in page

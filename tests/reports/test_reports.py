@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import headcount
 from headcount.bench.errors import UsageError
 from headcount.reports import __main__ as command
 from headcount.reports import pages, readme
@@ -28,18 +27,6 @@ def test_a_block_is_replaced_and_the_rest_stays():
     assert readme.fill(filled, {"x": lambda: "new", "y": lambda: "also"}) == filled
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("<!-- generated: z -->\n<!-- end: z -->", "no one makes the block 'z'; there are x"),
-        ("<!-- generated: x -->\nopen", "the block 'x' has no end"),
-    ],
-)
-def test_a_block_that_cannot_be_filled_is_an_error(text, message):
-    with pytest.raises(ValueError, match=message):
-        readme.fill(text, {"x": lambda: "new"})
-
-
 @pytest.fixture
 def files(tmp_path):
     """One file that is as it must be, one that is not, and one that is not there."""
@@ -47,27 +34,6 @@ def files(tmp_path):
     (tmp_path / "fresh.md").write_text("a")
     (tmp_path / "stale.md").write_text("old")
     return texts
-
-
-def test_check_names_the_stale_files_and_writes_nothing(files, tmp_path, capsys):
-    assert command.finish(files, check=True, root=tmp_path) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        f"python -m reports: stale: {name}" for name in ("stale.md", "generated/new.md")
-    ]
-    assert (tmp_path / "stale.md").read_text() == "old" and not (tmp_path / "generated").exists()
-
-
-def test_writing_makes_the_check_pass(files, tmp_path, capsys):
-    assert command.finish(files, check=False, root=tmp_path) == 0
-    assert {path: path.read_text() for path in files} == files
-    assert "fresh" not in capsys.readouterr().err
-    assert command.finish(files, check=True, root=tmp_path) == 0
-
-
-def test_what_cannot_be_written_is_wrong_usage(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="^cannot write .*file: File exists$"):
-        command.finish({tmp_path / "file" / "report.md": "a"}, check=False, root=tmp_path)
 
 
 def arguments(**given):
@@ -95,16 +61,6 @@ def small(monkeypatch):
     monkeypatch.setattr(Facts, "begin", lambda facts, *call: None)
 
 
-def test_an_installed_copy_writes_the_report_where_it_is_called_and_says_so(tmp_path, monkeypatch, capsys, small):
-    monkeypatch.chdir(tmp_path)
-    assert command._main(arguments(), None) == 0
-    names = ("a.md", "a.svg", "explorer.html")
-    assert [(tmp_path / "headcount-report" / name).exists() for name in names] == [True] * 3
-    assert capsys.readouterr().err.splitlines() == [f"wrote headcount-report/{name}" for name in names]
-    assert command._main(arguments(out=Path("mine")), None) == 0
-    assert [path.name for path in tmp_path.rglob("*.md")] == ["a.md", "a.md"]
-
-
 @pytest.mark.parametrize("name", ["a.md", "a.svg", "explorer.html"])
 def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, capsys, small):
     args = arguments(out=tmp_path)
@@ -119,38 +75,12 @@ def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, ca
     assert command._main(args, None) == 1 and not (tmp_path / name).exists()
 
 
-def test_a_line_ending_is_a_byte_too(tmp_path, small):
-    assert command._main(arguments(out=tmp_path), None) == 0
-    (tmp_path / "a.md").write_bytes((tmp_path / "a.md").read_bytes().replace(b"\n", b"\r\n"))
-    assert command._main(arguments(out=tmp_path, check=True), None) == 1
-
-
-def test_only_asks_for_the_facts_of_its_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "load", two_pages)
-    assert command._main(arguments(only=["a"], out=tmp_path), None) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.md", "a.svg"]
-    with pytest.raises(ZeroDivisionError):
-        command._main(arguments(only=["a", "never"], out=tmp_path), None)
-
-
 def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "load", two_pages)
     with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never$"):
         command._main(arguments(only=["b"], out=tmp_path), None)
     with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never, readme$"):
         command._main(arguments(only=["b"]), tmp_path)
-
-
-def test_html_is_refused(capsys):
-    assert command.main(["--html", "--out", "x"]) == 2
-    assert "--html was removed: pages are markdown" in capsys.readouterr().err
-
-
-def test_an_installed_copy_has_nothing_of_its_own_to_check(monkeypatch, capsys):
-    monkeypatch.setattr(headcount, "CHECKOUT", None)
-    assert command.main(["--check"]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "--check compares the files of a checkout" in err
 
 
 def running():

@@ -1,7 +1,6 @@
 """The process of somebody's code: who is at fault where it ends, and that nothing of it is left."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated import child
-from headcount.bench.isolated.module_count import parse_formulas
 from headcount.bench.isolated.run import ProcessExited, _run, parse_settings, run_isolated, timeout
 
 ROOT = Path(__file__).parents[3]
@@ -84,22 +82,6 @@ def test_code_that_ends_its_process_is_said_to(factory):
     assert raised.value.code == 5
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_that_code_has_ended_its_process(factory, command, warm, capfd):
-    spec = f"{factory}:leaves"
-    said = f"python -m {command}: error: {spec} ended the process that ran it, with exit code 5\n"
-    assert run_warm(command, spec, capfd) == (2, "", said)
-
-
-def test_without_torch_nothing_is_run(tmp_path):
-    """-S: not one installed package can be imported."""
-    argv = [sys.executable, "-S", "-m", "bench.lock", "--module", "model.py:make"]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("python -m bench.lock: error: this needs torch, which is not installed: pip install")
-    assert done.stderr.count("\n") == 1
-
-
 def test_their_code_has_no_input(factory):
     code, out, _ = run("bench.macs", f"{factory}:listens")
     assert code == 0 and f"{3 * 5 * 7:,}" in out
@@ -159,39 +141,11 @@ def test_a_command_that_is_killed_takes_their_code_with_it(hanging):
     assert all(gone(number) for number in started)
 
 
-@pytest.mark.parametrize("task", ["count", "derive"])
-def test_what_their_code_raises_comes_with_its_traceback(factory, task, warm):
-    """From the line that they wrote; the process that answered ends well."""
-    with pytest.raises(UsageError) as raised:
-        run_isolated({"task": task, "spec": f"{factory}:raises", **DETAILS})
-    said, *trace = str(raised.value).splitlines()
-    assert said.endswith("raised KeyError: 'no such size'")
-    if task == "count":
-        assert trace[0] == "Traceback (most recent call last):" and trace[-1] == "KeyError: 'no such size'"
-        assert any('raise KeyError("no such size")' in line for line in trace)
-
-
 def test_settings_are_integers_by_name():
     assert parse_settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
     for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=٣", "d=1_0", "d=--3", "d=1" + 5000 * "0"):
         with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
             parse_settings([wrong])
-
-
-def test_formulas_are_expressions_by_operation():
-    assert parse_formulas(["mm=a0*o", "lib.op=a1*b0+7"]) == {"mm": "a0*o", "lib.op": "a1*b0+7"}
-    none = "is no OPERATOR=EXPRESSION$"
-    for wrong, why in {"mm": none, "=a0": none, "mm=": "", "mm=len(a)": "", "mm=a0/0": ""}.items():
-        with pytest.raises(UsageError, match=f"^--formula {re.escape(wrong)}: {why}"):
-            parse_formulas([wrong])
-
-
-@pytest.mark.parametrize("limit, seconds", [("2.5", 2.5), ("", 3600.0), (None, 3600.0)])
-def test_code_has_the_time_that_the_environment_gives_it_or_an_hour(limit, seconds, monkeypatch):
-    monkeypatch.delenv("HEADCOUNT_WITHIN", raising=False)
-    if limit is not None:
-        monkeypatch.setenv("HEADCOUNT_WITHIN", limit)
-    assert timeout() == seconds
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "an hour"])
@@ -202,14 +156,6 @@ def test_a_time_that_is_none_is_refused(limit, monkeypatch):
 
 
 START = "headcount.bench.isolated.run._START"
-
-
-def test_code_that_does_not_end_is_named_with_the_time_that_it_had_and_who_gives_more(monkeypatch, tmp_path):
-    monkeypatch.setattr(START, "import time; time.sleep(5)")
-    with (tmp_path / "out").open("w") as out, pytest.raises(UsageError) as raised:
-        _run({"spec": "model.py:make"}, out.fileno(), 0.25)
-    said = "model.py:make still ran after 0.25 s and was ended; HEADCOUNT_WITHIN=SECONDS gives it more"
-    assert str(raised.value) == said and raised.value.__suppress_context__
 
 
 def test_checkout_is_not_on_path():

@@ -60,23 +60,6 @@ def test_a_function_gives_a_module_and_its_inputs(factory):
     assert args == () and torch.equal(kwargs["input"], torch.ones(3, 5))
 
 
-def test_a_function_that_takes_nothing_says_so(factory):
-    with pytest.raises(UserCodeError) as raised:
-        made(factory, "keywords", rows=2)
-    assert str(raised.value) == "keywords takes nothing: got an unexpected keyword argument 'rows'"
-
-
-def test_a_file_in_a_package_may_import_its_neighbours(factory):
-    package = factory / "their_package" / "inner"
-    package.mkdir(parents=True)
-    for folder in (package.parent, package):
-        (folder / "__init__.py").write_text("")
-    (package / "sizes.py").write_text("WIDTH = 5")
-    (package / "entry.py").write_text("from .sizes import WIDTH\ndef width(): return WIDTH\n")
-    assert loaded("their_package/inner/entry.py:width")() == 5
-    assert loaded("their_package.inner.entry:width")() == 5
-
-
 def test_a_file_finds_its_neighbours_from_any_directory(factory, tmp_path_factory, monkeypatch):
     (factory / "their_sizes.py").write_text("WIDTH = 5")
     (factory / "their_entry.py").write_text("from their_sizes import WIDTH\ndef width(): return WIDTH\n")
@@ -112,19 +95,6 @@ def test_what_is_at_fault_is_one_line(factory, function, reason):
     with pytest.raises(UserCodeError) as raised:
         made(factory, function)
     assert str(raised.value).startswith(reason) and "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        ("their_factory.py", "'their_factory.py' is not FILE.py:FUNCTION or package.module:FUNCTION"),
-        ("nowhere.py:f", "there is no file nowhere.py"),
-        ("nowhere.at_all:f", "importing nowhere.at_all needs the package 'nowhere', which is not installed"),
-    ],
-)
-def test_a_wrong_name_says_what_is_expected(factory, spec, reason):
-    with pytest.raises(UserCodeError, match=f"^{reason}$"):
-        loaded(spec)
 
 
 def test_a_traceback_is_of_their_lines_and_of_the_one_that_raised(factory):

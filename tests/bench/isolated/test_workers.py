@@ -7,19 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from io import StringIO
 
 import pytest
 
 import headcount
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated.workers import Here, Workers
-
-
-def test_here_is_this_process_and_errors_pass_through():
-    assert Here().submit(os.getpid).result() == os.getpid()
-    with pytest.raises(ZeroDivisionError):
-        Here().submit(divmod, 1, 0)
+from headcount.bench.isolated.workers import Workers
 
 
 def test_workers_are_other_processes_no_more_than_asked_without_a_gpu(capfd, monkeypatch):
@@ -47,19 +40,6 @@ def test_an_error_ends_them_at_once_and_the_thread_that_minds_them(error):
     assert set(threading.enumerate()) <= threads
     assert multiprocessing.active_children() == []
     assert sleeping.done() or sleeping.cancel() or sleeping.exception(10)
-
-
-class Terminal(StringIO):
-    def isatty(self):
-        return True
-
-
-def test_the_bar_knows_how_many_calls_there_are(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with Workers(2, bar=True) as workers:
-        assert {workers.submit(abs, -number).result() for number in range(3)} == {0, 1, 2}
-        workers._bar.refresh()
-    assert "counting: 100%" in sys.stderr.getvalue() and "| 3/3 " in sys.stderr.getvalue()
 
 
 def test_a_worker_that_is_ended_from_outside_is_an_error_of_the_environment():
