@@ -1,4 +1,4 @@
-"""python -m bench.budget: what it returns fits, is on the front, and counts to what it says."""
+"""headcount budget over MoA: the front, ranges, recorded times and caches."""
 
 import json
 from dataclasses import MISSING, fields

@@ -1,4 +1,4 @@
-"""What is asked of a search: budgets as people write them, whose times and caches, and what cannot be had."""
+"""Budgets as text, nearest candidates, the order of the front and recorded times."""
 
 import numpy as np
 import pytest

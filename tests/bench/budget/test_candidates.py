@@ -1,4 +1,4 @@
-"""What a search knows of each point is what the model at that point has: every variant that is searched."""
+"""Costs over arrays are the costs of each model, for every searched variant."""
 
 import itertools
 

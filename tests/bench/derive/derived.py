@@ -1,4 +1,4 @@
-"""What a derivation printed, as polynomials."""
+"""Polynomials that headcount derive prints."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Whole models and both forms of MoH, derived by running them, are the closed forms."""
+"""Derived forms of whole models, MoH, MAE and convolutions against formulas by hand."""
 
 import pytest
 import sympy
@@ -13,7 +13,7 @@ ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
 
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("form", ["released", "ideal"])
-def test_heads_of_both_forms_and_both_routers_are_the_closed_form(form, router):
+def test_moh_equals_closed_form(form, router):
     changed = ["--set", f"form={form}", f"router={router}"]
     rows, table = derived(HEADS, "--preset", "moh-llm-s-75", *changed)
     T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
@@ -75,7 +75,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_whole_models_are_the_closed_form(name):
+def test_models_equal_closed_form(name):
     """With a few layers: their number is a letter in one of them, which is counted from one layer on."""
     names, options, form = MODELS[name]
     rows, table = derived(names, "--preset", name, "--part", "model", *options.split())
@@ -83,7 +83,7 @@ def test_whole_models_are_the_closed_form(name):
     assert table["equals_closed_form"] is True
 
 
-def test_layers_that_may_differ_are_a_letter_where_they_do_not():
+def test_equal_layers_have_a_letter():
     sizes = ("--set", "num_layers=1", "latent_size=4")
     rows, table = derived("N", "--preset", "dit-s2", "--part", "model", *sizes, "--base", "N=1")
     d, tokens = 384, 4 * 4 // 4
@@ -94,7 +94,7 @@ def test_layers_that_may_differ_are_a_letter_where_they_do_not():
 
 
 @pytest.mark.parametrize("gate, gates", [("sequence", "1"), ("running", "T")])
-def test_attentive_experts_are_the_closed_form_by_either_gate(gate, gates):
+def test_mae_equals_closed_form(gate, gates):
     names = "T,S,h,d_h,G"
     rows, table = derived(names, "--preset", "mae-7", "--set", f"gate={gate}")
     T, S, h, d_h, G = symbols = [symbol(name) for name in names.split(",")]
@@ -105,7 +105,7 @@ def test_attentive_experts_are_the_closed_form_by_either_gate(gate, gates):
 
 
 @pytest.mark.parametrize("spelling", ["windows", "band"])
-def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
+def test_convolution_equals_closed_form(spelling):
     changed = ["encoder_kernel_sizes=3", "decoder_kernel_sizes=5,7", f"spelling={spelling}", "d_model=64", "d_ff=31"]
     command = ["--preset", "dynamicconv", "--part", "model", "--set", *changed, "vocab_size=37"]
     rows, table = derived("T,S", *command)
@@ -119,7 +119,7 @@ def test_convolutions_are_the_closed_form_in_either_spelling(spelling):
     assert table["equals_closed_form"] is True
 
 
-def test_heads_of_keys_are_as_many_as_heads_unless_they_are_a_size_of_their_own():
+def test_kv_heads_equal_heads_by_default():
     # of ten tokens of 512 numbers, heads of 64
     h, g = symbol("h"), symbol("g")
     for names, shared in ((("h",), h), (("h", "g"), g)):

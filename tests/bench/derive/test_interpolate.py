@@ -1,4 +1,4 @@
-"""Polynomials from counts on a grid, and guards told as a domain."""
+"""Polynomials from counts on a grid, and guards simplified to a domain."""
 
 from itertools import product
 from types import SimpleNamespace

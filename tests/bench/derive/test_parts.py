@@ -1,4 +1,4 @@
-"""What of a preset is derived, and what is said of what cannot be."""
+"""Parts of presets that headcount derive builds, and their first points."""
 
 import pytest
 

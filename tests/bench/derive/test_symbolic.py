@@ -1,4 +1,4 @@
-"""One run with symbols for sizes, asked for directly."""
+"""Counts of one run with symbols for sizes."""
 
 import re
 

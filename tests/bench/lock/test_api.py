@@ -1,4 +1,4 @@
-"""hc.lock and the fixture macs_lock: a test that fails, by name, where a module's cost changes."""
+"""hc.lock and the fixture macs_lock."""
 
 import json
 from pathlib import Path

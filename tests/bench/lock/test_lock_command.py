@@ -1,4 +1,4 @@
-"""headcount lock: what a module costs is written down, and what changed is said by name."""
+"""headcount lock: write, check and update the lock of a module."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""python -m bench.routing: a checkpoint's routing, the example, and errors of one line."""
+"""headcount routing: selections and MACs against the model, and broken files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""python -m bench.routing --example: the task, what each auxiliary loss does, experts that specialise by class."""
+"""headcount routing --example: the task, the effect of each loss, experts that specialise by class."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Routing of models whose feed-forward blocks choose experts too: both sorts of layers, each with its own work."""
+"""headcount routing on models that route in attention and in the feed-forward block."""
 
 import json
 

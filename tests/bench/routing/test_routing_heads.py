@@ -1,4 +1,4 @@
-"""python -m bench.routing on MoH models: routed heads by their place in the layer, shared ones beside them."""
+"""headcount routing on MoH models: routed and shared heads."""
 
 import json
 from functools import partial

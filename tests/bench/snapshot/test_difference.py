@@ -1,4 +1,4 @@
-"""How two kept counts differ: by hand-made terms of prime sizes, each change known."""
+"""Differences of count snapshots, on terms of prime sizes."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_terms_are_paired_in_order_of_sizes():
     ]
 
 
-def test_the_same_change_of_many_layers_is_one_line():
+def test_equal_changes_of_layers_are_merged():
     def stack(width, layers):
         return saved(*(linear(f"layers.{n}.proj", 7, 11, width) for n in layers))
 

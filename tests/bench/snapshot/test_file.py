@@ -51,7 +51,7 @@ OLD = """{
 TEXT = file.text(LOCK)
 
 
-def test_file_is_json_with_sorted_keys_and_natural_order_of_modules():
+def test_file_is_sorted_json():
     data = json.loads(TEXT)
     assert TEXT == json.dumps(data, sort_keys=True, indent=1) + "\n"
     assert data == json.loads(OLD)
