@@ -11,14 +11,10 @@ from headcount.models.kernels import grouped
 MOA = {
     "K3-E7-dm11-D5": dict(d_model=11, num_experts=7, top_k=3, head_dim=5),
     "K3-E7-dm11-D5-biased": dict(d_model=11, num_experts=7, top_k=3, head_dim=5, bias=True),
-    "K2-E5-dm13-D7-plain-probabilities": dict(d_model=13, num_experts=5, top_k=2, head_dim=7, gates="released"),
-    "K3-E7-dm11-D5-selected": dict(d_model=11, num_experts=7, top_k=3, head_dim=5, gates="selected"),
-    "K5-E5-dm11-D3": dict(d_model=11, num_experts=5, top_k=5, head_dim=3),
     "K5-E5-dm11-D3-biased-plain-probabilities": dict(
         d_model=11, num_experts=5, top_k=5, head_dim=3, gates="released", bias=True
     ),
     "K1-E1-dm7-D5": dict(d_model=7, num_experts=1, top_k=1, head_dim=5),
-    "K1-E5-dm7-D3-biased": dict(d_model=7, num_experts=5, top_k=1, head_dim=3, bias=True),
     "K3-E7-dm11-D10-g2-selected-output-biased": dict(
         d_model=11, num_experts=7, top_k=3, head_dim=10, num_kv_heads=2, gates="selected", output_bias=True
     ),

@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from headcount.models.build import build
-from headcount.models.cache import KeyValueCache
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mha import MultiHeadAttentionConfig
 
 SIZES = dict(d_model=11, num_heads=3, head_dim=5, gate_width=7)
 MODEL = dict(
@@ -72,16 +70,6 @@ def test_running_gate_reads_past_tokens():
         close(found[t], sum(g * f[t] for g, f in zip(gate, experts, strict=True)) + module.out_proj.bias)
 
 
-@torch.no_grad()
-def test_uniform_gate_gives_mha():
-    module = layer()
-    dense = build(MultiHeadAttentionConfig(d_model=11, num_heads=3, head_dim=5), dtype=torch.float64)
-    dense.load_state_dict({name: value for name, value in module.state_dict().items() if "gate" not in name})
-    module.gate.fc2.weight.zero_()
-    x = drawn(2, 7, 11)
-    close(module(x), dense(x))
-
-
 @pytest.mark.parametrize("impl", ["reference", "fused", "auto"])
 @pytest.mark.parametrize("gate", ["sequence", *GATES])
 @torch.no_grad()
@@ -138,15 +126,6 @@ def test_encoder_decoder_decodes_as_forward(gate, sizes):
     expected = model(src, tgt, padding)
     state = model.encode(src, padding, max_len=13)
     close(torch.cat([model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
-
-
-def test_memory_gate_is_computed_once():
-    model, src, tgt, _ = translator("memory")
-    state = model.encode(src, max_len=3)
-    for block in model.decoder.layers:
-        block.self_attn.gate = block.cross_attn.gate = None
-    assert model.step(state, tgt[:, :1]).shape == (3, 1, 17)
-    assert type(state.caches[0].own) is KeyValueCache
 
 
 def test_non_causal_gate_raises_in_decoding():

@@ -118,21 +118,6 @@ def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
     assert layer.impl_used == "grouped"
 
 
-@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-def test_single_expert_matches_dense_block(gated):
-    host = LLAMA | HEADS if gated else MASKED | HEADS
-    dense = build(make_config(host | dict(d_model=22, d_ff=13)), dtype=torch.float64)
-    mixture = build(make_config(host | dict(d_model=22, d_ff=13, ffn_num_experts=1, ffn_top_k=1)), dtype=torch.float64)
-    state = mixture.state_dict()
-    for name, tensor in dense.state_dict().items():
-        routed = ".feed_forward." in name
-        # an expert's matrix is the transpose of a linear layer's
-        state[name] = (tensor.T if tensor.dim() == 2 else tensor)[None] if routed else tensor
-    mixture.load_state_dict(state)
-    tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(mixture(tokens), dense(tokens), rtol=1e-12, atol=1e-12)
-
-
 def test_expert_initialization_range():
     torch.manual_seed(3)
     weight = ExpertLinear(5, 7, 11).weight
