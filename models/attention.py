@@ -125,8 +125,8 @@ class Attention(CachedLayer, Selectable):
         Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
-        own keys; ValueError for it together with a ``key``, or where the variant has no rotary positions, for a ``value``
-        where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
+        own keys; ValueError for it together with a ``key``, or where the variant has no rotary positions, for a
+        ``value`` where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
         every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the implementations.
         """
         if rotary is not None and not self.config.rotary:

@@ -113,8 +113,8 @@ class CachedLayer:
         """Return the keys of ``key`` (default: ``query``) and the values of ``value`` (default: the keys' tokens),
         after those in ``cache``.
 
-        Raises ValueError for a ``key`` together with a ``cache``, which takes the query's tokens, or was closed before; for a
-        ``value`` with a closed one, or of another length than the keys; and for ``rotary`` with a ``key``, whose
+        Raises ValueError for a ``key`` together with a ``cache``, which takes the query's tokens, or was closed before; for
+        a ``value`` with a closed one, or of another length than the keys; and for ``rotary`` with a ``key``, whose
         positions it does not have.
         """
         if key is not None and rotary is not None:

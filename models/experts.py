@@ -75,7 +75,7 @@ def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
 
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
-    """Return the rows of a chunk: ``gathered`` elements for each fill at most GATHERED_BYTES; None on meta, all rows."""
+    """Return the rows of a chunk: ``gathered`` elements for each fill at most GATHERED_BYTES; None (all) on meta."""
     # a compiler cannot trace a context variable, and no peak is measured in a graph
     if not torch.compiler.is_compiling() and (rule := CHUNK_RULE.get()):
         return rule(len(rows), int(gathered))
