@@ -1,10 +1,10 @@
-"""Clocks and reasons for throttling between blocks; a field that dies leaves the others."""
+"""Clocks and throttle reasons between blocks, also where a field fails."""
 
 from headcount.bench.latency.telemetry import Telemetry
 
 
 def readings(**fields):
-    """Fields that read one value after another, an exception among them raised."""
+    """Fields that read one value after another; an exception is raised."""
 
     def reader(values):
         left = iter(values)
