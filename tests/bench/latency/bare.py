@@ -11,14 +11,14 @@ LAYER = dict(attention="moa", d_model=64, num_experts=6, top_k=2, head_dim=16)
 
 
 class Patch:
-    """As pytest's, and for good."""
+    """Like pytest's monkeypatch, without undo."""
 
     def setattr(self, owner, name, value):
         setattr(owner, name, value)
 
 
 def small_peaks():
-    """Products and copies that take no time."""
+    """Measure peaks with small products and copies."""
     peaks.SIDE["cpu"], peaks.COPIED["cpu"] = 64, 4096
 
 
@@ -37,7 +37,7 @@ def small_campaign():
     timing.WARM_UP_S = timing.CASE_WARM_UP_S = {"cuda": 0.0}
 
     def broken(name):
-        # in its gate, and again while it is timed
+        # in its check, and again while it is timed
         if name == "nonzero":
             device.dead = "an illegal memory access was encountered"
             device.check()

@@ -21,14 +21,14 @@ LAYERS = {
 
 
 @pytest.fixture(autouse=True)
-def _begun_now(monkeypatch):
-    """No run goes on from one of another test, and none that a test began is left for the next."""
+def _fresh_run(monkeypatch):
+    """Start every test without the start time of another run."""
     monkeypatch.setenv(STARTED, "0")
 
 
 @pytest.fixture
 def layers(monkeypatch):
-    """LAYERS are what layers are called."""
+    """Make LAYERS the layers that can be timed."""
     for module in (implementations, timing_cases):
         monkeypatch.setattr(module, "layer", lambda name: make_config(LAYERS[name]))
     monkeypatch.setattr("headcount.models.configs.layers.LAYERS", LAYERS)
@@ -36,7 +36,7 @@ def layers(monkeypatch):
 
 @pytest.fixture
 def cuda(layers, monkeypatch):
-    """The device, on which everything of the test runs."""
+    """Run the test on the fake CUDA device."""
     with fake_cuda.running(fake_cuda.install(monkeypatch)) as device:
         yield device
 

@@ -1,4 +1,4 @@
-"""A CUDA device that is not there: tensors lie on the CPU, time passes only on the device's own clock.
+"""A fake CUDA device: tensors are on the CPU, and time passes only on the device's own clock.
 
 Every operation costs the host a launch and the device some time; the device runs behind the host, as a real one does.
 Events are points of the device's time. A graph keeps the operations of its capture and does them again on replay, into
@@ -36,13 +36,13 @@ class Event:
 
 @contextlib.contextmanager
 def quiet():
-    """Nobody is told of operations in this block."""
+    """Hide the operations of the block from the device."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         yield
 
 
 class Graph:
-    """The operations of a capture; ``seconds`` is what the device takes for them."""
+    """The operations of a capture, which take ``seconds`` on the device."""
 
     def __init__(self, device):
         self.device, self.operations, self.seconds = device, [], 0.0
@@ -99,7 +99,7 @@ class Device:
         self.free = max(self.free, self.host) + cycles / CYCLES_PER_S
 
     def operation(self, name):
-        """One kernel is launched."""
+        """Launch one kernel."""
         self.check()
         self.on_operation(name)
         if name in WAITS:
@@ -140,7 +140,7 @@ class Device:
 
 
 class Operations(TorchDispatchMode):
-    """Tells the device of every kernel, and a graph what to do again."""
+    """Reports every kernel to the device, and records it in a graph."""
 
     def __init__(self, device):
         super().__init__()
@@ -169,7 +169,7 @@ def _is_view(func):
 
 
 class Tensors(TorchFunctionMode):
-    """Tensors that say they are on the device, and are made on the CPU."""
+    """Makes tensors on the CPU that report the device."""
 
     def __init__(self, device):
         super().__init__()
@@ -194,7 +194,7 @@ def _here(value):
 
 
 def install(monkeypatch):
-    """The device in place of the one that is not there, until the test ends."""
+    """Replace torch.cuda by the device until the test ends."""
     from headcount.bench.latency import capture, implementations, peaks, roofline, timing
 
     device = Device()
@@ -229,7 +229,7 @@ def install(monkeypatch):
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(capture, "_stopped", [])
-    # kernels of ours need a real one
+    # Triton kernels need a real device
     monkeypatch.setattr(implementations, "lacks", lambda impl, where: "a real device" if impl.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)
     monkeypatch.setattr(peaks, "measure_peaks", lambda where, dtype: made_up)
@@ -238,6 +238,6 @@ def install(monkeypatch):
 
 @contextlib.contextmanager
 def running(device):
-    """Operations in this block are the device's."""
+    """Run the operations of the block on the device."""
     with Operations(device), Tensors(device):
         yield device

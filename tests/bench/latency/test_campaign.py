@@ -57,18 +57,6 @@ def test_whole_campaign(small, tmp_path, capsys):
     assert run(tmp_path) == 0 and (tmp_path / "latency.jsonl").read_bytes() == before
 
 
-def test_missing_cases_run_next_time(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(schedule, "expected_s", lambda case: 1e9 if case.which == "decode" else 1.0)
-    assert run(tmp_path, "--within", "500") == 0
-    key = "layer some T16 B1 bfloat16 decode cuda balanced"
-    assert f"\nmissing: {key}\n" in capsys.readouterr().err
-    before, _ = records.read(tmp_path / "latency.jsonl")
-    assert len({r["cell"] for r in before if r["kind"] == "latency"}) == 3
-    assert run(tmp_path) == 0
-    found, _ = records.read(tmp_path / "latency.jsonl")
-    assert found[: len(before)] == before and {r["cell"] for r in found[len(before) :]} == {key}
-
-
 def test_listed_cases_are_distinct_and_ordered():
     cases = campaign_cases()
     assert len(cases) == len({case.key for case in cases}) == 183

@@ -45,17 +45,13 @@ def words():
     return make_config(WORDS | {"max_positions": 11})
 
 
-@pytest.mark.parametrize("which, found", [("forward", [OUTPUT]), ("both", [OUTPUT, GRADIENTS])])
-def test_long_sequence_is_shortened(which, found, checked):
-    result, seen, shapes = checked(words(), 5, which=which)
-    assert result.wrong is None and seen == found
-    assert shapes == [[(1, 5)]] * 2
-
-
-def test_short_sequence_is_checked_in_timed_call(checked):
-    result, seen, shapes = checked(words(), 7, which="forward")
-    assert result.wrong is None and seen == [OUTPUT, TIMED]
-    assert shapes == [[(1, 7)], [(3, 7)]] * 2
+@pytest.mark.parametrize("which, kept, found, shapes", [
+    ("forward", 5, [OUTPUT], [[(1, 5)]]), ("both", 5, [OUTPUT, GRADIENTS], [[(1, 5)]]),
+    ("forward", 7, [OUTPUT, TIMED], [[(1, 7)], [(3, 7)]]),
+])  # fmt: skip
+def test_long_sequence_is_shortened(which, kept, found, shapes, checked):
+    result, seen, called = checked(words(), kept, which=which)
+    assert result.wrong is None and (seen, called) == (found, shapes * 2)
 
 
 def test_routed_model_is_checked(checked):

@@ -1,4 +1,4 @@
-"""The record of a timed arm whole: every field that is stored, by hand."""
+"""The whole record of a timed implementation, by hand."""
 
 import pytest
 
@@ -28,7 +28,7 @@ WHAT = {
     "pass": "forward", "again": False, "tokens": TOKENS, "layer": "some", "role": "subject", "blocks": 2, "smoke": True,
     "implementation": "dense-all", "macs": macs(SELECTED), "executed_macs": macs(HEADS),
     "params": ROUTER + SHARED + HEADS * EXPERT, "active_params": ROUTER + SHARED + SELECTED * EXPERT,
-    # every expert is somebody's; inputs and outputs once; two bytes each
+    # every expert is used; inputs and outputs once; two bytes each
     "least_bytes": 2 * (ROUTER + SHARED + HEADS * EXPERT + 2 * TOKENS * WIDTH),
     "executed_bytes": 2 * (ROUTER + SHARED + HEADS * EXPERT + 2 * TOKENS * WIDTH),
     "floor_ms": pytest.approx(1000 * macs(SELECTED) / 1e9),
@@ -52,7 +52,7 @@ MEASURED = {
 
 @pytest.fixture
 def subject(cuda, monkeypatch):
-    """The record of the first arm; what others take is known, and how far off it was."""
+    """Return the record of the first implementation, with given times and error."""
     cuda.memory = 1009
 
     def interleave(impls, **how):
@@ -66,10 +66,10 @@ def subject(cuda, monkeypatch):
     return lambda known=None: next(measure.measure_case(CELL, PEAKS, blocks=2, known=known))
 
 
-def test_a_record_of_a_timed_arm_is_this(subject):
+def test_record_of_timed_impl(subject):
     assert subject() == WHAT | MEASURED
 
 
-def test_an_arm_that_was_not_timed_has_every_field_and_nothing_in_those_that_are_measured(subject):
+def test_record_of_untimed_impl(subject):
     found = subject({"some dense-all": "failed: before"})
     assert found == WHAT | dict.fromkeys(MEASURED) | {"status": "failed: before"}

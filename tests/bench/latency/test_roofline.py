@@ -1,4 +1,4 @@
-"""Floors and shares: what a pass must compute and move, billed by the closed form of what it is."""
+"""Work and roofline bound of a pass, by the closed form of its layer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which of torch's kernels the fused core takes: asked of torch with what the call was given."""
+"""The recorded routing, and the kernel that torch selects for the fused core."""
 
 import torch
 import torch.nn.functional as F

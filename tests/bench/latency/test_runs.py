@@ -1,4 +1,4 @@
-"""What is timed: a call of each pass, on a layer and on a whole model, against plain autograd."""
+"""The timed call of each pass, on a layer and on a whole model, against plain autograd."""
 
 from itertools import product
 from math import prod

@@ -1,10 +1,10 @@
-"""Clocks and reasons for throttling between blocks; a field that dies leaves the others."""
+"""Clocks and throttle reasons between blocks, also where a field fails."""
 
 from headcount.bench.latency.telemetry import Telemetry
 
 
 def readings(**fields):
-    """Fields that read one value after another, an exception among them raised."""
+    """Fields that read one value after another; an exception is raised."""
 
     def reader(values):
         left = iter(values)
@@ -50,7 +50,7 @@ def test_no_field_gives_no_summary():
 
 
 def test_slow_blocks_are_below_the_run_clock():
-    """The second cell runs at 1500 of the 1800 MHz that the first had."""
+    """The second case runs at 1500 of the 1800 MHz that the first had."""
     telemetry = readings(sm_clock_mhz=[1800] * 5 + [1800, 1500, 1799])
     assert sampled(telemetry, 5)["slow_blocks"] == []
     assert sampled(telemetry, 3)["slow_blocks"] == [1]

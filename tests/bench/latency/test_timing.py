@@ -8,7 +8,7 @@ from headcount.bench.latency.timing import TimedCall, interleave
 
 
 class Clock:
-    """Time that passes only when an arm runs."""
+    """Time that passes only when an implementation runs."""
 
     def __init__(self):
         self.now = 8.0
@@ -105,7 +105,7 @@ class OnDevice:
 
 @pytest.fixture
 def side(cuda):
-    """The device with its own stream current, as while a cell is measured."""
+    """The device with its own stream current, as while a case is measured."""
     cuda.current = cuda.side
     return cuda
 
