@@ -129,8 +129,8 @@ def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "
 def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "LayerRouting"]]:
     if args.example != EXAMPLE:
         raise UsageError(
-            f"there is no example {args.example!r}; --example trains MoA with L_a and L_z, and --checkpoint analyses a "
-            "trained model of any preset, MoH included"
+            f"unknown example {args.example!r}; the only one is {EXAMPLE}; --checkpoint analyses a trained model of "
+            "any preset, MoH included"
         )
     given = [f"--{name}" for name in ("checkpoint", "preset", "set", "tokens", "log") if getattr(args, name)]
     if given:
