@@ -163,7 +163,7 @@ class CallCache:
         self._known = self._earlier if stored and stored["sources"] == self._header["sources"] else {}
 
     def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
-        """Start a call, whose result is asked for later; ``named`` arguments do not change the result."""
+        """Start a call; ``named`` arguments do not change its result."""
         key = _key(function, args)
         if key in self._begun:
             return
@@ -183,7 +183,7 @@ class CallCache:
         return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
-        """Return all results that were asked for, as the JSON of a store."""
+        """Return all requested results as the JSON of a store."""
         calls = {key: future.result() for key, future in sorted(self._begun.items())}
         return json.dumps({**self._header, "calls": calls}, indent=1) + "\n"
 
