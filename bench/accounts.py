@@ -1,6 +1,6 @@
-"""Accounts on request: cache, decoding, training and intensity as projections of the ledger, and measured peaks.
+"""Columns on request: cache, decoding, training and intensity from the ledger, and measured peak memory.
 
-An account is a function of a case and of what is assumed, under its column's head, with the statements that it needs.
+An account is a function of a case and assumptions, with its column head and the statements that explain it.
 Importable without torch.
 """
 
@@ -27,7 +27,7 @@ class NoAccount(Exception):
 @dataclass(frozen=True)
 class Assumptions:
     """``context``: stored tokens, None for the input's; ``generate``: tokens made one by one, None for
-    ``context``; ``element_bytes``: of every stored number; peaks of the hardware, None where nobody gave them."""
+    ``context``; ``element_bytes``: of every stored number; hardware peaks, None if not given."""
 
     context: int | None = None
     generate: int | None = None
@@ -38,7 +38,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Account:
-    """How a value comes about and how it is printed; ``of_heads`` where the ideal form changes it.
+    """How a value is computed and printed. ``of_heads``: the ideal form changes it.
 
     ``says`` are positions in STATEMENTS; ``options`` those of its column. Where ``element_bytes`` changes the value
     the column's unit says how many a number takes.
@@ -53,7 +53,7 @@ class Account:
     options: Mapping[str, Any]
 
     def column(self, given: Assumptions) -> Column:
-        """The column for these assumptions."""
+        """Return the column for these assumptions."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
         options = {"kind": "int", "width": 14, "of": of, **self.options}
         unit = f"bytes, {given.element_bytes} each" if self.in_bytes else ""
@@ -76,13 +76,13 @@ STATEMENTS: dict[str, Callable[[Assumptions], str]] = {
     "training": lambda given: "Training: forward and backward, no optimiser.",
     "peak": lambda given: "Peak bytes: what the reference implementation allocates, as executed.",
 }
-"""What accounts assume, in words, in the order in which a table says it."""
+"""Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
 
 
 def _account(head: str, *says: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
-    """Make an account of the function below, which gives it its name."""
+    """Register the decorated function as an account under its own name."""
 
     def register(value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
         name = value.__name__
@@ -97,18 +97,20 @@ INTENSITY = {"kind": "fixed", "digits": 3, "width": 11, "of": ""}
 
 
 def context(case: Case, given: Assumptions) -> int | None:
-    """Tokens in the cache after the step; None for a model of images, which has no length."""
+    """Return the tokens in the cache after the step; None for an image model, which has no length."""
     return given.context or case.lengths.get("tgt_len") or case.lengths.get("seq_len")
 
 
 def is_layer(case: Case) -> bool:
-    """Whether a case is an attention layer by itself."""
+    """Return whether a case is a single attention layer."""
     return case.config.variant not in MODELS
 
 
 def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
-    """The work on ``new`` tokens, ``stored`` after them; ``sizes`` replaces letters of the attention, by arrays too.
-    NoAccount, with the model's own reason, where it does not decode."""
+    """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards.
+
+    ``sizes`` replaces letters of the attention, also by arrays. Raises NoAccount for a model that does not decode.
+    """
     model = as_model(case.config)
     form = model_form(model)
     if why_not := getattr(form, "NO_STEP", "") or (is_layer(case) and case.config.no_step):
@@ -117,7 +119,7 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
 
 
 def prefill_macs(case: Case) -> int:
-    """What comes before the first step, an encoder and its output's keys and values: no target tokens."""
+    """Return the MACs before the first step: the encoder, and keys and values of its output."""
     if is_layer(case):
         return 0
     model = as_model(case.config)
@@ -134,13 +136,13 @@ def _letters(case: Case) -> dict[str, Any]:
 
 
 def _turns(case: Case) -> Sequence[int]:
-    """The numbers of stored tokens at which a step's account bends."""
+    """Return the numbers of stored tokens at which the cost of a step changes its polynomial."""
     form = model_form(as_model(case.config))
     return form.turns(**case.config.letters()) if hasattr(form, "turns") else ()
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
-    """The step that fills the context."""
+    """Return the ledger of the step that fills the context."""
     return step(case, context(case, given))
 
 
@@ -261,7 +263,7 @@ NEEDS_PEAKS = ("decode_bound", "forward_bound")
 
 
 def check(names: Sequence[str], given: Assumptions) -> None:
-    """Raise UsageError for columns that do not exist, twice the same, or that need peaks nobody gave."""
+    """Raise UsageError for columns that do not exist, are repeated, or need hardware peaks that were not given."""
     for name in names:
         if name not in ACCOUNTS:
             raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}")
@@ -272,20 +274,20 @@ def check(names: Sequence[str], given: Assumptions) -> None:
 
 
 def statement(names: Sequence[str], given: Assumptions) -> str:
-    """What the accounts called ``names`` assume, in words."""
+    """Return the assumptions of the accounts ``names`` as text."""
     said = {key for name in names for key in ACCOUNTS[name].says}
     parts = [text(given) for key, text in STATEMENTS.items() if key in said]
     return " ".join([f"{given.element_bytes} bytes per element.", *parts])
 
 
 def ideal_statement(cases: Iterable[Case]) -> str:
-    """What the ideal forms of ``cases`` leave out of a step, in words; empty where none has such a form."""
+    """Return what the ideal forms of ``cases`` skip, as text; empty where none has such a form."""
     said = dict.fromkeys(variant(layers_of(case.config)[0].variant).ideal for case in cases if case.ideal)
     return " ".join(f"Ideal: {text}" for text in said)
 
 
 def values(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
-    """The raw values of accounts by name; for each that ``case`` has not, None, and why."""
+    """Return the raw values of accounts by name, and the reason for each that is None."""
     found, missing = {}, {}
     for name in names:
         try:

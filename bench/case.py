@@ -1,4 +1,4 @@
-"""A case: a configuration at input lengths with its ledgers, which formulas/<variant>.py gives its letters.
+"""A case: a configuration at input lengths, and its ledgers from formulas/<variant>.py.
 
 Importable without torch.
 """
@@ -16,14 +16,14 @@ from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 
 MOST = 2**60
-"""MACs or parameters of what runs: numbers of bytes have 63 bits in torch."""
+"""Limit of MACs and parameters of a case that runs: torch stores byte counts in 63 bits."""
 LENGTHS = {
     "src_len": "source length in tokens",
     "tgt_len": "target length in tokens",
     "seq_len": "sequence length in tokens, or that of both sides of a translation",
     "batch_size": "batch size",
 }
-"""The lengths that a model may have, as options of commands ask for them."""
+"""Input lengths by name, with the help text of their options."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,16 @@ class Case:
 
     @property
     def model(self) -> tuple:
-        """What is counted of it, as a key: the same for one configuration at the same lengths, whatever their names."""
+        """Return a key that is equal for equal configurations and lengths, whatever their names."""
         return self.config, tuple(sorted(self.lengths.items()))
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The exact ledger. ConfigError for a length that the model has no positions for."""
+        """Return the exact ledger. Raises ConfigError for a length that the model has no positions for."""
         return ledger_of(self.config, self.lengths)
 
     def check_runs(self) -> None:
-        """ConfigError where it is too large to run anywhere, so that a tensor of it may be more than torch can say, or
-        has a length without a position."""
+        """Raise ConfigError where the case is too large for torch, or has a length without a position."""
         largest = max(self.ledger.macs, self.ledger.params)
         if largest >= MOST:
             raise ConfigError(
@@ -76,8 +75,7 @@ class Case:
 
     @cached_property
     def ideal(self) -> "Case | None":
-        """The same without the heads that a token does not use: itself where it is that; None where no attention
-        has such a form."""
+        """Return the case without the heads that a token does not use; None where the attention has no such form."""
         config = ideal_form(self.config)
         if config == self.config:
             return self
@@ -85,15 +83,15 @@ class Case:
 
     @property
     def ideal_ledger(self) -> Ledger | None:
-        """The exact ledger of the ideal form; None where there is none."""
+        """Return the exact ledger of the ideal form; None where there is none."""
         return self.ideal and self.ideal.ledger
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
-        """The ledger with ``letter`` replaced in every layer; T stands for every input length."""
+        """Return the ledger with ``letter`` replaced in every layer; T stands for every input length."""
         return ledger_of(self.config, self.lengths, dict.fromkeys(self._moved(letter), size))
 
     def at(self, letter: str, size: int) -> "Case":
-        """The case with ``letter`` set to an integer, ready to be built. ConfigError where it cannot be."""
+        """Return the case with ``letter`` set to an integer. Raises ConfigError where it cannot be built."""
         if letter == "T":
             if tokens := self._own_tokens:
                 raise ConfigError(f"a {self.config.variant} model has no input length; its T is its {tokens}")
@@ -107,7 +105,7 @@ class Case:
         return replace(self, config=changed)
 
     def _moved(self, letter: str) -> tuple[str, ...]:
-        """``letter`` and those that are the same number by definition: S, and g where every head has its own."""
+        """Return ``letter`` and those equal to it by definition: S for T, and g for h where every head has its own."""
         if letter == "T":
             return ("T", "S")
         own = [layer.letters() for layer in layers_of(self.config)]
@@ -116,33 +114,33 @@ class Case:
 
     @property
     def _own_tokens(self) -> str | None:
-        """The field or property that the number of tokens is, where it is no length of the input."""
+        """Return the field that holds the number of tokens, where that is no input length."""
         sizes = layers_of(self.config)[0].fields_by_letter | self.config.fields_by_letter
         return sizes.get("T")
 
     def letters(self) -> tuple[str, ...]:
-        """The letters whose turning points are sought: T, unless layers have T's of their own, and those of the routing
-        that are alike in all layers."""
+        """Return the letters to search for crossovers: T, unless layers set it, and the routing letters that all layers
+        share."""
         layer = layers_of(self.config)[0]
         length = () if "T" in layer.fields_by_letter else ("T",)
         return (*length, *(letter for letter in layer.routing_letters if letter not in self.uneven()))
 
     def uneven(self) -> tuple[str, ...]:
-        """The letters of the routing that differ from layer to layer."""
+        """Return the routing letters that differ between layers."""
         layers = layers_of(self.config)
         own = [layer.letters() for layer in layers]
         return tuple(k for k in layers[0].routing_letters if len({sizes[k] for sizes in own}) > 1)
 
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
-    """The closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
+    """Return the closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
     return partial(import_module(f"headcount.formulas.{config.file}").layer, **_replaced(config.letters(), sizes))
 
 
 def ledger_of(
     config: AttentionConfig | ModelConfig, lengths: Mapping[str, int], sizes: Mapping[str, Size] | None = None
 ) -> Ledger:
-    """The exact ledger of a layer or a model for inputs of these lengths (see :func:`resolve_lengths`).
+    """Return the exact ledger of a layer or a model for these input lengths (see :func:`resolve_lengths`).
 
     ``sizes`` replaces letters of the closed form, by symbols or arrays too; nothing checks that they can be built.
     """
@@ -153,13 +151,12 @@ def ledger_of(
 
 
 def model_form(config: ModelConfig) -> ModuleType:
-    """The module with a model's closed forms: ``model``, and ``step`` where it decodes, else ``NO_STEP``, why not."""
+    """Return the module of a model's closed forms: ``model``, and ``step`` or the reason ``NO_STEP``."""
     return import_module(f"headcount.formulas.{config.variant}")
 
 
 def attentions(config: ModelConfig, sizes: Mapping[str, Size] | None = None):
-    """What a model's closed form takes: the form of its attention, or those of encoder and decoder where they differ,
-    or one for each layer."""
+    """Return the closed forms of a model's attention: one, one each for encoder and decoder, or one for each layer."""
     if not isinstance(config, Layered):
         own, of_decoder = config.attention, getattr(config, "decoder_attention", config.attention)
         form = attention_form(own, sizes)
@@ -174,21 +171,23 @@ def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> d
 
 
 def ideal_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
-    """``config`` with its attention in the ideal form; None where that has one form only."""
+    """Return ``config`` with its attention in the ideal form; None where there is one form only."""
     attention = config.attention if config.variant in MODELS else config
     return with_attention(config, form=Form.IDEAL) if hasattr(attention, "form") else None
 
 
 def layers_of(config: AttentionConfig | ModelConfig) -> tuple[AttentionConfig, ...]:
-    """A model's attention layers: each of them where they may differ, else the one that all share; a layer itself."""
+    """Return a model's attention layers: all where they may differ, else the one that all share; a layer itself."""
     if isinstance(config, Layered):
         return config.layers
     return (config.attention if config.variant in MODELS else config,)
 
 
 def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> AttentionConfig | ModelConfig:
-    """``config`` with ``fields`` of every attention layer changed and all others as they are, defaults that were
-    derived included. ConfigError where it cannot be built."""
+    """Return ``config`` with ``fields`` of every attention layer changed.
+
+    Derived defaults keep their values. Raises ConfigError where the result cannot be built.
+    """
     if isinstance(config, Layered):
         changed = {layer: replace(layer, **fields) for layer in set(config.layers)}
         return replace(config, layers=tuple(changed[layer] for layer in config.layers))
@@ -198,7 +197,7 @@ def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> Atte
 
 
 def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:
-    """The input lengths of ``config``: its defaults, replaced by those of ``given`` that are not None.
+    """Return the input lengths of ``config``: its defaults, replaced by those of ``given`` that are not None.
 
     ``seq_len`` stands for every length of a model that has several. Raises ConfigError for a length below 1
     or one that the model does not have.
@@ -219,5 +218,5 @@ def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, i
 
 
 def describe_input(lengths: Mapping[str, Any]) -> str:
-    """Lengths as one phrase: ``batch_size 1, src_len 10, tgt_len 10``."""
+    """Return lengths as text: ``batch_size 1, src_len 10, tgt_len 10``."""
     return ", ".join(f"{name} {value}" for name, value in lengths.items())

@@ -1,4 +1,4 @@
-"""The right count as a library, for tests of your own models.
+"""Count MACs from Python, for tests of your own models.
 
 from headcount.bench.count import assert_macs, count_macs
 
@@ -42,7 +42,7 @@ def count_macs(
     mode unless ``training``, and is left as it was. ``formulas`` give the MACs of operations that this software
     does not know, by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
 
-    Raises UncountedError (operation, shapes, module path) for operations that may hold products nobody counts;
+    Raises UncountedError (operation, shapes, module path) for operations that may hold uncounted products;
     ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
     """
     trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)

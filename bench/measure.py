@@ -1,6 +1,6 @@
-"""One model or layer under the counters: each reading beside what its counter's file predicts of ledger and calls.
+"""Count a model or layer with the counters, and compare each count with the prediction of the counter's rules.
 
-Imports no torch before something is counted.
+Imports torch only to count.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +25,13 @@ DEVICES = ("cpu", "meta", "cuda")
 
 CPU_LIMIT_MACS = 10 * 10**9
 CPU_LIMIT_PARAMS = 10**9
-"""A model above either is counted on meta unless a device is asked for: its values would take minutes or memory
-that is not there, and every counter's reading on meta is known exactly too."""
+"""A model above either limit is counted on meta unless a device is given: on the CPU it would take minutes or too much
+memory, and the rules of every counter hold on meta too."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A case and what was counted of it; ``counted_params`` None where no module was built."""
+    """A case and its counts; ``counted_params`` is None where no module was built."""
 
     case: Case
     counted_params: int | None
@@ -53,7 +53,7 @@ class Measurement:
         return {"params": self.counted_params, **{count.counter: count.reading for count in self.counts}}
 
     def disagreements(self, label: str) -> list[str]:
-        """One line for each number that is not what it must be."""
+        """Return one line for each count that differs from its prediction, and for wrong parameters."""
         lines = [
             f"{label}: {count.counter} on {count.device} {count.disagreement}"
             f"{known(registry.counter(count.counter).VERIFIED)}"
@@ -103,7 +103,7 @@ def measure(
 
 
 def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
-    """Whether each of ``counters`` has read the case in this process."""
+    """Return whether each of ``counters`` has counted the case in this process."""
     # a counter's file imports torch, which may wait until something is counted
     if result_cache.is_empty():
         return False
@@ -201,7 +201,7 @@ class _Call:
 
 
 def place(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
-    """Where a counter counts a model: on ``device``, else on its own device unless the model is too large for it."""
+    """Return where a counter counts a model: ``device``, else its own device unless the model is too large."""
     if device:
         return device
     large = ledger.macs > CPU_LIMIT_MACS or ledger.params > CPU_LIMIT_PARAMS
@@ -209,7 +209,7 @@ def place(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
 
 
 def moved(tool: ModuleType, where: str) -> str | None:
-    """Why a counter did not count on its own device; None where it did."""
+    """Return why a counter did not count on its own device; None where it did."""
     if where == tool.DEVICE:
         return None
     return (
@@ -219,7 +219,7 @@ def moved(tool: ModuleType, where: str) -> str | None:
 
 
 def check_device(device: str | None, others: Sequence[str] = ("cpu", "meta")) -> None:
-    """EnvironmentMissing, with the ``others`` that could be asked for, where ``device`` is cuda and there is none."""
+    """Raise EnvironmentMissing, naming the ``others``, where ``device`` is cuda and there is none."""
     if device == "cuda":
         import torch
 
@@ -228,9 +228,9 @@ def check_device(device: str | None, others: Sequence[str] = ("cpu", "meta")) ->
 
 
 def parse_counters(names: Sequence[str] | None) -> list[str]:
-    """Counters for command-line words: none or ``all`` for every tool, ``closed-form`` for no counting at all.
+    """Return the counters for command-line words: none or ``all`` means every tool, ``closed-form`` no counting.
 
-    EnvironmentMissing, with how to install it, for one that is not installed.
+    Raises EnvironmentMissing, with how to install it, for one that is not installed.
     """
     if not names or "all" in names:
         return list(registry.NAMES)
@@ -241,7 +241,7 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:
-    """A measurement as JSON, raw integers throughout: a record for the closed form and one for each counter.
+    """Return a measurement as JSON with raw integers: a record for the closed form and one for each counter.
 
     Each has ``preset``, ``counter``, ``device``, ``input``, ``macs``, ``params``, ``active_params``, ``ledger`` and
     ``facts``; a counter's also the causes of its difference where they are known.

@@ -163,7 +163,7 @@ class CallCache:
         self._known = self._earlier if stored and stored["sources"] == self._header["sources"] else {}
 
     def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
-        """Start a call, whose result is asked for later; ``named`` arguments do not change the result."""
+        """Start a call; ``named`` arguments do not change its result."""
         key = _key(function, args)
         if key in self._begun:
             return

@@ -26,8 +26,7 @@ INTERVAL = ("value", "low", "high")
 
 
 def shown(text: str) -> str:
-    """``text`` with letters that a terminal obeys instead of printing, as escapes and marks of direction are, spelled
-    out: nothing that somebody named can move a cursor, colour a line or turn it round."""
+    """Return ``text`` with control characters escaped, so that no name can move a cursor or colour a line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
@@ -46,8 +45,8 @@ class Column:
     ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays, and so does a
     table's first column, which says what a row is. ``wraps``: the least width at which a text may be broken into lines,
     0 where it may not. ``of``: which of COUNTED an integer counts, which may then be printed in M or G. ``tones``:
-    GOOD, FAIR or BAD by the words of verdicts. ``code``: a text of somebody's program, which markdown sets as code: no
-    markup, link or mention there, and which no spreadsheet takes for a formula. ``formula``: texts in dollar signs are
+    GOOD, FAIR or BAD by the words of verdicts. ``code``: a name from a user's program, printed as code in markdown and
+    escaped for spreadsheets. ``formula``: texts in dollar signs are
     formulas of TeX; of others a dollar is one.
     """
 

@@ -1,4 +1,4 @@
-"""``bench.macs --audit``: every spelling on every device under every counter, and the cause of each difference."""
+"""``bench.macs --audit``: count every formulation on every device with every counter, and explain each difference."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class Cells:
-    """A spelling on a device under every counter.
+    """The counts of one formulation on one device.
 
-    Where it could not be recorded ``failed`` says why, and ``ours`` whether the layer runs without us.
+    ``failed``: why it could not be traced. ``ours``: the layer runs untraced, so the failure is headcount's.
     """
 
-    spelling: Formulation
+    formulation: Formulation
     device: str
     found: Readings | None = None
     failed: str | None = None
@@ -37,31 +37,35 @@ class Cells:
 
 
 def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
-    """Yield the matrix of spellings and counters, then the causes of all cells that are not 0."""
+    """Yield the table of formulations by counter, then the causes of all differences."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
     # either table may be read first
-    for_matrix, for_causes = tee(_cells(spelling, where, counters) for spelling in FORMULATIONS for where in devices)
+    for_matrix, for_causes = tee(
+        _cells(formulation, where, counters) for formulation in FORMULATIONS for where in devices
+    )
     yield Section(_matrix_table(counters), (_row(cells, counters) for cells in for_matrix))
     yield Section(_causes_table(), _causes(for_causes), detail=True)
 
 
-def _cells(spelling: Formulation, device: str, counters: Sequence[str]) -> Cells:
+def _cells(formulation: Formulation, device: str, counters: Sequence[str]) -> Cells:
     try:
-        return Cells(spelling, device, _read(spelling, device, counters))
+        return Cells(formulation, device, _read(formulation, device, counters))
     except Exception as error:
         reason = f"failed: {one_line(type(error).__name__, str(error))[:LONGEST]}"
-        return Cells(spelling, device, failed=reason, ours=_runs(spelling, device))
+        return Cells(formulation, device, failed=reason, ours=_runs(formulation, device))
 
 
-def _read(spelling: Formulation, device: str, counters: Sequence[str]) -> Readings:
-    module, inputs = spelling.build(device)
+def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> Readings:
+    module, inputs = formulation.build(device)
     with one_thread():
-        return read(module, tuple(inputs.values()), counters=counters, label=spelling.name, exact=spelling.exact.macs)
+        return read(
+            module, tuple(inputs.values()), counters=counters, label=formulation.name, exact=formulation.exact.macs
+        )
 
 
-def _runs(spelling: Formulation, device: str) -> bool:
+def _runs(formulation: Formulation, device: str) -> bool:
     try:
-        module, inputs = spelling.build(device)
+        module, inputs = formulation.build(device)
         with torch.no_grad():
             module(*inputs.values())
     except Exception:
@@ -86,14 +90,14 @@ def _matrix_table(counters: Sequence[str]) -> Table:
 
 
 def _row(cells: Cells, counters: Sequence[str]) -> Row:
-    spelling, found = cells.spelling, cells.found
-    exact, where = spelling.exact.macs, f"{spelling.name} on {cells.device}"
-    place = {"spelling": spelling.name, "device": cells.device, "exact": exact}
-    values: dict[str, Any] = {**place, "written": spelling.written}
+    formulation, found = cells.formulation, cells.found
+    exact, where = formulation.exact.macs, f"{formulation.name} on {cells.device}"
+    place = {"spelling": formulation.name, "device": cells.device, "exact": exact}
+    values: dict[str, Any] = {**place, "written": formulation.written}
     if found is None:
         names = ("right", *counters)
         records = [{**place, "failed": cells.failed, "counter": name} for name in names]
-        # a layer that runs without us is our failure, not the device's
+        # a layer that runs untraced is headcount's failure, not the device's
         failures = [f"{where}: {cells.failed}"] if cells.ours else []
         return Row(values | dict.fromkeys(names, "failed"), [cells.failed], records, failures)
     failures, notes = [], []
@@ -133,7 +137,7 @@ def _causes(cells: Iterable[Cells]) -> Iterator[Row]:
         for cell in one.found.counters if one.found else ():
             if cell.explanation and cell.explanation.causes:
                 key = (cell.counter, cell.difference, cell.explanation)
-                groups.setdefault(key, []).append(f"{one.spelling.name} {one.device}")
+                groups.setdefault(key, []).append(f"{one.formulation.name} {one.device}")
     blank = {"counter": "", "difference": None, "cells": ""}
     for (counter, difference, explanation), names in groups.items():
         first = {"counter": counter, "difference": difference, "cells": ", ".join(names)}

@@ -1,4 +1,4 @@
-"""What can be compared: a preset with some of its fields changed, or a user's module; each as a case.
+"""Cases of --compare: a preset with some of its fields changed, or a user module.
 
 Importable without torch.
 """
@@ -34,18 +34,18 @@ class ModuleCase:
     preset: None = None
 
     def check_runs(self) -> None:
-        """It ran already."""
+        """Do nothing: the module has already run."""
 
     def letters(self) -> tuple[str, ...]:
-        """T, where the function takes it."""
+        """Return T, where the function takes it."""
         return tuple(letter for letter in ("T",) if letter in self.lengths)
 
     def uneven(self) -> tuple[str, ...]:
-        """None: a module's sizes are what its function makes of them."""
+        """Return no letters: the layers of a user module are unknown."""
         return ()
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
-        """The derived polynomials in ``letter`` as a ledger; UsageError where the count is no polynomial."""
+        """Return the derived polynomials in ``letter`` as a ledger. Raises UsageError if the count is no polynomial."""
         rest = {name: value for name, value in self.lengths.items() if name != letter}
         start = {letter: max(2, self.lengths[letter])}
         request = {"task": "derive", "spec": self.spec, "settings": rest, "base": start, "step": {letter: 1}}
@@ -56,12 +56,12 @@ class ModuleCase:
         return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
     def at(self, letter: str, size: int) -> "ModuleCase":
-        """The module built with another size."""
+        """Return the module built with another size."""
         return of_module(self.spec, {**self.lengths, letter: size})
 
 
 def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
-    """The module that ``spec`` builds, counted. Raises what isolated.module_count.count_module does."""
+    """Count the module that ``spec`` builds. Raises what isolated.module_count.count_module does."""
     count = count_module(spec, sizes)
     # A weight without an operation of its own: whichever product uses it is counted above.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
@@ -99,7 +99,7 @@ def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None
 
 
 def is_saved(text: str) -> bool:
-    """Whether ``text`` means a file of a count, be it there or not: neither a preset nor a module."""
+    """Return whether ``text`` names a file of a count, existing or not, rather than a preset or a module."""
     if text.partition(",")[0] in PRESETS:
         return False
     return text.endswith((".json", ".lock")) or (":" not in text and Path(text).is_file())

@@ -1,4 +1,4 @@
-"""Tables of accounts: columns beside others, or a table of cases. Importable without torch."""
+"""Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +10,11 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.table import Column, Row, Section, Table
 
 IDEAL = "_ideal"
-"""What the key of a column ends in that is of the ideal form."""
+"""The suffix of column keys for the ideal form."""
 
 
 def extended(section: Section, names: Sequence[str], given: Assumptions) -> Section:
-    """``section`` with the accounts ``names`` of its rows' cases before its last column.
+    """Return ``section`` with the accounts ``names`` of its rows' cases before its last column.
 
     Where the section has ideal forms, what skipping unselected heads changes stands beside it. Notes say why a cell
     has a dash.
@@ -56,7 +56,7 @@ def _ideal(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[s
 
 
 def _reasons(missing: Mapping[str, str]) -> list[str]:
-    """Why values are missing: a line for each reason, with the columns that it is the reason for."""
+    """Return why values are missing: a line for each reason, with its columns."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in missing.items():
         by_reason.setdefault(reason, []).append(name)
@@ -64,7 +64,7 @@ def _reasons(missing: Mapping[str, str]) -> list[str]:
 
 
 def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: Assumptions) -> Section:
-    """A row for each case, and one more for the ideal form of a case that has one."""
+    """Return a table with a row for each case, and one for its ideal form, if any."""
     inputs: dict[str, list[str]] = {}
     for case in cases:
         inputs.setdefault(describe_input(case.lengths), []).append(case.name)
@@ -94,5 +94,5 @@ def _row(label: str, form: str | None, names: Sequence[str], case: Case, given: 
 
 
 def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for JSON, which knows no fractions."""
+    """Return values for JSON, fractions as floats."""
     return {name: float(value) if isinstance(value, Fraction) else value for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""A dense preset as mixture-of-head attention: what its forms cost, when that is repaid, and what training on costs.
+"""Convert a dense preset to mixture-of-head attention: cost of each form, break-even length, cost of training.
 
 Importable without torch.
 """

@@ -11,7 +11,7 @@ import sympy
 
 @dataclass(frozen=True)
 class Crossover:
-    """The difference has another sign at ``above`` than at ``below``, the integer before it.
+    """A change of sign of the difference between ``below`` and ``above``, the next integer.
 
     ``at_below`` and ``at_above`` are the differences there; one of them is 0 where the two totals are equal.
     """

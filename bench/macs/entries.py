@@ -1,4 +1,4 @@
-"""One model in detail: its ledger by module and kind, and what makes up the count that each counter reports."""
+"""Tables of one model: its ledger by module and by kind, and the parts of each reported count."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

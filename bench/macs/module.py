@@ -19,7 +19,7 @@ def sections(spec: str, count: ModuleCount, depth: int | None) -> Iterator[Secti
     if count.unsupported:
         layout = Table(
             "uncounted",
-            "operations that nobody knows",
+            "unsupported operators",
             [Column("text", "operation", wraps=20, code=True)],
         )
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in count.unsupported])
@@ -78,7 +78,7 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
 
 def _which(count: ModuleCount) -> str:
     left_out = sum(line["calls"] for line in count.unsupported)
-    return f"a part of the count, without {plural(left_out, 'unsupported call')}" if left_out else "the right count"
+    return f"partial count without {plural(left_out, 'unsupported call')}" if left_out else "the right count"
 
 
 def _equal(count: ModuleCount) -> str:

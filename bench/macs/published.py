@@ -1,4 +1,4 @@
-"""The published tables again: every row printed, under its table's rule, exact, counted, with a verdict."""
+"""Reproduce published tables: each row as printed, under the table's rule, exact and counted, with a verdict."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
 
 ENOUGH = 6
-"""Models for which a second process is worth its start."""
+"""Number of models from which a second process saves time."""
 QUANTITIES = ("active", "activated", "shared", "macs")
 """The quantities with columns behind the parameters, in their order in a table."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
@@ -86,7 +86,7 @@ def without_vocabularies(section: Section) -> Section:
 
 
 class Regenerated:
-    """A published table with each row's case and verdict, by row name; without counting anything."""
+    """A published table with the case and the verdict of each row."""
 
     def __init__(self, table: PublishedTable) -> None:
         self.table = table
@@ -97,8 +97,7 @@ class Regenerated:
         self._quantities = [found[quantity] for quantity in QUANTITIES if quantity in found]
 
     def measured(self, row: str, counters: Sequence[str], kept: Mapping[str, Any] | None = None) -> Measurement:
-        """The row's model under each of ``counters``, each where it is right; ``kept`` of an earlier run is not read
-        again (bench.result_cache)."""
+        """Count the row's model with each of ``counters``; counts in ``kept``, of an earlier run, are not repeated."""
         return measure(self.cases[row], counters, readings=result_cache.from_cache(kept, self.cases[row]))
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
