@@ -30,7 +30,7 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; keys and values of ``n`` of the S are in a cache, None: there is none.
+    """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers. ``bias`` is not the routers'.
     """
