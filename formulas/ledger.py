@@ -1,7 +1,7 @@
 """The ledger: what a model does, as entries that are products of named sizes.
 
-MACs, parameters and every other account are projections of the same entries. Sizes are integers, which
-give counts, or sympy symbols, which give the formula itself.
+MACs, parameters and all other totals are computed from the same entries. Sizes are integers, which give
+counts, or sympy symbols, which give formulas.
 """
 
 import re
@@ -18,7 +18,7 @@ FORWARD_KINDS = ("linear", "expert_linear", "scores", "values", "conv", "contrac
 """Kinds of a forward pass with multiply-accumulates; ``contraction`` is any other product that sums over an index."""
 
 BACKWARD_KINDS = tuple(f"{kind}_{part}" for kind in FORWARD_KINDS for part in ("dx", "dw", "recompute"))
-"""The gradient of the first operand, that of the second (the weight, where there is one), and the forward again."""
+"""Kinds of a backward pass: gradient of the first operand, gradient of the second (a weight), forward recomputed."""
 
 MAC_KINDS = FORWARD_KINDS + BACKWARD_KINDS
 """Kinds whose size is a number of multiply-accumulates."""
@@ -31,22 +31,22 @@ OTHER_KINDS = (
 averaged."""
 
 STORED_KINDS = ("cache", "cache_write", "cache_read")
-"""What a decode step does with a cache: elements that it holds afterwards, that are new, that the queries read."""
+"""Cache elements of a decode step: held after the step, written, read by the queries."""
 
 ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
 """Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one
 term beside something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
 
 KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
-"""All kinds: an entry of another cannot be made."""
+"""All valid kinds."""
 
 
 SELECTED = {"E": "K", "h": "k"}
-"""Of so many of the first, a token uses so many of the second."""
+"""Letter of a weight -> letter of the number of those that a token uses."""
 
 
 def divide(a: Size, b: Size) -> Size:
-    """``a / b`` without rounding: an int where integers divide, else a Fraction; a quotient of symbols."""
+    """Return ``a / b`` without rounding: an int if exact, else a Fraction; a quotient of symbols."""
     if not (isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))):
         return a / b
     quotient = Fraction(a, b)
@@ -54,29 +54,29 @@ def divide(a: Size, b: Size) -> Size:
 
 
 def least(a: Size, b: Size) -> Size:
-    """The smaller of two sizes, of symbols and arrays too."""
+    """Return the smaller of two sizes; symbols and arrays are allowed."""
     known = isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))
     return min(a, b) if known else (a + b - abs(a - b)) / 2
 
 
 def flops(macs: Size) -> Size:
-    """Floating-point operations: a multiplication and an addition for each multiply-accumulate."""
+    """Return the floating-point operations of ``macs``: 2 per multiply-accumulate."""
     return 2 * macs
 
 
 def at(path: str, name: str) -> str:
-    """The path of child ``name`` of the module at ``path``; the root is the empty path."""
+    """Return the path of child ``name`` of the module at ``path``; the root is the empty path."""
     return f"{path}.{name}" if path else name
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation: ``times`` repetitions of the product of ``dims``.
+    """One operation, of size ``times`` * product of ``dims``.
 
     ``path`` is the module path, with ``*`` for the index of a repeated layer (``encoder.layers.*.self_attn``), or
     ``3-7`` for those of a run of layers.
-    ``weight`` holds the sizes whose product is the parameter tensor, empty where there is none or it is tied.
-    ``shared``: of the experts or heads that a token uses, how many are the same for every token.
+    ``weight``: sizes of the parameter tensor; empty if there is none or if it is tied.
+    ``shared``: number of the experts or heads of a token that are shared by all tokens.
     """
 
     path: str
@@ -93,7 +93,7 @@ class Entry:
 
     @property
     def size(self) -> Size:
-        """Multiply-accumulates; output elements, or stored ones, for a kind that has none."""
+        """Multiply-accumulates, or output or cache elements of a kind without MACs."""
         return self.times * prod(self.dims.values())
 
     @property
@@ -108,26 +108,26 @@ class Entry:
 
     @property
     def active_params(self) -> Size:
-        """Parameters that one token uses: of a weight letter that the operation selects from, the selected ones.
+        """Parameters that one token uses: only the selected experts or heads.
 
-        K of E experts, k of h heads: the letter stands in ``weight``, and in ``dims`` what is selected of it.
+        K of E experts, k of h heads: ``weight`` has the total, ``dims`` the selected number.
         """
         used = {letter: self.dims[SELECTED[letter]] for letter in self.selects}
         return self.times * prod({**self.weight, **used}.values()) if self.weight else 0
 
     @property
     def selects(self) -> tuple[str, ...]:
-        """Letters of the weight of which each token uses a part: E or h."""
+        """Letters of the weight that each token selects from: E or h."""
         return tuple(n for n in self.weight if n not in self.dims and SELECTED.get(n) in self.dims)
 
     def with_dims(self, **sizes: Size) -> "Entry":
-        """This entry with other sizes for letters that it has."""
+        """Return this entry with new sizes for the letters that it has."""
         return replace(self, dims={k: sizes.get(k, v) for k, v in self.dims.items()})
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """An ordered list of entries; its accounts are sums over them."""
+    """An ordered list of entries; totals are sums over them."""
 
     entries: tuple[Entry, ...]
 
@@ -147,45 +147,45 @@ class Ledger:
 
     @property
     def flops(self) -> Size:
-        """Floating-point operations of its multiply-accumulates."""
+        """Floating-point operations: 2 per MAC."""
         return flops(self.macs)
 
     @property
     def params(self) -> Size:
-        """All parameters, each tensor once, frozen ones included."""
+        """All parameters, including frozen ones; each tensor once."""
         return sum(entry.params for entry in self)
 
     @property
     def frozen_params(self) -> Size:
-        """Parameters that training leaves alone."""
+        """Parameters that are not trained."""
         return sum(entry.params for entry in self if not entry.trainable)
 
     @property
     def active_params(self) -> Size:
-        """All parameters but those of the experts or heads that a token does not use."""
+        """Parameters that one token uses."""
         return sum(entry.active_params for entry in self)
 
     def billed(self, convention: Callable[[Entry], int]) -> Size:
-        """The total under a convention, which says how many times it bills an entry's size."""
+        """Return the total size under ``convention``, the number of times that each entry is counted."""
         return sum(convention(entry) * entry.size for entry in self)
 
     def select(self, predicate: Callable[[Entry], Any]) -> "Ledger":
-        """The entries for which ``predicate`` holds."""
+        """Return the entries for which ``predicate`` is true."""
         return Ledger(tuple(entry for entry in self if predicate(entry)))
 
     def repeat(self, times: Size) -> "Ledger":
-        """Every entry ``times`` times: a stack of equal layers."""
+        """Return the ledger of ``times`` equal layers."""
         return Ledger(tuple(replace(entry, times=times * entry.times) for entry in self))
 
     def group(self, key: Callable[[Entry], Any], of: str = "macs") -> dict[Any, Size]:
-        """Sums of one account (``macs``, ``params``, ``size``, …) by ``key``, in order of appearance."""
+        """Return sums of one property (``macs``, ``params``, ``size``, …) by ``key``, in order of appearance."""
         totals: dict[Any, Size] = {}
         for entry in self:
             totals[key(entry)] = totals.get(key(entry), 0) + getattr(entry, of)
         return totals
 
     def as_records(self) -> list[dict[str, Any]]:
-        """The entries as plain data, with their accounts (integers only); :meth:`from_records` reads it."""
+        """Return the entries as plain data with their totals (integers only); :meth:`from_records` reads it."""
         return [
             {
                 "path": entry.path,
@@ -205,12 +205,12 @@ class Ledger:
 
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]]) -> "Ledger":
-        """The ledger that :meth:`as_records` wrote."""
+        """Return the ledger that :meth:`as_records` wrote."""
         names = [f.name for f in fields(Entry)]
         return cls(tuple(Entry(**{name: record[name] for name in names}) for record in records))
 
     def at_layers(self) -> "Ledger":
-        """Every ``*`` written out as the layer indices 0 … times - 1, every ``3-7`` as 3 … 7 (integers only)."""
+        """Return one entry per layer: ``*`` becomes 0 … times - 1, ``3-7`` becomes 3 … 7 (integers only)."""
         out = []
         for entry in self:
             run = re.search(r"\*|(?:^|(?<=\.))(\d+)-\d+(?=\.|$)", entry.path)
@@ -224,7 +224,7 @@ class Ledger:
 
 
 def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
-    """One ledger from entries and ledgers, in order."""
+    """Return one ledger of entries and ledgers, in order."""
     entries: list[Entry] = []
     for part in parts:
         entries += [part] if isinstance(part, Entry) else part
@@ -232,7 +232,7 @@ def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
 
 
 def stack(path: str, mixers: Sequence[Any], block: Callable[[str, Any], Ledger]) -> Ledger:
-    """``block(path.index, mixer)`` for each of ``mixers``; neighbours with the same mixer are one run of entries."""
+    """Return ``block(path.index, mixer)`` for each of ``mixers``; neighbours with the same mixer share entries."""
     out, first = [], 0
     while first < len(mixers):
         last = first

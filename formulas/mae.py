@@ -23,11 +23,10 @@ def layer(
     gate: str = "sequence",
     n: Size | None = None,
 ) -> Ledger:
-    """Multi-head attention and B G (d_m + h) MACs of the gate, once per sequence; of T gates with ``gate="running"``,
-    whose mean is of the tokens so far.
+    """Return the ledger of multi-head attention and the gate: B G (d_m + h) MACs, T times that if ``gate="running"``.
 
-    Keys and values of ``n`` of the S tokens are in a cache; None: there is none. With it there are the weights of a
-    gate that was computed before, or the sum and the number of the tokens so far.
+    A running gate is a function of the mean of the tokens so far. ``n``: number of the S tokens that are cached; None:
+    no cache. The cache also holds the gate's weights, or the sum and number of tokens of a running gate.
     """
     rows = {"B": B, "T": T} if gate == "running" else {"B": B}
     return ledger(
@@ -39,11 +38,11 @@ def layer(
 
 
 def gate_network(path: str, rows, *, d_m: Size, G: Size, h: Size, bias: bool) -> Ledger:
-    """Two linear layers with tanh between, and a softmax over h."""
+    """Return the ledger of two linear layers with tanh between, and a softmax over h."""
     hidden, experts = {"G": G}, {"h": h}
     return ledger(
         linear(at(path, "fc1"), rows, {"d_m": d_m}, hidden, bias),
-        # no counter bills tanh as an activation
+        # no counter counts tanh as an activation
         Entry(path, "elementwise", {**rows, **hidden}),
         linear(at(path, "fc2"), rows, hidden, experts, bias),
         Entry(path, "softmax", {**rows, **experts}),
@@ -51,7 +50,7 @@ def gate_network(path: str, rows, *, d_m: Size, G: Size, h: Size, bias: bool) ->
 
 
 def _kept(path, gate, *, B, d_m, h) -> Ledger:
-    """What a step keeps beside keys and values; a running sum and its number are read and written anew by each."""
+    """Return the ledger of the cached gate; a running sum and its count are read and written by each step."""
     if gate != "running":
         return ledger(Entry(path, "cache", {"B": B, "h": h}), Entry(path, "cache_read", {"B": B, "h": h}))
     return ledger(

@@ -20,7 +20,7 @@ def model(
     E_ff: Size = 0,
     K_ff: Size = 0,
 ) -> Ledger:
-    """``N`` encoder layers over T tokens; P learned positions; logits for every token."""
+    """Return the ledger of ``N`` encoder layers over T tokens, P learned positions, logits for every token."""
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     return ledger(
         Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),

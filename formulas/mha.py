@@ -10,19 +10,19 @@ from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 
 
 def macs_eq19(*, T: Size, d_m: Size) -> Size:
-    """C_MHA = T^2 d_m + 4 T d_m^2, as printed; one of the two T^2 products is missing from it."""
+    """Return C_MHA = T^2 d_m + 4 T d_m^2, as printed; it omits one of the two T^2 products."""
     return T**2 * d_m + 4 * T * d_m**2
 
 
 def params_eq20(*, d_m: Size) -> Size:
-    """M_MHA = 4 d_m^2, as printed."""
+    """Return M_MHA = 4 d_m^2, as printed."""
     return 4 * d_m**2
 
 
 def attention_ledger(path: str, *, B: Size, T: Size, S: Size, h: Size, d_h: Size, rows: str = "h") -> Ledger:
-    """Scores, softmax and weighted values of h heads of width d_h over T queries and S keys: 2 B h T S d_h MACs.
+    """Return the ledger of scores, softmax and weighted values of h heads of width d_h: 2 B h T S d_h MACs.
 
-    ``rows``: the heads' letter, ``k`` where they are those that a token uses.
+    ``rows``: the letter of the heads; ``k`` for the selected heads of a token.
     """
     heads = {"B": B, rows: h, "T": T, "S": S}
     return ledger(
@@ -33,15 +33,14 @@ def attention_ledger(path: str, *, B: Size, T: Size, S: Size, h: Size, d_h: Size
 
 
 def rope(path: str, queries, heads, keys, kv_heads) -> Ledger:
-    """Rotary positions on queries and on new keys; an element of output each."""
+    """Return the ledger of rotary positions on queries and on new keys."""
     return ledger(Entry(path, "rope", {**queries, **heads}), Entry(path, "rope", {**keys, **kv_heads}))
 
 
 def causal_half(form: Ledger) -> Ledger:
-    """``form`` of causal self-attention without the pairs that the mask hides: what need not be computed.
+    """Return ``form`` of causal self-attention without the masked pairs.
 
-    Of the T S pairs of the executed square, T (2 S - T + 1) / 2 are left, T (T + 1) / 2 where S = T: the T
-    queries are the last T of the S tokens.
+    T (2 S - T + 1) / 2 of the T S pairs are left, T (T + 1) / 2 for S = T: the queries are the last T of S tokens.
     """
     out = []
     for entry in form:
@@ -67,9 +66,9 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """The exact form: T query and S key tokens, h heads of width d_h, g key/value heads.
+    """Return the ledger for T query and S key tokens, h heads of width d_h, g key/value heads.
 
-    Keys and values of ``n`` of the S tokens are in a cache; None: there is none. ``rotary`` turns queries and keys.
+    ``n``: number of the S tokens that are cached; None: no cache. ``rotary``: rotary positions on queries and keys.
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h.
     """
     queries, keys = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}

@@ -27,8 +27,9 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; latents of ``n`` of the S are in a cache, None: there is none. ``d_q`` None:
-    queries have no latent.
+    """Return the ledger for T query and S key tokens, latents of ``n`` of the S cached; None: no cache.
+
+    ``d_q`` None: queries have no latent.
 
     MACs: :func:`compressed`'s, B S d_c h (d_h + d_v) + B h T S (d_h + d_r + d_v) and B T h d_v d_m.
     """
@@ -58,7 +59,9 @@ def compressed(
     d_q: Size | None,
     bias: bool,
 ) -> Ledger:
-    """Queries of T tokens, and the latents and rotary keys of ``new`` ones. ``bias``: of what reads the model's width.
+    """Return the ledger of queries of T tokens, and of latents and rotary keys of ``new`` tokens.
+
+    ``bias``: biases of the layers that read the model's input.
 
     MACs: B T d_q (d_m + h (d_h + d_r)), B T d_m h (d_h + d_r) without ``d_q``; and B new d_m (d_c + d_r).
     """
@@ -79,17 +82,17 @@ def compressed(
 
 
 def latents(path: str, *, B: Size, S: Size, n: Size | None, d_c: Size, d_r: Size) -> Ledger:
-    """A cache of one latent and one rotary key for each of S tokens."""
+    """Return the ledger of a cache of one latent and one rotary key per token, S tokens."""
     return ledger(*(cache(path, part, B=B, S=S, n=n) for part in ({"d_c": d_c}, {"d_r": d_r})))
 
 
 def rotated(path: str, *, B: Size, T: Size, new: Size, h: Size, d_r: Size) -> Ledger:
-    """Rotary positions on h queries of each of T tokens, and on the one rotary key of ``new`` ones."""
+    """Return the ledger of rotary positions on h queries of T tokens and on one key of ``new`` tokens."""
     return rope(path, {"B": B, "T": T}, {"h": h, "d_r": d_r}, {"B": B, "S": new}, {"d_r": d_r})
 
 
 def core(path: str, *, B: Size, T: Size, S: Size, h: Size, d_qk: Size, values: dict[str, Size]) -> Ledger:
-    """Scores of h heads over queries and keys of width d_qk, softmax, and weighted ``values``."""
+    """Return the ledger of scores of h heads of width d_qk, softmax and weighted ``values``."""
     pairs = {"B": B, "h": h, "T": T, "S": S}
     return ledger(
         Entry(path, "scores", {**pairs, "d_qk": d_qk}),

@@ -28,8 +28,9 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; latents of ``n`` of the S are in a cache, None: there is none. ``d_q`` None:
-    queries have no latent.
+    """Return the ledger for T query and S key tokens, latents of ``n`` of the S cached; None: no cache.
+
+    ``d_q`` None: queries have no latent.
 
     MACs: those of ``compressed``, B T h d_c (d_h + d_v) + B h T S (2 d_c + d_r) and B T h d_v d_m.
     """

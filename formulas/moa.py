@@ -12,17 +12,17 @@ from headcount.formulas.mha import rope
 
 
 def macs_eq18(*, T: Size, K: Size, D: Size, d_m: Size) -> Size:
-    """C_MoA = K T^2 D + 2 (K + 1) T D d_m, as printed; no router, and one of the two T^2 products."""
+    """Return C_MoA = K T^2 D + 2 (K + 1) T D d_m, as printed; it omits the router and one of the two T^2 products."""
     return K * T**2 * D + 2 * (K + 1) * T * D * d_m
 
 
 def params_eq20(*, E: Size, D: Size, d_m: Size) -> Size:
-    """M_MoA = (2 E + 2) D d_m, as printed; no router, no biases."""
+    """Return M_MoA = (2 E + 2) D d_m, as printed; it omits router and biases."""
     return (2 * E + 2) * D * d_m
 
 
 def params_ratio_appendix_b(*, E: Size, D: Size, d_m: Size) -> Size:
-    """M_MoA / M_MHA = 2 (E + 1) D d_m / (4 d_m^2), Appendix B; the printed right-hand side has a stray K."""
+    """Return M_MoA / M_MHA = 2 (E + 1) D d_m / (4 d_m^2), Appendix B; the printed right-hand side has a stray K."""
     return divide(params_eq20(E=E, D=D, d_m=d_m), 4 * d_m**2)
 
 
@@ -45,11 +45,11 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """The exact form: T query and S key tokens, K of E experts of width D for each query token.
+    """Return the ledger for T query and S key tokens, K of E experts of width D per query token.
 
-    Keys and values of ``n`` of the S tokens are in a cache; None: there is none. With g key/value heads an expert is g
-    heads of width D / g: as many products, and g times as many softmaxes. ``output_bias`` is added after the sum over
-    experts, ``selected`` gates take a softmax of their own.
+    ``n``: number of the S tokens that are cached; None: no cache. With g key/value heads an expert is g heads of width
+    D / g: the same products, g times the softmaxes. ``output_bias``: a bias after the sum over experts. ``gates``:
+    "selected" adds a softmax over the K selected experts.
     MACs: B T d_m E + 2 B K T d_m D + 2 B (S - n) d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
     where ``noisy`` and ``training``.
     """
@@ -75,7 +75,7 @@ def layer(
 
 
 def _core(path: str, pairs: Mapping[str, Size], head: Mapping[str, Size], g: Size) -> Ledger:
-    """Scores, softmax and weighted values of the K experts of each token, of g heads each."""
+    """Return the ledger of scores, softmax and weighted values of K experts per token, of g heads each."""
     return ledger(
         Entry(path, "scores", {**pairs, **head}),
         Entry(path, "softmax", pairs if g == 1 else {**pairs, "g": g}),

@@ -19,9 +19,9 @@ def layer(
     gated: bool = False,
     output_bias: bool = False,
 ) -> Ledger:
-    """B T tokens; ``output_bias`` is added once, after the sum over experts.
+    """Return the ledger for B T tokens; ``output_bias``: a bias after the sum over experts.
 
-    MACs: B T d_m E + 2 B T K d_m F, 3 in the place of 2 where ``gated``.
+    MACs: B T d_m E + 2 B T K d_m F, or 3 B T K d_m F if ``gated``.
     """
     tokens, width, inner, experts = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"E": E}
     routed = {**tokens, "K": K}

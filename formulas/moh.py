@@ -30,7 +30,7 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; keys and values of ``n`` of the S are in a cache, None: there is none.
+    """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers. ``bias`` is not the routers'.
     """
@@ -50,7 +50,7 @@ def layer(
 
 
 def linear_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size, d_h: Size) -> Ledger:
-    """The matrices that exist: over E heads and over the two groups where r > 0, over the shared heads where s > 1.
+    """Return the ledger of the routers: over E heads and two groups if r > 0, over the shared heads if s > 1.
 
     MACs: B T d_m (h + 2) where r > 0 and s > 1, B T d_m (h + 1) where s = 1, B T d_m h where r = 0 (s = h) or
     s = 0.
@@ -69,7 +69,7 @@ def linear_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r
 
 
 def norm_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size, d_h: Size) -> Ledger:
-    """Heads scored by the norms of their queries, without weights: B T E d_h squarings and no product."""
+    """Return the ledger of a router on the norms of queries: no weights, no MACs, B T E d_h squares."""
     routed = {"B": B, "T": T, "E": h - s}
     if r == 0:
         return ledger()
@@ -80,14 +80,14 @@ ROUTERS = {"linear": linear_router, "query_norm": norm_router}
 
 
 def routing(router: str):
-    """The function of the router called so. Raises ValueError, with their names, where there is none."""
+    """Return the ledger function of ``router``. Raises ValueError for an unknown name."""
     if router not in ROUTERS:
         raise ValueError(f"unknown router {router!r}; choose from {', '.join(ROUTERS)}")
     return ROUTERS[router]
 
 
 def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
-    """Heads that a token uses, of all heads of all layers: the paper's "#Activated heads (%)".
+    """Return the percentage of heads that a token uses, over all layers: the paper's "#Activated heads (%)".
 
     ``released`` and ``ideal`` are the two forms of one model; a model without routing is both.
     """
@@ -95,9 +95,9 @@ def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
 
 
 def shared_percent(ideal: Ledger) -> Fraction:
-    """Heads that every token uses, of those that a token uses, in all layers: the "shared heads ratio" of Table 6.
+    """Return the percentage of a token's heads that are shared, over all layers: the "shared heads ratio" of Table 6.
 
-    0 for a model without routing, which shares none by name.
+    0 for a model without routing.
     """
     used = [entry for entry in ideal if entry.kind == "expert_linear" and entry.path.endswith("out_proj")]
     total = sum(entry.times * entry.dims["k"] for entry in used)
@@ -105,10 +105,10 @@ def shared_percent(ideal: Ledger) -> Fraction:
 
 
 def activated_work_percent(released: Ledger, ideal: Ledger) -> Fraction:
-    """As :func:`activated_percent`, a head weighing as many MACs as it takes in its layer.
+    """Return :func:`activated_percent` with each head weighted by its MACs.
 
-    A head's work is what is left out where it is not selected: its scores, its weighted values, its rows of the
-    output projection and of the query projection, unless the router needs all queries.
+    The MACs of a head are those skipped if it is not selected: scores, weighted values, its rows of the output
+    projection and of the query projection, unless the router needs all queries.
     """
     skipping = {entry.path for entry in ideal if entry.macs and "k" in entry.dims}
     if not skipping:
@@ -124,7 +124,7 @@ def _heads(form: Ledger) -> int:
 
 
 def skipped(released: Ledger, ideal: Ledger) -> dict[tuple[str, str], int]:
-    """MACs that the ideal form leaves out, by module path and what is done there."""
+    """Return the MACs that the ideal form skips, by module path and kind."""
 
     def by_operation(form: Ledger) -> dict[tuple[str, str], int]:
         contractions = form.select(lambda entry: entry.kind in MAC_KINDS)

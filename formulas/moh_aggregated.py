@@ -21,10 +21,10 @@ def layer(
     d_pos: Size,
     form: str = "released",
 ) -> Ledger:
-    """Aggregated attention, the routers of MoH and a gate on each head's output, window and pooled part together.
+    """Return the ledger of aggregated attention, the routers of MoH and a gate on the output of each head.
 
-    ``ideal``: queries, scores, values and output rows of k = s + r heads for each token. Keys and values, pooled ones
-    too, stay: other tokens read them; and so does the bias of positions.
+    ``ideal``: queries, scores, values and output rows of k = s + r heads per token. All keys, values and position
+    biases are computed, because other tokens read them.
     """
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; choose from {', '.join(FORMS)}")

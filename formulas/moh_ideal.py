@@ -27,7 +27,7 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; keys and values of ``n`` of the S are in a cache, None: there is none.
+    """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
     MACs: 2 B T d_m k d_h + 2 B (S - n) d_m g d_h + 2 B k T S d_h and the routers, k = s + r; h for k in the
     queries of a ``query_norm`` router, whose norms need all of them. ``bias`` is not the routers'.
@@ -58,12 +58,12 @@ def layer(
 
 
 def _selected(path, dims, weight, shared) -> Ledger:
-    """A product with the rows of the heads that each token uses."""
+    """Return the ledger of a product with the weights of the selected heads of each token."""
     return ledger(Entry(path, "expert_linear", dims, weight=weight, shared=shared))
 
 
 def _read_heads(*, T: Size, h: Size, s: Size, r: Size, g: Size) -> Size:
-    """Key/value heads that T queries of a sequence read, by the routing that reads most.
+    """Return the key/value heads that T queries of a sequence read, for the routing that reads most.
 
     h / g heads share one: the s shared heads are of the first ceil(s g / h), and every routed head may be of another.
     """

@@ -24,7 +24,7 @@ def layer(
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """T query and S key tokens; keys and values of ``n`` of the S are in a cache, None: there is none.
+    """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
     MACs: B T d_m h (d_h + E + K d_h) of the queries' tokens, B (S - n) d_m h (d_h + E + K d_h) of the keys', and
     2 B h T S d_h.
@@ -46,12 +46,12 @@ def layer(
 
 
 def _router(path, rows, width, h, E) -> Ledger:
-    """A score of every expert of every head, and its sigmoid."""
+    """Return the ledger of the score of every expert of every head, and its sigmoid."""
     scores = {"h": h, "E": E}
     return ledger(linear(path, rows, width, scores), Entry(path, "elementwise", {**rows, **scores}))
 
 
 def _experts(path, rows, fan_in, fan_out, h, E, K) -> Entry:
-    """Each row through K of the E matrices of each head."""
+    """Return the entry of each row times K of the E matrices of each head."""
     matrix = {**fan_in, **fan_out}
     return Entry(path, "expert_linear", {**rows, "h": h, "K": K, **matrix}, weight={"h": h, "E": E, **matrix})

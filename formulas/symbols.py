@@ -68,7 +68,7 @@ LEGEND = (
 
 
 def by_letter(letter):
-    """The legend's row for ``letter``; KeyError where the legend has none."""
+    """Return the legend's row for ``letter``. Raises KeyError if there is none."""
     for row in LEGEND:
         if row.letter == letter:
             return row
@@ -76,7 +76,7 @@ def by_letter(letter):
 
 
 def symbol(letter: str):
-    """``letter`` as a sympy symbol, a positive integer."""
+    """Return ``letter`` as a sympy symbol, a positive integer."""
     import sympy
 
     return sympy.Symbol(letter, positive=True, integer=True)

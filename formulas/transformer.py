@@ -1,8 +1,7 @@
 """Blocks of the post-norm Transformer: feed-forward, encoder layer, decoder layer.
 
 A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=, n=None) -> Ledger``: formulas.mha.layer or
-formulas.moa.layer with its own sizes already given. What a cache holds of ``n`` of the S tokens is not computed; None
-for a forward pass without a cache.
+formulas.moa.layer with its own sizes bound. ``n`` of the S tokens are cached; None: no cache.
 """
 
 from collections.abc import Callable
@@ -15,14 +14,14 @@ Mixer = Callable[..., Ledger]
 
 
 def in_both(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
-    """The attention of encoder layers and that of decoder layers; one stands for both."""
+    """Return the attention of encoder layers and of decoder layers; a single one is used for both."""
     return attention if isinstance(attention, tuple) else (attention, attention)
 
 
 def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0) -> Ledger:
-    """Two biased linear layers, d_m to F and back, with an activation between: 2 B T d_m F MACs.
+    """Return the ledger of two biased linear layers, d_m to F and back, with an activation: 2 B T d_m F MACs.
 
-    With ``E_ff`` experts, those of ``K_ff`` of them for each token.
+    With ``E_ff`` experts, K_ff of them per token.
     """
     if E_ff != 0:
         return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
@@ -35,7 +34,7 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
 
 
 def residual_norm(path: str, name: str, block: Ledger, *, B: Size, T: Size, d_m: Size) -> Ledger:
-    """LayerNorm(x + block(x)): ``block``, then the addition, then the norm called ``name``_norm."""
+    """Return the ledger of LayerNorm(x + block(x)); the norm is called ``name``_norm."""
     return ledger(
         block,
         residual(path, B=B, T=T, d_m=d_m),
@@ -44,7 +43,7 @@ def residual_norm(path: str, name: str, block: Ledger, *, B: Size, T: Size, d_m:
 
 
 def encoder_layer(path: str, mixer: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
-    """Self-attention over T tokens and feed-forward, of the sizes ``inner``."""
+    """Return the ledger of self-attention over T tokens and feed-forward of sizes ``inner``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
@@ -55,7 +54,7 @@ def encoder_layer(path: str, mixer: Mixer, *, B: Size, T: Size, d_m: Size, **inn
 def decoder_layer(
     path: str, mixer: Mixer, cross: Mixer, *, B: Size, T: Size, S: Size, d_m: Size, **inner: Size
 ) -> Ledger:
-    """Self-attention over T target tokens, cross-attention to S source tokens, feed-forward of the sizes ``inner``."""
+    """Return the ledger of self-attention over T tokens, cross-attention to S tokens, feed-forward of ``inner``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
@@ -65,7 +64,7 @@ def decoder_layer(
 
 
 def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> Ledger:
-    """One table of V rows for source and target, scaled and added to sinusoidal positions (Table 5)."""
+    """Return the ledger of a shared embedding of V rows, scaled and added to sinusoidal positions (Table 5)."""
     source, target = {"B": B, "S": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
     return ledger(
         Entry("embedding", "embedding", source, weight={"V": V, "d_m": d_m}),
@@ -76,5 +75,5 @@ def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> L
 
 
 def tied_output(*, B: Size, T: Size, d_m: Size, V: Size) -> Entry:
-    """Logits over V words, with the embedding's weight: B T d_m V MACs and no parameters."""
+    """Return the entry of logits over V words with the embedding's weight: B T d_m V MACs, no parameters."""
     return Entry("output_proj", "linear", {"B": B, "T": T, "d_m": d_m, "V": V})

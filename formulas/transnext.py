@@ -16,7 +16,7 @@ KERNELS = (7, 3)
 
 
 def patch_embedding(path: str, *, B: Size, T: Size, C_in: Size, d_m: Size, p: Size) -> Ledger:
-    """A convolution of side p as a linear layer on unfolded patches, and LayerNorm: B T C_in p^2 d_m MACs."""
+    """Return the ledger of a convolution of side p on unfolded patches, and LayerNorm: B T C_in p^2 d_m MACs."""
     patch = {"C_in": C_in, "p_h": p, "p_w": p}
     return ledger(
         linear(at(path, "proj"), {"B": B, "T": T}, patch, {"d_m": d_m}, True),
@@ -25,9 +25,9 @@ def patch_embedding(path: str, *, B: Size, T: Size, C_in: Size, d_m: Size, p: Si
 
 
 def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0) -> Ledger:
-    """(GELU(depth-wise convolution of x W_a) * x W_b) W_2: B T F (3 d_m + w) MACs.
+    """Return the ledger of (GELU(depth-wise convolution of x W_a) * x W_b) W_2: B T F (3 d_m + w) MACs.
 
-    With ``E_ff`` experts, plain blocks of width F without a gate or a convolution: ``K_ff`` of them for each token.
+    With ``E_ff`` experts, plain blocks of width F without gate and convolution, K_ff of them per token.
     """
     if E_ff != 0:
         return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
@@ -44,7 +44,7 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
 
 
 def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
-    """x + Attention(Norm(x)), then x + FeedForward(Norm(x)) of the sizes ``inner``."""
+    """Return the ledger of x + Attention(Norm(x)), then x + FeedForward(Norm(x)) of sizes ``inner``."""
     rows = {"B": B, "T": T, "d_m": d_m}
     return ledger(
         layer_norm(at(path, "self_attn_norm"), **rows),
@@ -69,7 +69,7 @@ def model(
     E_ff: Size = 0,
     K_ff: Size = 0,
 ) -> Ledger:
-    """One block for each of ``attention``, ``depths`` of them in each stage; C classes from the mean of the tokens."""
+    """Return the ledger of one block per ``attention``, ``depths`` per stage, and C classes from the mean token."""
     parts = []
     channels = (C_in, *widths)
     bounds = pairwise(accumulate(depths, initial=0))

@@ -1,6 +1,6 @@
-"""The papers' sentences about cost: data, typed in claims.toml, each with its place and with what is judged of it.
+"""The papers' claims about cost, read from claims.toml, with their place and the relations to check.
 
-A relation is a text such as ``moa_macs() < mha_macs()`` over letters and named costs; a cost may be taken at
+A relation is a text such as ``moa_macs() < mha_macs()`` over letters and named costs; a cost may be evaluated at
 other letters, ``moa_macs(E=E + 1)`` (see :mod:`headcount.formulas.published.expressions`).
 """
 
@@ -14,12 +14,12 @@ from headcount.formulas.ledger import Size
 from headcount.formulas.published.expressions import Expression, Relation, expression, relation
 
 QUOTED = ("verbatim", "read as")
-"""Whether a sentence stands in the paper in these words, or is what the paper says in others."""
+"""Whether a sentence is quoted or paraphrased."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where sentences come from, what their two costs are called, and what they mean where that needs saying."""
+    """A paper: its source, the names of its printed and executed costs, and a remark."""
 
     name: str
     source: str
@@ -30,10 +30,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The value of ``letter`` at which both sides of an equality are the same is asked for.
+    """The value of ``letter`` at which both sides of an equality are equal.
 
-    ``holds``: on which side of it the executed relation holds, ``above`` or ``below``, with ``says`` in words; empty
-    where the equality is about something else.
+    ``holds``: the side on which the executed relation holds, ``above`` or ``below``; ``says``: the same in words. Both
+    may be empty.
     """
 
     letter: str
@@ -44,7 +44,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Rows:
-    """A relation between what the tables print of some rows: ``rows`` gives (table, row) for each letter."""
+    """A relation between printed numbers of table rows; ``rows``: letter -> (table, row)."""
 
     label: str
     relation: Relation
@@ -63,7 +63,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Entries:
-    """Relations between the cells of each entry of a data table (formulas/published/data.py), which must all hold."""
+    """Relations that must all hold for each entry of a data table (formulas/published/data.py)."""
 
     label: str
     relations: tuple[Relation, ...]
@@ -75,10 +75,9 @@ Check = Rows | Sizes | Entries
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """A sentence with its place, and what is checked of it at the paper's own sizes.
+    """A sentence of a paper with its place and its checks at the paper's own sizes.
 
-    ``quoted``: one of QUOTED. ``read_as``: how its words were made checkable, where they leave that open.
-    ``because``: why it does not hold where it does not.
+    ``quoted``: one of QUOTED. ``read_as``: the interpretation that is checked. ``because``: why it does not hold.
     """
 
     name: str
@@ -93,7 +92,7 @@ class Sentence:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Sentence):
-    """A sentence with its premise, and its relation under the printed and under the exact costs.
+    """A sentence with a premise, and its relation under the printed and under the exact costs.
 
     ``premise``: letters by others, in order. ``assume``: lower bounds of letters, ``K > 1`` or ``E >= K``.
     ``cases``: conditions on one letter, ``s == 1`` or ``s > 1``, that cover all its values and have formulas of
@@ -114,16 +113,16 @@ class Claim(Sentence):
     only_without: tuple[Relation, ...] = ()
 
     def complete(self, letters: Mapping[str, Size]) -> dict[str, Size]:
-        """``letters`` with those that the premise gives."""
+        """Return ``letters`` and those that the premise defines."""
         found = dict(letters)
         for letter, given in self.premise.items():
             found[letter] = given.value(found)
         return found
 
     def admitted(self, letters: Mapping[str, int]) -> dict[str, int] | None:
-        """A layer's sizes as a point of this claim; None where it does not meet the premise and the assumptions."""
+        """Return a layer's sizes as a point of this claim; None if premise or assumptions do not hold."""
         point = self.complete({letter: letters[letter] for letter in self.letters})
-        # how long the input is belongs to no layer, and a claim about parameters fixes it
+        # the length is not a size of the layer, and a claim about parameters fixes it
         meets = all(point[letter] == letters[letter] for letter in self.premise if letter != "T")
         free = all(point[letter] > 0 for letter in self.letters)
         return point if meets and free and all(bound.holds(point) for bound in self.assume) else None
@@ -131,7 +130,7 @@ class Claim(Sentence):
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model that the paper names outside its tables; ``nearest`` is the preset of a table that is closest."""
+    """A model named outside the tables; ``nearest``: the closest preset of a table."""
 
     name: str
     place: str
@@ -141,7 +140,7 @@ class NamedModel:
 
 @dataclass(frozen=True)
 class Claims:
-    """Everything of formulas/published/claims.toml."""
+    """The content of claims.toml."""
 
     papers: Mapping[str, Paper]
     claims: tuple[Claim, ...]
@@ -151,12 +150,12 @@ class Claims:
 
     @property
     def all(self) -> tuple[Sentence, ...]:
-        """Every sentence, those with relations first."""
+        """All sentences, claims first."""
         return (*self.claims, *self.sentences, *self.timed)
 
 
 def load() -> Claims:
-    """The typed claims. ValueError for a text that is no relation or no expression, or for an unknown marking."""
+    """Return the claims. Raises ValueError for an invalid relation or expression, or an unknown value of quoted."""
     data = tomllib.loads(files("headcount.formulas.published").joinpath("claims.toml").read_bytes().decode())
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
@@ -195,7 +194,7 @@ def _checked(*, quoted, rows=(), sizes=(), entries=(), **texts) -> dict[str, Any
 
 
 def statement(text: str) -> Relation:
-    """What a sentence says, ``<``, ``<=`` or ``==``. ValueError for any other text."""
+    """Return a relation with ``<``, ``<=`` or ``==``. Raises ValueError for any other text."""
     found = relation(text)
     if found.operator not in ("<", "<=", "=="):
         raise ValueError(f"{text!r} is no relation <, <= or == between two sides")
@@ -203,7 +202,7 @@ def statement(text: str) -> Relation:
 
 
 def bound(text: str) -> Relation:
-    """A lower bound of a letter, ``K > 1`` or ``E >= K``. ValueError for any other text."""
+    """Return a lower bound of a letter, ``K > 1`` or ``E >= K``. Raises ValueError for any other text."""
     found = relation(text)
     if found.operator not in (">", ">=") or {found.left.text} != found.left.letters:
         raise ValueError(f"{text!r} is no lower bound of a letter")

@@ -1,6 +1,6 @@
-"""The quantities that a published table prints: for each a class with its rule, what it makes of a model, and how.
+"""Columns of published tables: for each quantity a class that computes it from a model and prints it.
 
-A new quantity is a class here with ``@quantity``, and the columns that it stands in, in bench/macs/published.py.
+To add a quantity, add a class with ``@quantity`` here and its columns in bench/macs/published.py.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from headcount.formulas.published.rounding import UNITS, Printing
 
 
 class Case(Protocol):
-    """What is judged: an exact ledger, and that of the form that skips unselected heads, None where there is none."""
+    """A model to judge: its exact ledger, and that of its ideal form, None if it has none."""
 
     ledger: Ledger
     ideal_ledger: Ledger | None
@@ -26,9 +26,9 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Adjustment:
-    """``times`` the entries that ``select`` names (formulas/conventions.py), with some sizes replaced.
+    """``times`` the entries selected by ``select`` (formulas/conventions.py), with the sizes ``dims`` replaced.
 
-    ``of``: the quantity that it adjusts.
+    ``of``: the adjusted quantity.
     """
 
     times: int
@@ -43,7 +43,7 @@ class Adjustment:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The dense model that a routed row is compared with: a preset, and fields of it."""
+    """The dense model that a routed row is compared with: a preset and changed fields."""
 
     preset: str
     overrides: Mapping[str, Any]
@@ -51,10 +51,10 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row; ``cells`` holds its texts as printed, by quantity: absent where nothing is printed.
+    """One printed row; ``cells``: printed texts by quantity, absent if nothing is printed.
 
-    ``quality``: what else the table prints of the model, under its column's name. ``rounded_from``: by quantity, the
-    number with more digits that the paper prints elsewhere, of which a cell is a second rounding.
+    ``quality``: other printed cells by column name. ``rounded_from``: by quantity, the number with more digits, printed
+    elsewhere in the paper, from which the cell was rounded again.
     """
 
     name: str
@@ -70,13 +70,13 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Column(ABC):
-    """What a table prints of one quantity: how it prints it, and whether the rule decides the rows' verdicts."""
+    """One quantity of a table: how it is printed, and whether it decides the verdicts of the rows."""
 
     printing: Printing
     judged: bool = True
     quantity: ClassVar[str]
     account: ClassVar[str] = "size"
-    """What of an entry an adjustment adds."""
+    """The property of an entry that an adjustment adds."""
 
     @property
     @abstractmethod
@@ -85,24 +85,24 @@ class Column(ABC):
 
     @abstractmethod
     def total(self, case: Case) -> int | Fraction:
-        """What the rule makes of a model, before it is rounded."""
+        """Return the value of a model under the rule, before rounding."""
 
     def printed(self, row: Row) -> str | None:
-        """The row's cell as the paper prints it."""
+        """Return the row's cell as the paper prints it."""
         return row.cells.get(self.quantity)
 
     def adjusted(self, adjustment: Adjustment, case: Case) -> int:
-        """What an adjustment adds to the total: its entries' account, with the sizes that it replaces."""
+        """Return what an adjustment adds to the total."""
         selected = case.ledger.select(conventions.by_name(adjustment.select))
         entries = [entry.with_dims(**adjustment.dims) for entry in selected]
         return adjustment.times * sum(getattr(entry, self.account) for entry in entries)
 
     def contradictions(self, rows: Sequence[Row], cases: Mapping[str, Case]) -> dict[str, str]:
-        """By row name, the argument that no rule prints these rows; empty where there is none."""
+        """Return, by row name, arguments that no rule prints these rows."""
         return {}
 
     def near_misses(self, row: Row, rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
-        """What comes near a row that the rule does not print, as the end of a sentence."""
+        """Return, as the end of a sentence, rules that would print the row."""
         return ""
 
 
@@ -110,13 +110,13 @@ QUANTITIES: dict[str, type[Column]] = {}
 
 
 def quantity(kind: type[Column]) -> type[Column]:
-    """Enter a class under its quantity."""
+    """Register a class under its quantity."""
     QUANTITIES[kind.quantity] = kind
     return kind
 
 
 def make(*, quantity: str, judged: bool = True, unit: str, rounding: str, **rule: Any) -> Column:
-    """The column that a table's data describes; KeyError for an unknown quantity, TypeError for unknown words."""
+    """Return the column described by a table's data. Raises KeyError for an unknown quantity, TypeError for a key."""
     digits = {word: rule.pop(word) for word in ("decimals", "significant", "multiple") if word in rule}
     return QUANTITIES[quantity](printing=Printing(unit, rounding, **digits), judged=judged, **rule)
 
@@ -131,7 +131,7 @@ class Macs(Column):
 
     @property
     def bills(self):
-        """How many times each entry counts."""
+        """How many times each entry is counted."""
         return conventions.by_name(self.convention)
 
     @property
@@ -153,7 +153,7 @@ class Macs(Column):
         )
 
     def near_misses(self, row: Row, rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
-        """Each kind without MACs that, billed once more, prints ``row``, with a row that it then misprints."""
+        """Return each kind without MACs that prints ``row`` if counted too, with a row that it misprints."""
         printed = {other.name: self.printed(other) for other in rows if self.printed(other)}
         out = ""
 

@@ -8,7 +8,7 @@ from headcount.formulas.ledger import Ledger, Size
 
 
 def costs() -> dict[str, Callable[..., Size]]:
-    """Each a function of all letters."""
+    """Return the costs by name, each a function of all letters."""
     return {
         "moa_macs_eq18": lambda *, T, K, D, d_m, **_: moa.macs_eq18(T=T, K=K, D=D, d_m=d_m),
         "mha_macs_eq19": lambda *, T, d_m, **_: mha.macs_eq19(T=T, d_m=d_m),
@@ -29,7 +29,7 @@ def costs() -> dict[str, Callable[..., Size]]:
 
 
 def _projections(entry) -> int:
-    """The linear layers but for the router."""
+    """Return 1 for linear layers other than the router."""
     return conventions.projections(entry) - conventions.router(entry)
 
 

@@ -1,4 +1,4 @@
-"""What the papers print that costs nothing: settings, figures of quality, analyses. Typed once, each with its place."""
+"""Printed tables without costs: settings, quality, analyses, with their place in the paper."""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Cell = str | int
 
 @dataclass(frozen=True)
 class DataColumn:
-    """The key of an entry's cell and the head that the paper, or this software, gives it."""
+    """The key of a cell and the head of its column."""
 
     key: str
     head: str
@@ -21,9 +21,9 @@ class DataColumn:
 
 @dataclass(frozen=True)
 class DataTable:
-    """One printed table or figure; an entry holds its cells as printed, without those that the paper leaves empty.
+    """One printed table or figure; an entry holds its non-empty cells as printed.
 
-    ``about``: what must be said beside it.
+    ``about``: a remark on the table.
     """
 
     name: str
@@ -37,14 +37,13 @@ class DataTable:
     about: str = ""
 
     def column(self, key: str) -> list[Cell]:
-        """The cells of a column, of the entries that have one."""
+        """Return the non-empty cells of a column."""
         return [entry[key] for entry in self.entries if key in entry]
 
 
 @cache
 def typed(folder: Traversable = FOLDER) -> dict[str, DataTable]:
-    """The data tables by name, in their order. ValueError for a cell of no column, and for an entry without its
-    first."""
+    """Return the data tables by name, in order. Raises ValueError for an unknown cell or a missing first cell."""
     texts = [file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".toml")]
     found = [data for text in texts if "entry" in (data := tomllib.loads(text))]
     made = [_table(**data) for data in sorted(found, key=lambda data: (data["order"], data["name"]))]

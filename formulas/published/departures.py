@@ -1,4 +1,4 @@
-"""Where this software's layers are not what the authors' code does: data, typed in departures.toml."""
+"""Differences between these layers and the authors' code, read from departures.toml."""
 
 import tomllib
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from importlib.resources import files
 
 @dataclass(frozen=True, kw_only=True)
 class Departure:
-    """One difference: ``theirs``, with its ``file`` where that is known, and ``ours``.
+    """One difference: ``theirs``, with its ``file`` if known, and ``ours``.
 
-    ``field``: that of a configuration which switches between both; ``no_field``: why there is none.
-    ``consequence``: what follows from it, a sentence with places for numbers; empty where no number changes.
+    ``field``: the configuration field that switches between both; ``no_field``: why there is none.
+    ``consequence``: a sentence with places for numbers; empty if no number changes.
     """
 
     paper: str
@@ -25,12 +25,12 @@ class Departure:
 
 
 def load() -> tuple[Departure, ...]:
-    """The typed departures."""
+    """Return the departures."""
     return read(files("headcount.formulas.published").joinpath("departures.toml").read_text("utf-8"))
 
 
 def read(text: str) -> tuple[Departure, ...]:
-    """Departures from TOML. ValueError for one with both or neither of a field and a reason why there is none."""
+    """Return departures from TOML. Raises ValueError unless each has either a field or no_field."""
     found = tuple(Departure(**one) for one in tomllib.loads(text)["departure"])
     for one in found:
         if bool(one.field) == bool(one.no_field):

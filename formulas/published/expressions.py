@@ -2,7 +2,7 @@
 
 A text is parsed once into sums, differences, products, exact quotients and powers of whole numbers, of letters, and of
 named costs, which may be taken at other letters. Letters are integers, which give numbers, or sympy symbols, which
-give the formula. Nothing of a text is ever run as Python.
+give the formula. Texts are never run as Python.
 """
 
 import ast
@@ -19,7 +19,7 @@ Costs = Mapping[str, Callable[..., Any]]
 
 _Value = Callable[[Mapping[str, Size], Costs], Any]
 MOST_BITS = 10_000
-"""Of a power of whole numbers: ten characters write one that no memory holds."""
+"""Largest size of a power of integers; a short text can denote one that exceeds all memory."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -48,7 +48,7 @@ OPERATORS = tuple(sign for sign, _ in _COMPARISONS.values())
 
 @dataclass(frozen=True)
 class Expression:
-    """``text`` as it was parsed, the ``letters`` that it names, and the ``costs`` that it calls."""
+    """A parsed ``text``, its ``letters`` and the ``costs`` that it calls."""
 
     text: str
     letters: frozenset[str]
@@ -59,7 +59,7 @@ class Expression:
         return self.text
 
     def value(self, letters: Mapping[str, Size], costs: Costs | None = None) -> Any:
-        """The value at ``letters``. ValueError for a letter without a size, and for a cost that ``costs`` lacks."""
+        """Return the value at ``letters``. Raises ValueError for an unknown letter or cost."""
         return self._value(letters, costs or {})
 
 
@@ -80,20 +80,20 @@ class Relation:
         return self.left.costs | self.right.costs
 
     def holds(self, letters: Mapping[str, Size], costs: Costs | None = None) -> bool:
-        """Whether it holds at ``letters``, which are integers."""
+        """Return whether the relation holds at integer ``letters``."""
         compare = next(function for sign, function in _COMPARISONS.values() if sign == self.operator)
         return compare(self.left.value(letters, costs), self.right.value(letters, costs))
 
 
 @cache
 def expression(text: str) -> Expression:
-    """``text`` as an expression. ValueError where it is none."""
+    """Parse ``text`` as an expression. Raises ValueError if it is none."""
     return _expression(_parsed(text), text, calls=True)
 
 
 @cache
 def relation(text: str) -> Relation:
-    """``text`` as a relation. ValueError where it is none."""
+    """Parse ``text`` as a relation. Raises ValueError if it is none."""
     tree = _parsed(text)
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARISONS:
         raise ValueError(f"{text!r} is no relation {', '.join(OPERATORS[:-1])} or {OPERATORS[-1]} between two sides")
@@ -102,9 +102,9 @@ def relation(text: str) -> Relation:
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:
-    """The value of sums, differences, products, exact quotients and powers (``**`` or ``^``) of named sizes.
+    """Return the integer value of sums, differences, products, exact quotients and powers (``**``, ``^``) of sizes.
 
-    Raises ValueError for a name without a size, for anything else than these, and for a value that is not whole.
+    Raises ValueError for an unknown name, other syntax, or a value that is not an integer.
     """
     try:
         value = _expression(_parsed(text, text.replace("^", "**")), text, calls=False).value(sizes)
@@ -133,7 +133,7 @@ def _expression(node: ast.expr, text: str, calls: bool) -> Expression:
 
 
 def _compiled(node: ast.expr, text: str, calls: bool) -> _Value:
-    """``node`` as a function of letters and costs. ValueError for anything that is no expression."""
+    """Return ``node`` as a function of letters and costs. Raises ValueError if it is no expression."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return lambda letters, costs: node.value
     if isinstance(node, ast.Name):
@@ -158,7 +158,7 @@ def _compiled(node: ast.expr, text: str, calls: bool) -> _Value:
 
 
 def _is_cost(node: ast.expr) -> bool:
-    """Whether this is the call of a name without arguments by position."""
+    """Return whether ``node`` calls a name with keyword arguments only."""
     plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
     return plain and all(keyword.arg for keyword in node.keywords)
 

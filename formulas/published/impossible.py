@@ -1,8 +1,8 @@
-"""Whether any rule can print a set of rows: arguments in whole numbers.
+"""Integer arguments that no counting rule can print a set of rows.
 
-A rule bills each contraction a whole number of times, the same in every row, and prints to a fixed step. Two
+A rule counts each contraction a whole number of times, the same in every row, and prints to a fixed step. Two
 rows a and b then differ by sum_j n_j (size_j in b - size_j in a) with n_j >= 0, and their printed values
-differ from that by less than one step. Contractions of equal size in both rows drop out.
+differ from that by less than one step. Contractions of equal size in both rows cancel.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ class PrintedRow:
     ledger: Ledger
 
     def contractions(self) -> dict[tuple[str, str], int]:
-        """MACs by (module path, kind)."""
+        """Return MACs by (module path, kind)."""
         return self.ledger.select(lambda entry: entry.kind in MAC_KINDS).group(lambda entry: (entry.path, entry.kind))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two rows with the same contractions; ``deltas``: size in b less size in a, where they differ."""
+    """Two rows with the same contractions; ``deltas``: size in b minus size in a, where they differ."""
 
     a: PrintedRow
     b: PrintedRow
@@ -37,21 +37,20 @@ class Pair:
 
     @property
     def gap(self) -> int:
-        """How far apart the two rows print."""
+        """Difference of the printed numbers."""
         return self.b.printed - self.a.printed
 
     def multiples(self, unit: int) -> range:
-        """Every n for which n * unit lies less than one step from the printed gap."""
+        """Return every n for which n * unit is less than one step from the printed gap."""
         step = max(self.a.step, self.b.step)
         return range((self.gap - step) // unit + 1, -(-(self.gap + step) // unit))
 
 
 def no_common_rule(rows: Sequence[PrintedRow]) -> dict[str, str]:
-    """For each row in a contradiction, that contradiction as one sentence of arithmetic, by row name.
+    """Return, by row name, a contradiction that the row is part of, as one sentence.
 
-    Two kinds are found: a pair of rows that can differ only by multiples of one number, none of which lies at
-    the printed gap; and two pairs that differ in the same single contraction and need it billed a different
-    number of times.
+    Two kinds are found: a pair of rows that can differ only by multiples of a number, none of which is the printed
+    gap; and two pairs that differ in the same single contraction and need different counts of it.
     """
     pairs = [pair for a, b in combinations(rows, 2) if (pair := _pair(a, b))]
     found: dict[str, str] = {}

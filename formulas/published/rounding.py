@@ -1,4 +1,4 @@
-"""How a table prints a number: unit, digits, rounding; and which numbers print as a given text."""
+"""Printing rules of tables: unit, digits, rounding; and the numbers that print as a given text."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,7 +21,7 @@ class Printing:
     multiple: int = 1
 
     def like(self, text: str) -> "Printing":
-        """This rule for a value printed as ``text``: with its decimals, where the rule follows the table."""
+        """Return this rule with the decimals of ``text``, if the rule follows the table."""
         return self if self.decimals >= 0 else replace(self, decimals=len(text[:-1].partition(".")[2]))
 
     def _step(self, value: Fraction) -> Fraction:
@@ -30,7 +30,7 @@ class Printing:
         return Fraction(10 ** max(len(str(floor(value))) - self.significant, 0))
 
     def text(self, number: int | Fraction) -> str:
-        """``number`` as the table prints it."""
+        """Return ``number`` as the table prints it."""
         value = Fraction(number) / UNITS[self.unit]
         step = self._step(value)
         last_digits = floor(value / step + SHIFTS[self.rounding]) * step * 10**self.decimals
@@ -38,11 +38,11 @@ class Printing:
         return f"{whole}" + (f".{rest:0{self.decimals}}" if self.decimals else "") + self.unit
 
     def step(self, text: str) -> int:
-        """The distance between two neighbouring printed values around ``text``."""
+        """Return the distance between two neighbouring printed values around ``text``."""
         return int(self.like(text)._step(Fraction(text[:-1])) * UNITS[self.unit])
 
     def interval(self, text: str) -> range:
-        """Every integer that prints as ``text``. Raises ValueError for a text in another unit."""
+        """Return all integers that print as ``text``. Raises ValueError for another unit."""
         if text[-1] != self.unit:
             raise ValueError(f"{text} is not printed in {self.unit}")
         value, step = int(Fraction(text[:-1]) * UNITS[self.unit]), self.step(text)
@@ -50,7 +50,7 @@ class Printing:
         return range(low, low + step)
 
     def statement(self) -> str:
-        """This rule in words."""
+        """Return this rule in words."""
         if self.significant:
             digits = f"{self.significant} significant digits"
         elif self.multiple != 1:

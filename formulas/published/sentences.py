@@ -1,4 +1,4 @@
-"""Whether a sentence's relations hold at the paper's own sizes, and at which length of the input that changes."""
+"""Check the relations of sentences at the paper's own sizes, and find the lengths at which the result changes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PRINTED, EXECUTED = "printed", "executed"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check says: ``form`` PRINTED or EXECUTED, ``values`` of its letters."""
+    """The result of one check: ``form`` PRINTED or EXECUTED, ``values`` of its letters."""
 
     label: str
     form: str
@@ -28,17 +28,17 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        """Whether all relations hold there."""
+        """Whether all relations hold."""
         return not self.failing
 
     @property
     def failing(self) -> list[Relation]:
-        """Those that do not."""
+        """The relations that do not hold."""
         return [relation for relation in self.relations if not relation.holds(self.values)]
 
 
 def of_rows(check: Rows, tables: Mapping[str, PublishedTable], ledgers: Mapping[str, Ledger]) -> Iterator[Finding]:
-    """A finding as printed, where all rows print a number, and one as executed; ``ledgers``: by letter."""
+    """Yield a finding as printed, if all rows print a number, and one as executed; ``ledgers``: by letter."""
     texts = {
         letter: tables[table].column(check.of).printed(tables[table].row(name))
         for letter, (table, name) in check.rows.items()
@@ -51,13 +51,13 @@ def of_rows(check: Rows, tables: Mapping[str, PublishedTable], ledgers: Mapping[
 
 
 def of_sizes(check: Sizes, letters: Mapping[str, int]) -> Finding:
-    """The finding on a preset's sizes."""
+    """Return the finding on a preset's sizes."""
     named = check.relation.left.letters | check.relation.right.letters
     return Finding(check.label, PRINTED, (check.relation,), {letter: Fraction(letters[letter]) for letter in named})
 
 
 def of_entries(check: Entries, table: DataTable) -> Iterator[Finding]:
-    """A finding for each entry of a data table."""
+    """Yield a finding for each entry of a data table."""
     named = {letter for one in check.relations for letter in one.left.letters | one.right.letters}
     for entry in table.entries:
         values = {letter: Fraction(entry[letter]) for letter in named}
@@ -65,9 +65,9 @@ def of_entries(check: Entries, table: DataTable) -> Iterator[Finding]:
 
 
 def turns(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
-    """The lengths T = S, above 1, at which the executed relation begins to hold or to fail; ``forms``: by letter.
+    """Return the lengths T = S > 1 at which the executed relation starts to hold or to fail; ``forms``: by letter.
 
-    Both sides are polynomials of the length of degree 2. ArithmeticError where they are not.
+    Raises ArithmeticError unless both sides are polynomials of degree 2 in the length.
     """
 
     def margin(length: int) -> int:
@@ -83,7 +83,7 @@ def turns(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
 
 
 def holds_at(check: Rows, forms: Mapping[str, Ledger], length: int) -> bool:
-    """Whether the executed relation holds at a length T = S."""
+    """Return whether the executed relation holds at a length T = S."""
     return check.relation.holds(_macs_at(forms, length))
 
 
@@ -93,17 +93,17 @@ def _macs_at(forms: Mapping[str, Ledger], length: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class OwnLayers:
-    """A claim at the paper's own layers: points by the row whose layer it is, of ``layers`` that were looked at."""
+    """A claim at the paper's own layers: points by row name; ``layers``: number of layers examined."""
 
     layers: int
     points: Mapping[str, Mapping[str, int]]
 
     def holding(self, relation: Relation) -> list[str]:
-        """The rows at whose layers the relation holds."""
+        """Return the rows at whose layers the relation holds."""
         return [name for name, point in self.points.items() if relation.holds(point, costs())]
 
 
 def own_layers(claim: Claim, layers: Mapping[str, Mapping[str, int]]) -> OwnLayers:
-    """The ``layers``, sizes by row, that meet the claim's premise, as points of it."""
+    """Return the ``layers``, sizes by row, that meet the claim's premise, as points of the claim."""
     points = {name: point for name, letters in layers.items() if (point := claim.admitted(letters))}
     return OwnLayers(len(layers), points)

@@ -1,4 +1,4 @@
-"""The printed tables: data files beside this module, one per table, typed once from the paper, and found there."""
+"""The published tables, read from one TOML file per table in this folder."""
 
 import tomllib
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ FOLDER = files("headcount.formulas.published")
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A printed table: its source, its place in it, what it prints of which quantity under one rule, and its rows.
+    """A printed table: source, place in the source, columns with their rules, rows.
 
-    ``paper``: under which paper's name tables stand together; ``order`` is the place among all tables.
+    ``paper``: name that groups tables; ``order``: place among all tables.
     """
 
     name: str
@@ -32,36 +32,36 @@ class PublishedTable:
     rows: tuple[Row, ...]
 
     def column(self, quantity: str) -> Any:
-        """The column of a quantity; None where the table prints none."""
+        """Return the column of a quantity; None if the table has none."""
         return next((column for column in self.columns if column.quantity == quantity), None)
 
     def row(self, name: str) -> Row:
-        """The row of this name. KeyError where there is none."""
+        """Return the row called ``name``. Raises KeyError if there is none."""
         return {row.name: row for row in self.rows}[name]
 
     @property
     def judged(self) -> tuple[Column, ...]:
-        """The columns whose rules decide the verdicts."""
+        """The columns that decide the verdicts."""
         return tuple(column for column in self.columns if column.judged)
 
     @property
     def rule(self) -> str:
-        """The one rule of each judged column, in words."""
+        """The rules of the judged columns, in words."""
         return " ".join(column.statement for column in self.judged)
 
 
 def typed(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
-    """The tables of the data files in ``folder``, by name, in their order."""
+    """Return the tables in ``folder`` by name, in order."""
     return {data["name"]: _table(data) for data in _read(folder)}
 
 
 def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, ...]:
-    """The tables in their order, those of one paper where it is named."""
+    """Return the names of all tables, or of those of ``paper``, in order."""
     return tuple(data["name"] for data in _read(folder) if paper in (None, data["paper"]))
 
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
-    """The table called ``name``. Raises ValueError, with the list of names, where there is none."""
+    """Return the table called ``name``. Raises ValueError if there is none."""
     data = next((data for data in _read(folder) if data["name"] == name), None)
     if data is None:
         raise ValueError(f"unknown table {name!r}; choose from {', '.join(names(folder=folder))}")
@@ -71,7 +71,7 @@ def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
 @cache
 def _read(folder: Traversable) -> list[dict[str, Any]]:
     found = [tomllib.loads(file.read_text("utf-8")) for file in folder.iterdir() if file.name.endswith(".toml")]
-    # the papers' sentences stand in a data file too
+    # other data files have no rows
     return sorted((data for data in found if "row" in data), key=lambda data: (data["order"], data["name"]))
 
 

@@ -1,4 +1,4 @@
-"""The verdict on a printed row: does its number come out of the ledger under the table's one rule?"""
+"""Verdicts on printed rows: whether the ledger gives the printed number under the rule of the table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ SEVERITY = ("nothing printed", "reproduced", "explained", "no rule", "unexplaine
 
 @dataclass(frozen=True)
 class Verdict:
-    """``status``: one of formulas.published.tables.VERDICTS; ``under_rule``: the MACs that the table's rule
-    bills, None without one; ``because``: the arithmetic, None where the status needs none."""
+    """``status``: one of formulas.published.tables.VERDICTS; ``under_rule``: the MACs under the table's rule, None
+    without one; ``because``: the arithmetic, None if the status needs none."""
 
     status: str
     under_rule: int | None
@@ -24,7 +24,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class VocabularyRange:
-    """The vocabulary sizes at which the ledger's parameters print as ``printed``; empty where none do."""
+    """The vocabulary sizes at which the ledger's parameters print as ``printed``; may be empty."""
 
     printed: str
     low: int
@@ -35,9 +35,9 @@ class VocabularyRange:
 
 
 def judge(table: PublishedTable, cases: Mapping[str, Case]) -> dict[str, Verdict]:
-    """The verdict on each row of ``table`` by row name, the worst of those on its judged columns.
+    """Return the verdict on each row of ``table`` by row name, the worst of its judged columns.
 
-    ``cases`` holds each row's model by row name. What verdict is typed beside a row is not looked at.
+    ``cases``: models by row name. The verdicts in the data file are not used.
     """
     macs = table.column("macs")
     contradictions = {column.quantity: column.contradictions(table.rows, cases) for column in table.judged}
@@ -62,7 +62,7 @@ def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradic
     note = f". {row.note}" if row.note else ""
     terms = [(term, column.adjusted(term, case)) for term in row.adjust if term.of == column.quantity]
     adjusted = total + sum(amount for _, amount in terms)
-    # where the cell is a second rounding, the first one is what the sum must print
+    # if the cell was rounded twice, the sum must print the first rounding
     once = row.rounded_from.get(column.quantity, printed)
     twice = printing.text(Fraction(once[:-1]) * UNITS[once[-1]])
     if terms and column.printing.like(once).text(adjusted) == once and twice == printed:
@@ -75,9 +75,9 @@ def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradic
 
 
 def implied_vocabulary(printed: str, printing: Printing, ledger: Ledger) -> VocabularyRange:
-    """The vocabularies V at which the model's parameters print as ``printed``.
+    """Return the vocabularies V at which the model's parameters print as ``printed``.
 
-    Parameters are linear in V: every weight that holds V holds it once.
+    Parameters are linear in V: no weight has V twice.
     """
     holding = ledger.select(lambda entry: "V" in entry.weight)
     per_word = Ledger(tuple(replace(entry, weight={**entry.weight, "V": 1}) for entry in holding)).params
@@ -88,5 +88,5 @@ def implied_vocabulary(printed: str, printing: Printing, ledger: Ledger) -> Voca
 
 
 def common_vocabulary(ranges: list[VocabularyRange]) -> VocabularyRange:
-    """The vocabularies that all ``ranges`` share; empty (``high`` < ``low``) where no one size fits all."""
+    """Return the intersection of ``ranges``; empty if ``high`` < ``low``."""
     return VocabularyRange("all", max(r.low for r in ranges), min(r.high for r in ranges))
