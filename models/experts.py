@@ -75,7 +75,7 @@ def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
 
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
-    """How many rows at once, so that ``gathered`` elements for each fill at most GATHERED_BYTES; None on meta: all."""
+    """Return the rows per chunk, so that ``gathered`` elements per row fill at most GATHERED_BYTES; None on meta."""
     # torch.compile traces no ContextVar
     if not torch.compiler.is_compiling() and (rule := CHUNK_RULE.get()):
         return rule(len(rows), int(gathered))
@@ -83,5 +83,5 @@ def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) 
 
 
 def in_chunks(x: Tensor, chunk: int | None) -> tuple[Tensor, ...]:
-    """``x`` in parts of ``chunk`` rows; whole for None."""
+    """Split ``x`` into parts of ``chunk`` rows; whole for None."""
     return (x,) if chunk is None else x.split(chunk)
