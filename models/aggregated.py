@@ -100,7 +100,7 @@ class AggregatedAttention(Selectable):
             self.initial_std |= {"window_bias": 0.0004, "window_tokens": 0.02, "window_weight": 0.0}
 
     def initial_values(self) -> dict[str, Tensor]:
-        """softplus(tau) = 1 / 0.24."""
+        """Initialise softplus(tau) = 1 / 0.24."""
         return {"temperature": torch.full((self.config.num_heads,), log(expm1(1 / 0.24)))}
 
     def forward(
@@ -125,7 +125,7 @@ class AggregatedAttention(Selectable):
         return f"{config.variant} d_model={config.d_model} h={config.num_heads} side={config.side}"
 
     def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
-        """Keys and values of the tokens, and by the same matrices of the pooled tokens; None without pooling."""
+        """Return keys and values of the tokens, and by the same matrices of the pooled tokens; None without pooling."""
         head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
         if self.pool_proj is not None:
             x = torch.cat((x, self.pooled(x)), dim=1)
@@ -137,23 +137,23 @@ class AggregatedAttention(Selectable):
         return Keys(key, value), Keys(pooled_key, pooled_value)
 
     def pooled(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch pooled d_model"]:
-        """The mean of each block of ``pool_ratio`` x ``pool_ratio`` tokens."""
+        """Return the mean of each block of ``pool_ratio`` x ``pool_ratio`` tokens."""
         side, ratio = self.config.side, self.config.pool_ratio
         grid = F.gelu(self.pool_proj(x)).transpose(1, 2).unflatten(2, (side, side))
         return self.pool_norm(F.adaptive_avg_pool2d(grid, side // ratio).flatten(2).transpose(1, 2).contiguous())
 
     def neighbours(self, x: Float[Tensor, "batch heads tgt head_dim"]) -> Float[Tensor, "batch heads tgt head_dim 9"]:
-        """The window around every token, row by row; zeros outside the grid."""
+        """Return the window around every token, row by row; zeros outside the grid."""
         side = self.config.side
         grid = x.transpose(2, 3).flatten(1, 2).unflatten(2, (side, side))
         return F.unfold(grid, 3, padding=1).unflatten(1, (x.shape[1], x.shape[3], WINDOW)).permute(0, 1, 4, 2, 3)
 
     def scale(self, grid: Grid) -> Float[Tensor, "heads #tgt"]:
-        """softplus(tau) log(number of keys that a token sees)."""
+        """Return softplus(tau) log(number of keys that a token sees)."""
         return F.softplus(self.temperature).unsqueeze(1) * grid.log_keys
 
     def position_bias(self, grid: Grid) -> Float[Tensor, "heads tgt keys"]:
-        """The bias of every token and pooled token, of every pair of tokens where nothing is pooled."""
+        """Return the bias of every token and pooled token, of every pair of tokens where nothing is pooled."""
         return self.position(grid.coordinates)[grid.pairs].permute(2, 0, 1)
 
 
@@ -166,12 +166,12 @@ class PositionBias(nn.Module):
         self.fc2 = nn.Linear(width, num_heads)
 
     def forward(self, positions: Float[Tensor, "positions 2"]) -> Float[Tensor, "positions heads"]:
-        """(N_pos, 2) to (N_pos, h)."""
+        """Map (N_pos, 2) to (N_pos, h)."""
         return self.fc2(F.relu(self.fc1(positions)))
 
 
 def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
-    """The grid of a layer, on the device and of the dtype of ``like``."""
+    """Return the grid of a layer, on the device and of the dtype of ``like``."""
     side = config.side
     positions, index = coordinates(config, like), pairs(side, config.pool_ratio, like.device)
     if not config.num_pooled:
@@ -181,7 +181,7 @@ def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
 
 
 def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor, "positions 2"]:
-    """sign(d) log2(|d| + 1) / log2 8 of every row and column distance d, in eighths of the grid as pre-trained."""
+    """Return sign(d) log2(|d| + 1) / log2 8 of row and column distances d, in eighths of the pre-training grid."""
     side, ratio = config.side, config.pool_ratio
     steps = torch.arange(2 * side - ratio, device=like.device, dtype=torch.float32)
     # from a token to the centre of a block
@@ -193,7 +193,7 @@ def coordinates(config: AggregatedAttentionConfig, like: Tensor) -> Float[Tensor
 
 
 def pairs(side: int, ratio: int, device: torch.device) -> Int[Tensor, "tgt keys"]:
-    """Index of the relative position, of (2 side - ratio)^2, of every token and pooled token."""
+    """Return the index of the relative position, of (2 side - ratio)^2, of every token and pooled token."""
     tokens, blocks = torch.arange(side, device=device), torch.arange(side // ratio, device=device)
     one = tokens[:, None] - ratio * blocks + (side - ratio)
     both = one[:, None, :, None] * (2 * side - ratio) + one[None, :, None, :]
@@ -201,7 +201,7 @@ def pairs(side: int, ratio: int, device: torch.device) -> Int[Tensor, "tgt keys"
 
 
 def by_head(x: Float[Tensor, "batch seq heads head_dim"]) -> Float[Tensor, "batch heads seq head_dim"]:
-    """Heads before tokens."""
+    """Move heads before tokens."""
     return x.transpose(1, 2)
 
 

@@ -82,12 +82,12 @@ def masked_softmax(
 
 
 def split_heads(x: Float[Tensor, "batch seq width"], head_dim: int) -> Float[Tensor, "batch seq heads head_dim"]:
-    """(B, T, h d_h) as (B, T, h, d_h)."""
+    """Reshape (B, T, h d_h) to (B, T, h, d_h)."""
     return x.unflatten(-1, (-1, head_dim))
 
 
 def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
-    """Dropout in training; without an operation where ``probability`` is 0."""
+    """Apply dropout in training; without an operation where ``probability`` is 0."""
     return F.dropout(x, probability) if training and probability > 0 else x
 
 
@@ -125,8 +125,8 @@ class Attention(CachedLayer, Selectable):
         Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
         queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
         closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
-        own keys; ValueError for it together with a ``key``, or where the variant has no rotary positions, for a
-        ``value`` where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
+        own keys; ValueError for it with a ``key``, or where the variant has no rotary positions, for a ``value``
+        where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
         every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the implementations.
         """
         if rotary is not None and not self.config.rotary:
@@ -172,13 +172,13 @@ class Attention(CachedLayer, Selectable):
 
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
-        """g heads of width d_h, for keys and for values."""
+        """Return g heads of width d_h, for keys and for values."""
         shape = len(self.k_proj.weight) // self.stored_width, self.stored_width
         return shape, shape
 
     @property
     def stored_width(self) -> int:
-        """Width of a key/value head."""
+        """Return the width of a key/value head."""
         return self.config.head_dim
 
     def project(

@@ -74,7 +74,7 @@ def _attentions(model: nn.Module) -> Iterator[tuple[str, MultiHeadAttention]]:
 
 
 def _orders(path: str, layer: MultiHeadAttention, scores: Scores) -> tuple[Tensor, Tensor]:
-    """The order of the key/value heads, and that of the heads."""
+    """Return the order of the key/value heads, and that of the heads."""
     if path not in scores:
         raise ConfigError(f"scores has none for {path}")
     own = torch.as_tensor(scores[path], dtype=torch.float64, device=layer.q_proj.weight.device)

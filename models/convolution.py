@@ -28,12 +28,12 @@ class WindowCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that the filled part holds: it grows to w - 1 tokens and no further."""
+        """Return the bytes of the filled part, at most w - 1 tokens."""
         filled = self.values[:, : self.length]
         return filled.numel() * filled.element_size()
 
     def append(self, new: Float[Tensor, "batch new d_model"]) -> Float[Tensor, "batch seen d_model"]:
-        """The new tokens behind the w - 1 before them; the last w - 1 of these stay."""
+        """Return the w - 1 earlier tokens and the new ones; store the last w - 1 of these."""
         seen = torch.cat((self.values, new.detach()), dim=1)
         self.values.copy_(seen[:, new.shape[1] :])
         self.length += new.shape[1]
@@ -83,7 +83,7 @@ class ConvolutionBlock(nn.Module):
         return self.out_proj(z)
 
     def kernels(self, v: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq groups taps"]:
-        """W of each token: (B, T, h_w, w)."""
+        """Return W of each token: (B, T, h_w, w)."""
         if self.kernel_proj is not None:
             return torch.softmax(self.kernel_proj(v).unflatten(-1, (self.groups, -1)), dim=-1)
         return torch.softmax(self.weight, dim=-1).expand(*v.shape[:2], -1, -1)
@@ -121,7 +121,7 @@ class ConvolutionMixer(PostNormLayer):
         self.input_dropout = config.input_dropout
 
     def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: WindowCache | None = None) -> Tensor:
-        """The convolution of (B, T, d_m)."""
+        """Return the convolution of (B, T, d_m)."""
         mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask, cache)
         return self.residual(x, mixed, self.conv_norm)
 
@@ -158,6 +158,6 @@ class ConvolutionalEncoderDecoder(EncoderDecoder):
     """The encoder-decoder with a convolution of its own kernel size in each layer, in place of self-attention."""
 
     def stacks(self, config: ModelConfig) -> tuple[Encoder, Decoder]:
-        """The layers of both sides."""
+        """Return the layers of both sides."""
         encoder = Encoder(ConvolutionalEncoderLayer(config, size) for size in config.encoder_kernel_sizes)
         return encoder, Decoder(ConvolutionalDecoderLayer(config, size) for size in config.decoder_kernel_sizes)

@@ -26,12 +26,12 @@ class Modulation(nn.Module):
         return {f"proj.{name}": torch.zeros(p.shape) for name, p in self.proj.named_parameters()}
 
     def forward(self, condition: Float[Tensor, "batch d_model"]) -> tuple[Float[Tensor, "batch 1 d_model"], ...]:
-        """(B, d_m) to ``parts`` of (B, 1, d_m)."""
+        """Map (B, d_m) to ``parts`` of (B, 1, d_m)."""
         return self.proj(F.silu(condition))[:, None].chunk(self.parts, dim=-1)
 
 
 def modulated(x: Tensor, norm: nn.LayerNorm, shift: Tensor, scale: Tensor) -> Tensor:
-    """norm(x) (1 + scale) + shift."""
+    """Return norm(x) (1 + scale) + shift."""
     return norm(x) * (1 + scale) + shift
 
 
@@ -50,7 +50,7 @@ class TimestepEmbedding(nn.Module):
         self.fc2 = nn.Linear(d_model, d_model)
 
     def forward(self, timesteps: Int[Tensor, "batch"]) -> Float[Tensor, "batch d_model"]:
-        """(B,) to (B, d_m)."""
+        """Map (B,) to (B, d_m)."""
         order = torch.arange(self.half, device=timesteps.device, dtype=torch.float32)
         angles = timesteps[:, None] * (10000.0 ** (order * (-1.0 / self.half)))[None]
         waves = torch.cat((torch.cos(angles), torch.sin(angles)), dim=-1)
@@ -117,7 +117,7 @@ class DiffusionTransformer(nn.Module):
         self.final_layer = FinalLayer(config)
 
     def initial_values(self) -> dict[str, Tensor]:
-        """The frozen table of sines and cosines."""
+        """Return the frozen table of sines and cosines."""
         side = self.config.latent_size // self.config.patch_size
         return {"position_table": positions_in_2d(side, self.config.d_model)[None]}
 

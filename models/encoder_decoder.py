@@ -21,7 +21,7 @@ class DecoderState(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Target tokens taken so far."""
+        """Return the number of target tokens decoded so far."""
         return self.caches[0].length
 
 
@@ -37,7 +37,7 @@ class EncoderDecoder(nn.Module):
         self.tie_weights()
 
     def stacks(self, config: ModelConfig) -> tuple[Encoder, Decoder]:
-        """The layers of both sides."""
+        """Return the layers of both sides."""
         encoder = Encoder(EncoderLayer(config, relu) for _ in range(config.num_encoder_layers))
         return encoder, Decoder(DecoderLayer(config, relu) for _ in range(config.num_decoder_layers))
 
@@ -52,7 +52,7 @@ class EncoderDecoder(nn.Module):
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
         tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
     ) -> Float[Tensor, "batch tgt vocab_size"]:
-        """Logits (B, T, V) of the token after each of ``tgt_tokens``; masks are True at padding."""
+        """Return logits (B, T, V) of the token after each of ``tgt_tokens``; masks are True at padding."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
         out = self.decoder(self._embed(tgt_tokens), memory, tgt_padding_mask, src_padding_mask)
         return self.output_proj(out)
@@ -71,7 +71,7 @@ class EncoderDecoder(nn.Module):
 
     @torch.no_grad()
     def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:
-        """Logits (B, T', V) of the token after each of T' new ``tgt_tokens``, which ``state`` takes in.
+        """Logits (B, T', V) of the token after each of T' new ``tgt_tokens``, which are appended to ``state``.
 
         One token at a time or many, they are the logits of the forward over all tokens so far. Raises
         ValueError beyond ``max_len`` tokens.

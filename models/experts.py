@@ -75,13 +75,13 @@ def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
 
 
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
-    """Return the rows of a chunk: ``gathered`` elements for each fill at most GATHERED_BYTES; None (all) on meta."""
-    # a compiler cannot trace a context variable, and no peak is measured in a graph
+    """Return the rows per chunk, so that ``gathered`` elements per row fill at most GATHERED_BYTES; None on meta."""
+    # torch.compile traces no ContextVar
     if not torch.compiler.is_compiling() and (rule := CHUNK_RULE.get()):
         return rule(len(rows), int(gathered))
     return None if rows.is_meta else max(1, GATHERED_BYTES // int(gathered * rows.element_size()))
 
 
 def in_chunks(x: Tensor, chunk: int | None) -> tuple[Tensor, ...]:
-    """``x`` in parts of ``chunk`` rows; whole for None."""
+    """Split ``x`` into parts of ``chunk`` rows; whole for None."""
     return (x,) if chunk is None else x.split(chunk)

@@ -23,12 +23,12 @@ class Source(NamedTuple):
     transposed: bool = False
 
     def taken(self, theirs: Tensor) -> Tensor:
-        """Ours, a view of ``theirs``."""
+        """Return our tensor, a view of ``theirs``."""
         own = theirs if self.half is None else theirs.chunk(2, dim=-2)[self.half]
         return own.transpose(-2, -1) if self.transposed else own
 
     def shape(self, ours: Shape) -> Shape:
-        """The shape of theirs, from that of ours."""
+        """Return the shape in transformers, given ours."""
         theirs = list(ours)
         if self.transposed:
             theirs[-2:] = reversed(ours[-2:])
@@ -113,7 +113,7 @@ def _source(config: ModelConfig, name: str) -> Source:
 
 
 def _checked(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
-    """Their tensor. ConfigError where it is missing or not of the shape that ours needs."""
+    """Return the tensor of transformers. ConfigError where it is missing or not of the shape that ours needs."""
     if source.name not in state:
         raise ConfigError(f"the state dict has no {source.name}")
     tensor, wanted = state[source.name], source.shape(shape)

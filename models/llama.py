@@ -100,5 +100,5 @@ class Llama(nn.Module):
         return self.output_proj(self.norm(x))
 
     def make_caches(self, batch_size: int, max_len: int) -> list[KeyValueCache]:
-        """An empty cache for each layer, with the device and dtype of the weights."""
+        """Return an empty cache for each layer, with the device and dtype of the weights."""
         return [layer.self_attn.make_cache(batch_size, max_len) for layer in self.layers]

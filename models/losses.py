@@ -79,14 +79,14 @@ def z_loss(
 
 
 def balance_and_z_loss(config: Any, recorded: Recorded) -> RoutingLoss:
-    """alpha L_a + beta L_z (second part of Eq. 17), with ``config``'s balance_loss_weight and z_loss_weight."""
+    """Return alpha L_a + beta L_z (second part of Eq. 17), with ``config``'s balance_loss_weight and z_loss_weight."""
     (_, indices, logits, probs), padding_mask = recorded
     balance = config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
     return RoutingLoss(balance + config.z_loss_weight * z_loss(logits, padding_mask))
 
 
 def routed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of ``model`` that route tokens, by module path ("" for ``model`` itself)."""
+    """Return the layers of ``model`` that route tokens, by module path ("" for ``model`` itself)."""
     for path, module in model.named_modules():
         router = getattr(module, "router", None)
         # a layer that routes no heads has no routing

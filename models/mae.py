@@ -41,7 +41,7 @@ class GateNetwork(nn.Module):
         self.fc2 = nn.Linear(width, num_heads, bias=bias)
 
     def forward(self, x: Float[Tensor, "batch rows d_model"]) -> Float[Tensor, "batch rows heads"]:
-        """(B, 1 or T, d_m) to (B, 1 or T, h)."""
+        """Map (B, 1 or T, d_m) to (B, 1 or T, h)."""
         return torch.softmax(self.fc2(torch.tanh(self.fc1(x))), dim=-1)
 
 
@@ -74,7 +74,7 @@ class RunningMeanCache(KeyValueCache):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that keys and values, the sum and the number hold."""
+        """Return the bytes that keys and values, the sum and the number hold."""
         own = (x for x in (self.queries.total, self.queries.count) if x is not None)
         return super().num_bytes + sum(x.numel() * x.element_size() for x in own)
 
@@ -132,7 +132,7 @@ class MixtureOfAttentiveExperts(Attention):
         return {"head_weights": self.weigh(mean)} if for_steps else {"memory_mean": mean}
 
     def weigh(self, mean: Float[Tensor, "batch #tgt d_model"]) -> Float[Tensor, "batch #tgt heads"]:
-        """h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for the one that has all of it."""
+        """Return h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for the one that has all of it."""
         num_heads = self.config.num_heads
         return (1 - self.gate(mean)) * (num_heads / (num_heads - 1))
 

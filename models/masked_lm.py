@@ -22,7 +22,7 @@ class LanguageModelHead(nn.Module):
         self.output_proj = nn.Linear(d_model, vocab_size)
 
     def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq vocab_size"]:
-        """(B, T, d_m) to (B, T, V)."""
+        """Map (B, T, d_m) to (B, T, V)."""
         return self.output_proj(self.norm(gelu(self.dense(x))))
 
 

@@ -71,7 +71,7 @@ class MultiHeadLatentAttention(Attention):
 
     @property
     def stored_shapes(self) -> tuple[HeadShape, HeadShape]:
-        """The latent and the rotary key as one head of width d_c + d_r; no values."""
+        """Return the latent and the rotary key as one head of width d_c + d_r; no values."""
         return (1, self.config.kv_rank + self.config.rotary_dim), (1, 0)
 
     def project(

@@ -99,7 +99,7 @@ class MixtureOfAttentionHeads(Attention):
 
     @property
     def stored_width(self) -> int:
-        """c = D / g."""
+        """Return c = D / g."""
         return self.config.kv_head_dim
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
@@ -107,7 +107,7 @@ class MixtureOfAttentionHeads(Attention):
         return out if self.output_bias is None else out + self.output_bias
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """alpha L_a + beta L_z (second part of Eq. 17), with the config's balance_loss_weight and z_loss_weight."""
+        """Return alpha L_a + beta L_z (second part of Eq. 17) with balance_loss_weight and z_loss_weight."""
         return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Tensor) -> str:

@@ -59,12 +59,12 @@ class MixtureFeedForward(Selectable):
 
     @property
     def inward(self) -> tuple[ExpertLinear, ...]:
-        """The projections to the inner width."""
+        """Return the projections to the inner width."""
         return (self.gate_proj, self.up_proj) if self.config.gated else (self.fc1,)
 
     @property
     def outward(self) -> ExpertLinear:
-        """The projection back."""
+        """Return the projection back."""
         return self.down_proj if self.config.gated else self.fc2
 
     def hidden(
@@ -83,10 +83,10 @@ class MixtureFeedForward(Selectable):
         return y if self.output_bias is None else y + self.output_bias
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """alpha L_a + beta L_z, with the config's balance_loss_weight and z_loss_weight."""
+        """Return alpha L_a + beta L_z, with the config's balance_loss_weight and z_loss_weight."""
         return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Float[Tensor, "batch seq d_model"]) -> str:
-        """``grouped``, but ``reference`` for a few rows on CUDA, and on meta, where grouped rows need bfloat16."""
+        """Return ``grouped``, but ``reference`` for few rows on CUDA, and on meta, where grouped needs bfloat16."""
         few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < FEW_ROWS
         return REFERENCE if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

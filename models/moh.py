@@ -81,7 +81,7 @@ class MixtureOfHeadAttention(Attention):
         return self.router(x, padding_mask, query if self.config.router is Scoring.QUERY_NORM else None, every=every)
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """beta L_b (Eq. 7), with beta the config's balance_loss_weight; E beta L_b, averaged, as the released code."""
+        """Return beta L_b (Eq. 7) with beta = balance_loss_weight; E beta L_b, averaged, as the released code."""
         (_, indices, _, probs), padding_mask = recorded
         loss = self.config.balance_loss_weight * head_balance_loss(probs, indices, padding_mask)
         released = self.config.gates is Gates.RELEASED

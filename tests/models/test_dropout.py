@@ -1,4 +1,4 @@
-"""What dropout drops in the blocks of whole models: with a dropout that drops all, what is left is known."""
+"""Dropout in the blocks of whole models, tested with a dropout that drops everything."""
 
 import pytest
 import torch
@@ -56,6 +56,13 @@ def test_layer_with_dropped_branches_is_its_norms(name, feed_forward):
         assert torch.equal(layer(*given), expected)
         # and in use nothing is
         assert not torch.equal(layer.eval()(*given), expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_dropout_by_default(name):
+    for layer in layers(name):
+        given = inputs(layer)
+        assert torch.equal(layer(*given), layer.eval()(*given))
 
 
 @pytest.mark.parametrize("name", MODELS)

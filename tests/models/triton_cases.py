@@ -23,7 +23,7 @@ def features(*shape, dtype=torch.float32, seed=0, scale=1.0):
 
 
 def assert_near(found, expected, dtype, name=""):
-    """Assert that the norm of the difference is below the bound of ``dtype`` times that of ``expected`` (float64)."""
+    """Assert that the difference's norm is below the bound of ``dtype`` times that of ``expected`` (float64)."""
     assert found.shape == expected.shape and found.isfinite().all(), name
     found, expected = found.detach().double(), expected.detach()
     error, size = float((found - expected).norm()), float(expected.norm())
