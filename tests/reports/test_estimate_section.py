@@ -40,7 +40,7 @@ def rows_of(text, title):
     return found
 
 
-def test_a_row_has_its_estimate_and_what_it_took(page):
+def test_row_has_estimate_and_measured_time(page):
     text = page(
         measured([5.0, 5.0]), measured([4.0], implementation="dense-all", executed_macs=2 * MACS, executed_bytes=1)
     )
