@@ -110,7 +110,7 @@ def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
 
 
 _PASSED_ON = (UncountedError, ElementwiseError, UserCodeError)
-"""Errors that say something of the module wherever it runs."""
+"""Errors that do not depend on the device."""
 CHEAP_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that it counts there what it does on meta."""
 
@@ -147,7 +147,7 @@ def _run_on_device(
                 module.eval()(*args, **kwargs)
         except Exception:
             raise called(f"the module's forward pass on {device or 'cpu'}", error) from error
-        # the module runs, so this program is at fault: its own traceback is printed
+        # the module runs, so headcount is at fault: its own traceback is printed
         raise
 
 

@@ -81,7 +81,7 @@ def _import(target: str) -> ModuleType:
 
 
 def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) -> tuple[Any, tuple, dict[str, Any]]:
-    """What the function returns for ``settings``: a module, positional inputs, inputs by keyword."""
+    """Return what the function makes for ``settings``: a module, positional inputs, keyword inputs."""
     name = spec.rpartition(":")[2]
     check_settings(spec, function, settings)
     made = _guarded(name, lambda: function(**settings))
@@ -110,11 +110,11 @@ def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[st
 
 
 def called(reason: str, error: BaseException) -> UserCodeError:
-    """The error for ``error``, raised while doing ``reason``: which kind it is, and its traceback from their code."""
-    said = _said(error)
+    """Return the UserCodeError for ``error``, raised by ``reason``, with the traceback of the user's lines."""
+    said = _message(error)
     message = said.strip().splitlines()
     text = f"{type(error).__name__}: {message[0][:LONGEST]}" if message else type(error).__name__
-    trace = "".join(["Traceback (most recent call last):\n", *_theirs(error), f"{type(error).__name__}: {said}"])
+    trace = "".join(["Traceback (most recent call last):\n", *_user_frames(error), f"{type(error).__name__}: {said}"])
     if isinstance(error, ModuleNotFoundError):
         return UserCodeError(f"{reason} needs the package {error.name!r}, which is not installed", trace)
     if any(sign in said for sign in _GPU_SIGNS):
@@ -122,8 +122,8 @@ def called(reason: str, error: BaseException) -> UserCodeError:
     return UserCodeError(f"{reason} raised {text}", trace)
 
 
-def _said(error: BaseException) -> str:
-    """The message of somebody's exception, which may raise when it is asked for."""
+def _message(error: BaseException) -> str:
+    """Return the message of a user's exception; its __str__ may raise."""
     try:
         return str(error)
     except Exception as another:
@@ -131,11 +131,11 @@ def _said(error: BaseException) -> str:
 
 
 LONGEST = 160
-"""Characters of somebody's error message that go into one line."""
-_OURS = tuple(
+"""The most characters of a user's error message that are printed."""
+_OWN_FOLDERS = tuple(
     f"{Path(folder) / room}{os.sep}" for folder in headcount.__path__ for room in ("bench", "models", "formulas")
 )
-_NOT_THEIRS = (*_OURS, f"{os.sep}torch{os.sep}", "<frozen importlib", f"importlib{os.sep}__init__")
+_HIDDEN_FRAMES = (*_OWN_FOLDERS, f"{os.sep}torch{os.sep}", "<frozen importlib", f"importlib{os.sep}__init__")
 _GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
 
 
@@ -146,11 +146,11 @@ def _guarded(reason: str, function: Callable[[], Any]) -> Any:
         raise called(reason, error) from error
 
 
-def _theirs(error: BaseException) -> list[str]:
-    """The frames of the user's code, and the one that raised: ours, torch's and the import system's stay out."""
+def _user_frames(error: BaseException) -> list[str]:
+    """Return the frames of user code and the frame that raised, without those of headcount, torch and importlib."""
     frames = list(traceback.extract_tb(error.__traceback__))
-    kept = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THEIRS)]
-    if frames and frames[-1] not in kept and not frames[-1].filename.startswith(_OURS):
+    kept = [frame for frame in frames if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
+    if frames and frames[-1] not in kept and not frames[-1].filename.startswith(_OWN_FOLDERS):
         kept.append(frames[-1])
     return traceback.StackSummary.from_list(kept).format()
 

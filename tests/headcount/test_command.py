@@ -30,12 +30,12 @@ def test_the_rest_of_the_line_goes_to_the_command(capsys):
         (["--format", "json"], "unrecognized arguments: --format json"),
     ],
 )
-def test_what_is_no_command_is_named_with_the_nearest_and_the_valid(words, said, capsys):
+def test_unknown_command_suggests(words, said, capsys):
     assert command.main(words) == 2
     assert capsys.readouterr() == ("", f"headcount: error: {said}\n")
 
 
-def test_ctrl_c_while_a_command_is_imported_ends_it_in_a_line(monkeypatch, capsys):
+def test_interrupt_during_import(monkeypatch, capsys):
     def interrupted(name):
         raise KeyboardInterrupt
 
@@ -51,7 +51,7 @@ def completed(script, *words):
     return subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_a_shell_completes_commands_options_and_their_choices(capsys):
+def test_bash_completion(capsys):
     assert command.main(["--print-completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert completed(script, "la") == ["latency"]

@@ -89,7 +89,7 @@ def printed(form, name):
 
 @pytest.mark.parametrize("form", ["text", "md", "latex", "csv"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_gives_a_terminal_nothing_to_obey(name, form):
+def test_names_hold_no_control_codes(name, form):
     text = printed(form, name)
     if form != "csv":
         assert text == shown(text).replace("\\n", "\n")
@@ -106,7 +106,7 @@ def test_a_name_is_no_markup(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_no_command_of_tex(name):
+def test_names_are_no_tex_command(name):
     text = printed("latex", name)
     for command in ("\\input", "\\immediate", "\\write18"):
         assert command not in text
@@ -115,7 +115,7 @@ def test_a_name_is_no_command_of_tex(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_no_formula_of_a_spreadsheet(name):
+def test_names_are_no_spreadsheet_formula(name):
     import csv
 
     (row,) = csv.DictReader(io.StringIO(printed("csv", name), newline=""))

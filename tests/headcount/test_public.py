@@ -33,7 +33,7 @@ def imported(program, *options):
         "from headcount.__main__ import main; main(['nothing'])",
     ],
 )
-def test_what_needs_no_torch_imports_none(program):
+def test_light_commands_import_no_torch(program):
     assert imported(f"try:\n  {program}\nexcept SystemExit: pass") == []
 
 
@@ -56,7 +56,7 @@ def test_a_module_is_counted_and_checked():
         hc.assert_macs(module, x, expected=104)
 
 
-def test_a_preset_is_built_and_costs_what_its_form_says():
+def test_preset_macs_match_closed_form():
     config = hc.preset("moa-8K8E128D", {"d_model": 7, "num_experts": 13, "top_k": 11, "head_dim": 17})
     layer = hc.build(config, device="meta").encoder.layers[0].self_attn
     x = torch.zeros(2, 3, 7, device="meta")
@@ -66,7 +66,7 @@ def test_a_preset_is_built_and_costs_what_its_form_says():
     assert hc.count(layer, x).macs == form.macs == wanted
 
 
-def test_the_readmes_examples_run():
+def test_readme_examples_run():
     """Its module is a layer of the sizes that it states."""
     examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert len(examples) == 1

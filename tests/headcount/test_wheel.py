@@ -121,7 +121,7 @@ def ended(process):
     return out, err
 
 
-def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
+def test_wheel_contents(wheel):
     """Every module and every file that is read at run time; of reports/, what it generates is not."""
     kept = set()
     for room in ROOMS:
@@ -132,12 +132,12 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
     assert any(name.endswith(".jsonl") for name in held) and any(name.endswith(".toml") for name in held)
 
 
-def test_a_module_of_a_project_with_such_folders_is_counted(running):
+def test_project_with_same_folder_names(running):
     out, _ = ended(running["folders"])
     assert f"{23 * 29 * 31:,}" in out
 
 
-def test_the_library_stands_beside_the_users_own_modules(running):
+def test_project_with_same_module_names(running):
     ended(running["modules"])
 
 
@@ -146,7 +146,7 @@ def test_pytest_finds_the_fixture(running):
     assert "1 passed" in out
 
 
-def test_records_go_to_the_users_data_and_name_no_commit_of_a_strangers_repository(running, tmp_path_factory):
+def test_installed_records_go_to_user_data(running, tmp_path_factory):
     _, err = ended(running["records"])
     place = Path(err.strip().rpartition("records in ")[2])
     assert place.parents[2].name == "headcount" and place.parents[3].name.startswith("data")

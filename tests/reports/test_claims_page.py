@@ -19,7 +19,7 @@ def judged(name, facts=FACTS, **changes):
     return claims.paragraph(claim, *found, facts)
 
 
-def test_a_claim_that_counts_otherwise_is_an_error():
+def test_disagreeing_count_raises():
     class Wrong(Facts):
         def cost(self, side, letters):
             return 7
@@ -66,11 +66,11 @@ def three(name, facts=FACTS):
         ("the-best-coefficients", "holds in 1 of 3", None, None),
     ],
 )  # fmt: skip
-def test_a_sentence_has_three_verdicts(name, own, everywhere, released):
+def test_sentence_has_three_verdicts(name, own, everywhere, released):
     assert three(name) == (own, everywhere, released)
 
 
-def test_the_ratios_of_section_1_follow_the_printed_cells():
+def test_ratios_follow_printed_cells():
     text = claims.of_rows(SENTENCES["half-the-computation"], FACTS)
     assert text.startswith('**half-the-computation** (section 1), "surpasses many large models or ')
     for ratio in ("0.478, holds", "0.584, fails", "0.682, fails", "0.697, fails", "0.819, fails"):
@@ -80,7 +80,7 @@ def test_the_ratios_of_section_1_follow_the_printed_cells():
     assert "1,220,000,000 / 2,440,000,000 = 0.500, holds" in changed and "holds in 2 of 5" in changed
 
 
-def test_the_lowest_of_the_big_is_passed_by_each_at_some_length():
+def test_each_big_model_has_a_crossover():
     text = claims.of_rows(SENTENCES["lowest-of-the-big"], FACTS)
     for model, length in (("Admin 18L-18L", "287"), ("LightConv", "637"), ("DynamicConv", "670"),
                           ("Transformer big", "786"), ("Admin 60L-12L", "2,172")):  # fmt: skip
@@ -88,7 +88,7 @@ def test_the_lowest_of_the_big_is_passed_by_each_at_some_length():
         assert line.endswith(f"it holds at T = 1; it fails from T = {length} on.")
 
 
-def test_the_length_where_two_models_cost_the_same_is_a_change_of_sign():
+def test_crossover_changes_sign():
     length = papers.dearer_from(FACTS, papers.BIG, papers.TRANSFORMER_BIG)
 
     def macs(t, d_m, f, attention):

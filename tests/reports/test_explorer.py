@@ -64,7 +64,7 @@ def reason(form, z):
     return False
 
 
-def test_every_account_of_every_form_is_pythons_integer():
+def test_accounts_equal_python_integers():
     tried = 0
     for z in points(seed=11, count=120):
         for form, accounts in wanted(z).items():
@@ -79,7 +79,7 @@ def test_every_account_of_every_form_is_pythons_integer():
 @pytest.mark.parametrize(
     "form", [form for form in forms.forms() if form.letters != ["d_m"]], ids=lambda form: form.name
 )
-def test_sizes_are_refused_where_the_configuration_refuses_them(form):
+def test_invalid_sizes_are_refused(form):
     """But for sizes below 1, which no field of the page takes."""
     refused = 0
     for z in points(seed=23, count=60):
@@ -105,7 +105,7 @@ def test_sizes_are_nodes():
         nodes.node(sympy.sin(a))
 
 
-def test_every_judged_cell_prints_as_its_verdict_says():
+def test_judged_cells_match_verdicts():
     judged = made.data()["judged"]
     assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in judged["tables"]}
     for table in judged["tables"]:
@@ -126,7 +126,7 @@ def test_every_judged_cell_prints_as_its_verdict_says():
                     assert rule.printing.like(cell).text(closed) == cell or typed.row(name).rounded_from
 
 
-def test_the_page_is_one_small_file_that_loads_nothing():
+def test_page_loads_nothing():
     text = made.text()
     assert len(text.encode()) <= 200_000
     assert "default-src 'none'" in text

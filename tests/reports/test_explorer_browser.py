@@ -67,14 +67,14 @@ def called(tmp_path_factory):
     return chromium.ask(tmp_path_factory.mktemp("called"), made.text(), program)
 
 
-def test_500_random_points_are_pythons_integers(called):
+def test_random_points_equal_python_integers(called):
     assert called["evaluated"] == [wanted(point) for point in POINTS]
     accounts = [accounts for point in called["evaluated"] for accounts in point.values() if accounts]
     numbers = [int(text) for one in accounts for text in one.values()]
     assert len(numbers) > 20_000 and sum(number > 2**53 for number in numbers) > 5_000
 
 
-def test_numbers_are_rounded_as_the_tables_rules_say(called):
+def test_rounding_follows_table_rules(called):
     judged, found = made.data()["judged"], 0
     for table, columns in zip(judged["tables"], called["rounded"], strict=True):
         for column, rows in zip(table["columns"], columns, strict=True):
@@ -90,7 +90,7 @@ def costs(form, point, T):
     return exact("forward", form, {**point, "T": T})
 
 
-def test_crossings_are_where_the_order_changes_and_nowhere_else(called):
+def test_crossings_are_order_changes(called):
     found = 0
     for point, crossings in zip(NEAR, called["crossings"], strict=True):
         for a, b, T, sign in crossings:
@@ -104,7 +104,7 @@ def test_crossings_are_where_the_order_changes_and_nowhere_else(called):
     assert found > 20
 
 
-def test_the_command_that_is_shown_prints_the_number_in_the_column_that_is_named(called, capsys):
+def test_shown_command_prints_the_number(called, capsys):
     assert all(possible(form, point()) for form in FORMS)
     assert len(called["commands"]) == len(FORMS) * len(ACCOUNTS)
     for one in called["commands"]:
@@ -143,7 +143,7 @@ def shown(tmp_path_factory):
     return {hash: said for (_, hash), said in found.items()}
 
 
-def test_sizes_that_cannot_be_have_a_reason_and_no_number(shown):
+def test_invalid_sizes_have_a_reason(shown):
     rows = shown[IMPOSSIBLE]["rows"]
     assert rows["moa"] == ["MoAneeds K ≤ E: K = 9, E = 8", "needs K ≤ E: K = 9, E = 8"]
     assert rows["moh"][1] == rows["moh-ideal"][1] == "needs 1 ≤ s + r ≤ h: s + r = 7, h = 6"

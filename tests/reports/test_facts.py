@@ -31,7 +31,7 @@ class Listed(Here):
         return super().submit(lambda: result_cache.encode([rows, {}]))
 
 
-def test_every_counted_row_is_counted_once_and_equal_models_together():
+def test_equal_models_are_counted_once():
     executor = Listed()
     facts = Facts(executor, recount=True)
     for name in (*facts.of_paper("moa"), *facts.of_paper("moa")):
@@ -49,7 +49,7 @@ def test_every_counted_row_is_counted_once_and_equal_models_together():
     assert [facts.ledger(presets[group[0]]).macs for group in facts.same_models] == sorted(work, reverse=True)
 
 
-def test_one_count_gives_the_rows_of_every_table():
+def test_one_count_serves_every_table():
     places = (("moa-table1", "MoA Base 8K8E128D"), ("moa-table3", "Base: 8K8E128D"))
     (one, other), _ = counting.rows(places)
     assert (one.values["verdict"], other.values["verdict"]) == ("explained", "reproduced")
@@ -66,14 +66,14 @@ def test_closed_forms_ask_no_worker():
     assert facts._executor.calls == []
 
 
-def test_a_row_that_fails_is_an_error_with_its_first_line():
+def test_failing_row_raises():
     rows = [Row({}), Row({}, failures=["x is not y", "z"])]
     with pytest.raises(Disagreement, match="^x is not y$") as raised:
         counting.done([Section(None, iter(rows))])
     assert raised.value.exit_code == 1
 
 
-def test_a_verdict_that_is_not_as_typed_ends_the_report():
+def test_wrong_typed_verdict_raises():
     facts = Facts()
     table = facts.tables["moh-llm"]
     rows = (replace(table.rows[0], cells={**table.rows[0].cells, "params": {"params": "1M"}}), *table.rows[1:])
@@ -97,7 +97,7 @@ def test_costs_are_counted_on_built_layers(text, letters, count):
     assert Facts().cost(expression(text), letters) == count
 
 
-def test_stored_readings_are_those_of_now():
+def test_stored_readings_are_current():
     """The smallest model of each table; consistency tests hold the rules that the others are checked by."""
     by_table = {}
     for name, (_, readings) in stored_rows().items():

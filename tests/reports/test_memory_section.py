@@ -6,7 +6,7 @@ from headcount.reports.facts import Facts
 NAMES = (*papers.DECODING, *papers.TRAINING)
 
 
-def test_a_layer_has_a_row_for_each_form_that_it_has():
+def test_layer_has_a_row_per_form():
     facts = Facts()
     dense = facts.layer_accounts("h=5 d_h=3 d_m=15 T=7,11", NAMES)
     assert [(row["T"], row["form"]) for row in dense] == [(7, ""), (11, "")]

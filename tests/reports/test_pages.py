@@ -38,7 +38,7 @@ def commands(section):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_section_ends_with_its_commands_and_they_parse(name):
+def test_commands_of_sections_parse(name):
     for title, section in sections(text_of(name)).items():
         found = commands(section)
         assert found, title
@@ -53,7 +53,7 @@ def test_every_section_ends_with_its_commands_and_they_parse(name):
 
 
 @pytest.mark.parametrize("name", [*NAMES, "README"])
-def test_every_link_leads_somewhere(name):
+def test_links_resolve(name):
     text, folder = (text_of(name), GENERATED) if name in NAMES else ((ROOT / "README.md").read_text("utf-8"), ROOT)
     for target, anchor in re.findall(r"\]\(([\w./-]*?)(#[^)]*)?\)", text):
         path = folder / target if target else GENERATED / f"{name}.md"
@@ -77,7 +77,7 @@ class Refusing(Executor):
 
 
 @pytest.mark.parametrize("name", ["choose", "commands", "method", "moh", "notation", "time"])
-def test_a_page_of_closed_forms_and_records_counts_nothing(name):
+def test_closed_form_pages_count_nothing(name):
     facts = Facts(Refusing(), recount=True)
     PAGES[name].begin(facts)
     assert all(make(facts) for make in PAGES[name].outputs().values())

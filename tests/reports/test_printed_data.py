@@ -30,7 +30,7 @@ def test_the_presets_have_the_printed_sizes():
         tables.sizes(changed("moa-table5", 0, d_ff=1024))
 
 
-def test_an_update_costs_forward_and_backward_of_its_tokens():
+def test_update_costs_three_forward_passes():
     # three times the forward pass, of ten tokens
     per_token = 3 * Case.of("moa-8K8E128D").ledger.macs // 10
     assert of_run("En-De base", FACTS)["tokens an update"] == f"{8092 * 32:,}"
@@ -47,7 +47,7 @@ def of_run(name, facts):
     return {row[0]: row[head.index(name)] for row in rows}
 
 
-def test_every_rated_row_stands_and_has_its_exact_costs():
+def test_rated_rows_have_exact_costs():
     text, found = tables.quality(FACTS), papers.rated(FACTS)
     assert len(found) == sum(len(FACTS.tables[name].rows) for name in FACTS.of_paper("moa"))
     for one in found:
@@ -60,7 +60,7 @@ def test_every_rated_row_stands_and_has_its_exact_costs():
     }
 
 
-def test_every_departure_names_a_field_that_is_there_or_says_why_not():
+def test_departures_name_config_fields():
     configs = {
         "moa": [preset("moa-8K8E128D"), preset("moa-8K8E128D").attention],
         "moh": [preset("moh-llm-s-75"), preset("moh-llm-s-75").layers[0]],

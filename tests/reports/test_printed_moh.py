@@ -14,7 +14,7 @@ def rows_of(text):
     return [line for line in text.splitlines() if line.startswith("| ")][2:]
 
 
-def test_every_printed_moh_model_is_set_against_its_baseline():
+def test_moh_models_match_their_baselines():
     found = lines(moh.released_against_ideal(FACTS))
     tables = ("moh-llm", "moh-llama3", "moh-dit", "moh-vit")
     routed = [row.name for name in tables for row in FACTS.tables[name].rows if row.baseline]

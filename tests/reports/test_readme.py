@@ -15,7 +15,7 @@ TEXT = (ROOT / "README.md").read_text("utf-8")
 FACTS = Facts()
 
 
-def test_it_has_at_most_120_lines_and_10_kb():
+def test_readme_size():
     assert len(TEXT.splitlines()) <= 120 and len(TEXT.encode()) < 10_000
 
 

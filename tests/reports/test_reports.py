@@ -62,7 +62,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a.md", "a.svg", "explorer.html"])
-def test_check_covers_pages_plots_and_what_belongs_to_no_page(name, tmp_path, capsys, small):
+def test_check_finds_stale_files(name, tmp_path, capsys, small):
     args = arguments(out=tmp_path)
     assert command._main(args, None) == 0
     args.check = True
@@ -104,7 +104,7 @@ def below(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize("group, after", [(True, 0.7), (False, 4)], ids=["as from a terminal", "to the one process"])
-def test_an_interrupted_report_ends_with_one_line_and_leaves_no_process(group, after):
+def test_interrupt_leaves_no_process(group, after):
     command = [sys.executable, "-m", "reports", "--check", "--recount"]
     started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
@@ -126,6 +126,6 @@ def test_an_interrupted_report_ends_with_one_line_and_leaves_no_process(group, a
     assert not workers & running().keys()
 
 
-def test_every_generated_file_is_fresh():
+def test_generated_files_are_current():
     done = subprocess.run([sys.executable, "-m", "reports", "--check"], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")

@@ -93,7 +93,7 @@ def test_a_cheap_model_runs_once_more_where_it_is(answer, monkeypatch, cheap, ma
         assert place(answer(function)) == (macs, device, why)
 
 
-def test_a_module_that_fails_is_their_fault_and_one_that_runs_is_ours(answer, monkeypatch):
+def test_failing_module_is_a_user_error(answer, monkeypatch):
     with pytest.raises(UserCodeError, match="^the module's forward pass on cpu raised RuntimeError: mat1 and mat2"):
         answer("fails")
     monkeypatch.setattr(count_module, "read", lambda *_, **__: 1 // 0)
@@ -116,7 +116,7 @@ def test_inputs_are_named_by_where_they_stand():
     assert found == ["0: 7x11 float32", "1[0]: 3 int64", "2['deep'][0]: 7x11 float32", "scale: scalar float32"]
 
 
-def test_on_meta_buffers_are_too_and_what_was_shared_or_frozen_still_is():
+def test_meta_copy_keeps_sharing_and_frozen():
     module = nn.Module()
     module.one = module.other = nn.Parameter(torch.ones(3, 5))
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)

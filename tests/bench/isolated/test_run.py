@@ -163,7 +163,7 @@ def test_checkout_is_not_on_path():
     assert child._without_checkout(folders) == folders[:3]
 
 
-def test_the_process_has_a_group_of_its_own_and_nothing_beside_it_on_its_path(monkeypatch, tmp_path):
+def test_process_is_isolated(monkeypatch, tmp_path):
     (tmp_path / "json.py").write_text("raise SystemExit(5)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(START, "import json, os, sys; print(os.getpgid(0) - os.getpid(), *sys.argv[1:]); sys.exit(7)")

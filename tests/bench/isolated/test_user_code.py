@@ -97,7 +97,7 @@ def test_what_is_at_fault_is_one_line(factory, function, reason):
     assert str(raised.value).startswith(reason) and "\n" not in str(raised.value)
 
 
-def test_a_traceback_is_of_their_lines_and_of_the_one_that_raised(factory):
+def test_traceback_shows_user_lines(factory):
     """Between the two are torch's calls of modules."""
     with pytest.raises(UserCodeError) as raised:
         made(factory, "rows")

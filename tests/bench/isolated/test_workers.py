@@ -15,7 +15,7 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.workers import Workers
 
 
-def test_workers_are_other_processes_no_more_than_asked_without_a_gpu(capfd, monkeypatch):
+def test_workers_see_no_gpu(capfd, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     before = set(multiprocessing.active_children())
     with Workers(1) as workers:
@@ -30,7 +30,7 @@ def test_workers_are_other_processes_no_more_than_asked_without_a_gpu(capfd, mon
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_error_ends_them_at_once_and_the_thread_that_minds_them(error):
+def test_error_ends_workers(error):
     threads = set(threading.enumerate())
     with pytest.raises(error), Workers(2) as workers:
         workers.submit(os.getpid).result()
@@ -42,7 +42,7 @@ def test_an_error_ends_them_at_once_and_the_thread_that_minds_them(error):
     assert sleeping.done() or sleeping.cancel() or sleeping.exception(10)
 
 
-def test_a_worker_that_is_ended_from_outside_is_an_error_of_the_environment():
+def test_killed_worker_raises():
     with (
         pytest.raises(EnvironmentMissing, match="^a process that counts was ended from outside"),
         Workers(2) as workers,
