@@ -154,14 +154,14 @@ def _side(given: Assumptions, intensity: Fraction) -> str:
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
-    full, stored = decoding.held(_last_step(case, given)), context(case, given)
-    return (decoding.held(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
+    full, stored = decoding.cache_elements(_last_step(case, given)), context(case, given)
+    return (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
 def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> Size:
     """Bytes of the cache at the context, an encoder's output included; ``sizes`` as :func:`step` takes them."""
-    return decoding.held(step(case, context(case, given), sizes=sizes)) * given.element_bytes
+    return decoding.cache_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
 
 
 @_account("decode step\nMACs", "context")

@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import Any, NoReturn, TextIO
 
 import headcount
-from headcount.bench.errors import UsageError, format_error, needs, reset_warning_filters
+from headcount.bench.errors import UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.text import wrapped
-from headcount.bench.render import FORMATS, deliver
+from headcount.bench.render import FORMATS, write_sections
 from headcount.bench.table import Section, shown
 from headcount.models.configs.numbers import decimal, whole
 from headcount.models.configs.suggest import did_you_mean
@@ -115,16 +115,16 @@ def serve(
 
 def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Work | str]) -> int:
     started = time.perf_counter()
-    args.format = files.chosen(args.format, args.out)
+    args.format = files.infer_format(args.format, args.out)
     if args.out:
-        files.check(args.out)
+        files.check_writable(args.out)
     with progress.said(prog):
         work = plan(args)
     if isinstance(work, str):
         print(shown(work))
         return 0
     printer = _Printer(prog, args, work, started)
-    deliver(
+    write_sections(
         printer.visible(),
         args.format,
         args.out,
@@ -215,7 +215,7 @@ def start(prog: str, module: str, package: str) -> NoReturn:
     """
 
     def command() -> int:
-        needs(package)
+        require_package(package)
         return import_module(module).main()
 
     sys.exit(run(prog, command))

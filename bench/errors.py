@@ -91,7 +91,7 @@ def _missing_package(error: ModuleNotFoundError) -> str:
     return "" if name == "headcount" or name in sys.stdlib_module_names else name
 
 
-def needs(package: str) -> None:
+def require_package(package: str) -> None:
     """Raise EnvironmentMissing, with the installation command, where ``package`` is not installed."""
     if find_spec(package) is None:
         raise EnvironmentMissing(missing(package))

@@ -88,7 +88,8 @@ def measure(
     if not case.config.has_module:
         reason = "closed form only: no module to count, so the parameters are the closed form's too"
         counts = [
-            Count(name, ledger.macs, None, reason, place(registry.counter(name), ledger, device)) for name in counters
+            Count(name, ledger.macs, None, reason, counter_device(registry.counter(name), ledger, device))
+            for name in counters
         ]
         return Measurement(case, None, tuple(counts))
     check_device(device)
@@ -108,7 +109,9 @@ def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
     if result_cache.is_empty():
         return False
     tools = (registry.counter(name) for name in counters)
-    return all(result_cache.is_cached((case.model, place(tool, case.ledger, device), tool.NAME)) for tool in tools)
+    return all(
+        result_cache.is_cached((case.model, counter_device(tool, case.ledger, device), tool.NAME)) for tool in tools
+    )
 
 
 def _counted(
@@ -116,7 +119,7 @@ def _counted(
 ) -> Measurement:
     ledger = case.ledger
     tools = {name: registry.counter(name) for name in counters}
-    devices = {name: place(tool, ledger, device) for name, tool in tools.items()}
+    devices = {name: counter_device(tool, ledger, device) for name, tool in tools.items()}
     counts: dict[str, Count] = {}
     for where in dict.fromkeys(devices.values()):
         call = _Call(case, where)
@@ -133,7 +136,7 @@ def _counted(
                 predicted_macs=base.predict(tool, ledger, where),
                 additions=base.additions(tool, ledger, where),
                 explanation=call.explained(tool, there) if causes else None,
-                why_there=moved(tool, where) if not device else None,
+                why_there=device_note(tool, where) if not device else None,
             )
     return Measurement(case, params, tuple(counts[name] for name in counters))
 
@@ -152,7 +155,7 @@ class _Call:
 
     def once(self, what: Any, make: "Callable[[_Call], Any]") -> Any:
         """Return the result of ``make``, called once in this process for equal configurations, lengths and devices."""
-        return result_cache.cached((self._case.model, self.where, what), lambda: make(self))
+        return result_cache.from_memory((self._case.model, self.where, what), lambda: make(self))
 
     @property
     def params(self) -> int:
@@ -200,7 +203,7 @@ class _Call:
         return self._trace
 
 
-def place(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
+def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
     """Return where a counter counts a model: ``device``, else its own device unless the model is too large."""
     if device:
         return device
@@ -208,7 +211,7 @@ def place(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
     return "meta" if large else tool.DEVICE
 
 
-def moved(tool: ModuleType, where: str) -> str | None:
+def device_note(tool: ModuleType, where: str) -> str | None:
     """Return why a counter did not count on its own device; None where it did."""
     if where == tool.DEVICE:
         return None

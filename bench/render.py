@@ -9,14 +9,14 @@ from typing import TextIO
 from headcount.bench.errors import UsageError
 from headcount.bench.output.base import Style
 from headcount.bench.output.comma import Csv
-from headcount.bench.output.files import ENDINGS, is_folder, made, open_output, write_json
+from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output, write_json
 from headcount.bench.output.latex import Latex
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import watched
 from headcount.bench.output.text import Text
 from headcount.bench.table import Row, Section
 
-__all__ = ["FORMATS", "Markdown", "Style", "deliver", "emit", "open_output", "write_json"]
+__all__ = ["FORMATS", "Markdown", "Style", "emit", "open_output", "write_json", "write_sections"]
 
 FORMATS = ("text", "md", "json", "csv", "latex")
 SCHEMA_VERSION = 1
@@ -64,7 +64,7 @@ def fits(sections: Sequence[Section], form: str, path: str | None) -> None:
         one_of(sections)
 
 
-def deliver(
+def write_sections(
     sections: Iterable[Section],
     form: str,
     path: str | None,
@@ -82,7 +82,7 @@ def deliver(
             printed = emit(sections, form, stream, style(stream), result)
             ending(stream, style(stream), printed)
         return printed
-    folder, printed = made(path), []
+    folder, printed = ensure_dir(path), []
     for section in sections:
         with open_output(folder / f"{file_name(section)}{ENDINGS[form]}") as stream:
             printed += emit([section], form, stream, style(stream))

@@ -30,7 +30,7 @@ CACHED_FIELDS = ("tool", "version", "backend", "device", "macs", "params", "unco
 _RESULTS: dict[tuple, Any] = {}
 
 
-def cached(key: tuple, make: Callable[[], Any]) -> Any:
+def from_memory(key: tuple, make: Callable[[], Any]) -> Any:
     """Return the result stored in this process under ``key``, made by ``make`` the first time."""
     if key not in _RESULTS:
         _RESULTS[key] = make()

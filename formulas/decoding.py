@@ -12,17 +12,17 @@ from math import prod
 from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide, least
 
 
-def held(step: Ledger) -> Size:
+def cache_elements(step: Ledger) -> Size:
     """Return the elements in all caches after ``step``, including encoder caches and unselected heads."""
     return _of_kind(step, "cache")
 
 
-def written(step: Ledger) -> Size:
+def cache_writes(step: Ledger) -> Size:
     """Return the cache elements that ``step`` writes."""
     return _of_kind(step, "cache_write")
 
 
-def read(step: Ledger) -> Size:
+def cache_reads(step: Ledger) -> Size:
     """Return the cache elements that ``step`` reads, for the routing that reads most."""
     return _of_kind(step, "cache_read")
 
@@ -71,4 +71,4 @@ def step_elements(step: Ledger) -> Size:
 
     Activations of the new tokens are not included.
     """
-    return sum(weights_read(entry) for entry in step) + read(step) + written(step)
+    return sum(weights_read(entry) for entry in step) + cache_reads(step) + cache_writes(step)

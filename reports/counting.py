@@ -59,8 +59,8 @@ def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -
 
 
 @cache
-def _regenerated(name: str) -> published.Regenerated:
-    return published.Regenerated(tables.load(name))
+def _regenerated(name: str) -> published.ReproducedTable:
+    return published.ReproducedTable(tables.load(name))
 
 
 def grid_agreement(spec: str) -> dict[str, int]:

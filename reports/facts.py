@@ -101,8 +101,8 @@ class Facts:
         return [name for name, table in self.tables.items() if table.paper == paper]
 
     @cached_property
-    def _regenerated(self) -> Mapping[str, published.Regenerated]:
-        return {name: published.Regenerated(table) for name, table in self.tables.items()}
+    def _regenerated(self) -> Mapping[str, published.ReproducedTable]:
+        return {name: published.ReproducedTable(table) for name, table in self.tables.items()}
 
     @cached_property
     def same_models(self) -> Sequence[tuple[tuple[str, str], ...]]:

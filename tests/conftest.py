@@ -12,7 +12,7 @@ if not Path("/dev/nvidiactl").exists():
 import pytest
 
 from headcount.bench.isolated import run as isolated
-from headcount.bench.trace.collector import keep_freed
+from headcount.bench.trace.collector import keep_freed_memory
 from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
@@ -34,7 +34,7 @@ def pytest_configure(config):
     import torch
 
     torch.set_num_threads(1)
-    keep_freed()
+    keep_freed_memory()
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -200,7 +200,7 @@ def count_contractions(
     return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
 
 
-def right_parts(trace: Trace) -> list[tuple[str, Product]]:
+def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
     """Return each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
     found, unknown = {}, []
     for event, parts in _each(trace, {}):

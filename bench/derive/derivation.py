@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from headcount.bench.contractions.count import UncountedError, right_parts
+from headcount.bench.contractions.count import UncountedError, contraction_parts
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import format_guard
@@ -194,4 +194,4 @@ def count_at(build: Build, skip_values: Without, point: Mapping[str, int]) -> di
 
 def _parts(build: Build, point: Mapping[str, int]):
     module, args, kwargs = build(**point)
-    return right_parts(record(module, args, kwargs))
+    return contraction_parts(record(module, args, kwargs))

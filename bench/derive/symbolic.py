@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_ca
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.modules import normalization
 
-from headcount.bench.contractions.count import UncountedError, right_parts
+from headcount.bench.contractions.count import UncountedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, simplify_guards
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
@@ -82,7 +82,7 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
         ):
             module, args, kwargs = build(**sizes, **(numbers or {}))
             with decompose_matmul():
-                parts = right_parts(record(module, args, kwargs))
+                parts = contraction_parts(record(module, args, kwargs))
     except UncountedError:
         raise
     except Exception as error:

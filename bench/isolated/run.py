@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import headcount
-from headcount.bench.errors import UsageError, needs
+from headcount.bench.errors import UsageError, require_package
 from headcount.bench.isolated.user_code import UserCodeError, check_spec
 from headcount.models.configs.numbers import whole
 
@@ -61,7 +61,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         InternalError: headcount is at fault.
     """
     spec = request["spec"]
-    needs("torch")
+    require_package("torch")
     try:
         check_spec(spec)
     except UserCodeError as error:

@@ -13,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from headcount.bench.errors import EnvironmentMissing, reset_warning_filters
-from headcount.bench.trace.collector import keep_freed
+from headcount.bench.trace.collector import keep_freed_memory
 
 
 class Here(Executor):
@@ -65,7 +65,7 @@ def _initialize() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # two workers run many small products: more threads only wait for one another
     os.environ["OMP_NUM_THREADS"] = "1"
-    keep_freed()
+    keep_freed_memory()
 
 
 def _exit_with_parent() -> None:

@@ -144,8 +144,8 @@ def _resolve_impls(
         raise UsageError(f"{config.variant} has no implementation {', '.join(asked)}; choose from {', '.join(known)}")
     for impl in config.implementations:
         if impl.name in chosen and impl not in here:
-            needs = lacks(impl, device)
-            raise UsageError(f"implementation {impl.name} needs {needs}; choose from {', '.join(a.name for a in here)}")
+            lack = lacks(impl, device)
+            raise UsageError(f"implementation {impl.name} needs {lack}; choose from {', '.join(a.name for a in here)}")
     return chosen
 
 

@@ -19,7 +19,7 @@ from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.bench.output.files import made, write
+from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.table import Row, shown
 
 NO_PEAKS = Peaks(1.0, 1.0, "not measured")
@@ -220,5 +220,5 @@ def _count(cases: Sequence[TimingCase]) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write one indented JSON file. UsageError where it cannot be written."""
-    made(path.parent)
+    ensure_dir(path.parent)
     write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

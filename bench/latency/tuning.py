@@ -67,10 +67,10 @@ def _blocks(tokens: int, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
     for kernel, name in KERNELS.items():
         config = layer(name)
         impl = next(impl for impl in config.implementations if impl.package)
-        needs = lacks(impl, "cuda")
+        lack = lacks(impl, "cuda")
         what = f"kernel {kernel} in {name}, T = 128"
-        if needs:
-            yield {"what": what, "way": impl.name, "us": None, "chosen": None, "status": f"needs {needs}"}
+        if lack:
+            yield {"what": what, "way": impl.name, "us": None, "chosen": None, "status": f"needs {lack}"}
             continue
         module = build(config, device="cuda", dtype=dtype, impl=impl.name)
         x = torch.randn(max(1, tokens // 128), 128, config.d_model, device="cuda", dtype=dtype)

@@ -26,7 +26,7 @@ from headcount.bench.case import LENGTHS
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
-from headcount.bench.errors import UsageError, needs
+from headcount.bench.errors import UsageError, require_package
 from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.render import FORMATS
@@ -87,7 +87,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _conversions(args, lengths)
     counters = parse_counters(args.counter)
     if counters or args.module:
-        needs("torch")
+        require_package("torch")
         check_device(args.device)
     if args.module:
         return _module(args, counters)
@@ -133,7 +133,7 @@ def _assumptions(args) -> accounts.Assumptions:
 def _tables(names, counters, args, given) -> Iterator[Section]:
     from headcount.bench.macs import published
 
-    asked = [published.Regenerated(tables.load(name)) for name in names]
+    asked = [published.ReproducedTable(tables.load(name)) for name in names]
     cases = [case for again in asked for case in again.cases.values()]
     with published.counting(cases, counters, args.device) as counted:
         for again in asked:

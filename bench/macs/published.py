@@ -13,7 +13,7 @@ from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
 from headcount.bench.measure import Measurement, as_records, is_cached, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
-from headcount.bench.trace.collector import keep_freed
+from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
 from headcount.formulas.mha import causal_half
 from headcount.formulas.published import columns
@@ -45,7 +45,7 @@ def counting(
     here = partial(measure, counters=counters, device=device)
     models = {case.model: case for case in cases if case.config.has_module and not is_cached(case, counters, device)}
     if counters:
-        keep_freed()
+        keep_freed_memory()
     if not counters or len(models) < ENOUGH or device == "cuda" or (os.cpu_count() or 1) < 2:
         yield here
         return
@@ -72,7 +72,9 @@ def _operations(case: Case) -> int:
     return sum(entry.times for entry in case.ledger)
 
 
-def sections(again: "Regenerated", counters: Sequence[str], counted: Callable[[Case], Measurement]) -> list[Section]:
+def sections(
+    again: "ReproducedTable", counters: Sequence[str], counted: Callable[[Case], Measurement]
+) -> list[Section]:
     """Return a table whose rows ``counted`` measures, and that of the vocabularies which its parameters imply."""
     rows = (again.row(row, counted(case)) for row, case in again.cases.items())
     # what needs no counting is known at once, and its columns are measured
@@ -85,7 +87,7 @@ def without_vocabularies(section: Section) -> Section:
     return replace(section, table=replace(section.table, notes_above=[*section.table.notes_above, note]))
 
 
-class Regenerated:
+class ReproducedTable:
     """A published table with the case and the verdict of each row."""
 
     def __init__(self, table: PublishedTable) -> None:

@@ -15,7 +15,7 @@ ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex":
 """The ending of a file in each format."""
 
 
-def chosen(form: str | None, path: str | None) -> str:
+def infer_format(form: str | None, path: str | None) -> str:
     """Return the format given by name or by a file's ending; text where neither says one.
 
     Raises UsageError where the two contradict each other.
@@ -33,14 +33,14 @@ def is_folder(path: str | Path) -> bool:
     return str(path).endswith(("/", os.sep)) or os.path.isdir(path)
 
 
-def made(path: str | Path) -> Path:
+def ensure_dir(path: str | Path) -> Path:
     """Return the folder at ``path``, created where it is missing. Raises UsageError where it cannot be."""
     with _usable(path):
         Path(path).mkdir(parents=True, exist_ok=True)
     return Path(path)
 
 
-def check(path: str | Path) -> None:
+def check_writable(path: str | Path) -> None:
     """Raise UsageError where no output can be written to ``path``, before anything is measured.
 
     Nothing is left behind; a missing folder is not created.

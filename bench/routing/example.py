@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headcount.bench.output.files import made, write
+from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.recorder import record
 from headcount.bench.routing.stats import LayerRouting
@@ -180,7 +180,7 @@ def save(outcome: Outcome, directory: str | Path) -> str:
 
     Raises UsageError where the directory cannot be written.
     """
-    path = made(directory)
+    path = ensure_dir(directory)
     log = [json.dumps({"step": step, "tokens_per_expert": counts}) for step, counts in outcome.log]
     state = io.BytesIO()
     torch.save(outcome.state, state)

@@ -40,7 +40,7 @@ def importing() -> Iterator[None]:
         atexit.register(gc.freeze)
 
 
-def keep_freed() -> None:
+def keep_freed_memory() -> None:
     """Reuse the memory of freed tensors instead of returning it to the system, if the C library has mallopt(3)."""
     if sys.platform.startswith("linux") and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         mmap_max, trim_threshold = -4, -1

@@ -85,7 +85,7 @@ def margin(claim: Claim, relation: Relation, case: Relation | None = None) -> sy
     return sympy.factor(relation.right.value(symbols, named) - relation.left.value(symbols, named))
 
 
-def margins(claim: Claim, relation: Relation) -> dict[Relation | None, sympy.Expr]:
+def differences(claim: Claim, relation: Relation) -> dict[Relation | None, sympy.Expr]:
     """Return the margin in each case of the claim."""
     return {case: margin(claim, relation, case) for case in cases(claim)}
 
@@ -93,7 +93,7 @@ def margins(claim: Claim, relation: Relation) -> dict[Relation | None, sympy.Exp
 def threshold(claim: Claim) -> dict[Relation | None, sympy.Expr]:
     """Return the claim's threshold in each case, as a function of the other letters."""
     solved = {}
-    for case, difference in margins(claim, claim.threshold.relation).items():
+    for case, difference in differences(claim, claim.threshold.relation).items():
         (solved[case],) = sympy.solve(difference, symbol(claim.threshold.letter))
     return solved
 
@@ -104,7 +104,7 @@ def proved(claim: Claim, relation: Relation, bounds: Sequence[Relation] = ()) ->
     With each letter written as its least value plus a non-negative rest, the margin must have no negative coefficient,
     and a positive constant if the relation is strict."""
     claim = replace(claim, assume=(*claim.assume, *bounds))
-    found = margins(claim, relation)
+    found = differences(claim, relation)
     if relation.operator == "==":
         return all(difference == 0 for difference in found.values())
     return all(_sign(claim, difference, case, 1, relation.operator == "<") for case, difference in found.items())
@@ -116,7 +116,7 @@ def refuted(claim: Claim, relation: Relation) -> bool:
     strict = relation.operator != "<"
     return all(
         any(_sign(claim, difference, case, sign, strict) for sign in signs)
-        for case, difference in margins(claim, relation).items()
+        for case, difference in differences(claim, relation).items()
     )
 
 

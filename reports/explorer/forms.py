@@ -171,7 +171,7 @@ LAYER_ACCOUNTS = (
     Account("active", "active parameters", "parameters", "active_params",
             lambda f, c: ((e, e.active_params) for e in _pass(f, c)), lambda f, c: _pass(f, c).active_params),
     Account("cache", "cache of keys and values", BYTES, "kv_bytes", _held,
-            lambda f, c: GIVEN.element_bytes * decoding.held(_step(f, c))),
+            lambda f, c: GIVEN.element_bytes * decoding.cache_elements(_step(f, c))),
     Account("moved", "what a decode step moves", BYTES, "decode_bytes", _moved,
             lambda f, c: GIVEN.element_bytes * decoding.step_elements(_step(f, c))),
 )  # fmt: skip

@@ -140,10 +140,11 @@ def _symbols(expression: Expression) -> dict[str, sympy.Symbol]:
 def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
     """Return a relation, its condition in symbols, what the search says, and the count where it can be counted."""
     needed = {"<": " > 0", "<=": r" \ge 0", "==": " = 0"}[relation.operator]
-    margins = [
-        _shown(claim, difference, case, after=needed) for case, difference in proofs.margins(claim, relation).items()
+    differences = [
+        _shown(claim, difference, case, after=needed)
+        for case, difference in proofs.differences(claim, relation).items()
     ]
-    condition = f"holds where {' and '.join(margins)}"
+    condition = f"holds where {' and '.join(differences)}"
     if search.counterexample is None:
         why = "both sides are the same" if relation.operator == "==" else "no coefficient is negative"
         sure = f" It holds at every point: {why}." if proofs.proved(claim, relation) else ""

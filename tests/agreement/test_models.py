@@ -60,11 +60,11 @@ def test_mae_step_caches_gate():
     dense = mha.layer("attn", g=3, **sizes)
     memory, running = (mae.layer("attn", G=11, gate=gate, **sizes) for gate in ("memory", "running"))
     assert (memory.macs, running.macs) == (dense.macs, dense.macs + 2 * 11 * (15 + 3))
-    own = decoding.held(dense)
-    assert (decoding.held(memory), decoding.held(running)) == (own + 2 * 3, own + 2 * (15 + 1))
-    new = decoding.written(dense)
-    assert (decoding.written(memory), decoding.written(running)) == (new, new + 2 * (15 + 1))
-    assert decoding.read(running) == decoding.held(running)
+    own = decoding.cache_elements(dense)
+    assert (decoding.cache_elements(memory), decoding.cache_elements(running)) == (own + 2 * 3, own + 2 * (15 + 1))
+    new = decoding.cache_writes(dense)
+    assert (decoding.cache_writes(memory), decoding.cache_writes(running)) == (new, new + 2 * (15 + 1))
+    assert decoding.cache_reads(running) == decoding.cache_elements(running)
 
 
 def test_mae_7_in_both_causal_gates():

@@ -79,10 +79,10 @@ def of_size(macs, params):
 )
 def test_large_model_is_counted_on_meta(macs, params, where):
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
-    assert measure.place(tool, of_size(macs, params), None) == where
-    assert measure.place(tool, of_size(macs, params), "cuda") == "cuda"
+    assert measure.counter_device(tool, of_size(macs, params), None) == where
+    assert measure.counter_device(tool, of_size(macs, params), "cuda") == "cuda"
     why = "a tool counted on meta, not on cpu: more than 10 GMACs or 1 G parameters"
-    assert measure.moved(tool, where) == (why if where == "meta" else None)
+    assert measure.device_note(tool, where) == (why if where == "meta" else None)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -27,25 +27,25 @@ def ideal_form(path, **sizes):
 
 
 def test_cache_elements():
-    assert decoding.held(mha_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 2 * 5
-    assert decoding.held(moa_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 5
-    assert decoding.held(moa_form("a", B=2, T=7, S=17, n=10).repeat(3)) == 3 * 2 * 2 * 17 * 5
-    assert decoding.held(ideal_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 3 * 5
+    assert decoding.cache_elements(mha_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 2 * 5
+    assert decoding.cache_elements(moa_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 5
+    assert decoding.cache_elements(moa_form("a", B=2, T=7, S=17, n=10).repeat(3)) == 3 * 2 * 2 * 17 * 5
+    assert decoding.cache_elements(ideal_form("a", B=2, T=7, S=17, n=10)) == 2 * 2 * 17 * 3 * 5
 
 
 @pytest.mark.parametrize("form", [mha_form, moa_form, moh_form, ideal_form])
 def test_forward_without_cache_and_first_step(form):
     plain, first = form("a", B=2, T=7, S=7), form("a", B=2, T=7, S=7, n=0)
-    assert decoding.held(plain) == decoding.written(plain) == decoding.read(plain) == 0
+    assert decoding.cache_elements(plain) == decoding.cache_writes(plain) == decoding.cache_reads(plain) == 0
     assert first.select(lambda entry: entry.kind not in STORED_KINDS) == plain
     assert [entry.kind for entry in first][-3:] == list(STORED_KINDS)
-    assert decoding.held(first) == decoding.written(first) == decoding.read(first) > 0
+    assert decoding.cache_elements(first) == decoding.cache_writes(first) == decoding.cache_reads(first) > 0
 
 
 def test_step_projects_new_and_attends_to_all():
     step = layer.step(mha_form, B=2, new=1, stored=17)
     assert step.macs == 2 * (2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 17 * 5)
-    assert decoding.written(step) == 2 * 2 * 10
+    assert decoding.cache_writes(step) == 2 * 2 * 10
     assert {e.size for e in step if e.path == "k_proj" and e.kind == "bias"} == {2 * 10}
     several = layer.step(moa_form, B=2, new=3, stored=17)
     router, experts, shared, core = 13 * 11, 2 * 3 * 13 * 5, 2 * 13 * 5, 2 * 3 * 17 * 5
@@ -57,8 +57,8 @@ def test_step_projects_new_and_attends_to_all():
 def test_full_cache_projects_nothing():
     step = moa_form("a", B=2, T=1, S=17, n=17)
     assert step.macs == 2 * (13 * 11 + 2 * 3 * 13 * 5 + 2 * 3 * 17 * 5)
-    assert decoding.written(step) == 0
-    assert decoding.held(step) == decoding.read(step) == 2 * 2 * 17 * 5
+    assert decoding.cache_writes(step) == 0
+    assert decoding.cache_elements(step) == decoding.cache_reads(step) == 2 * 2 * 17 * 5
 
 
 SIZES = {"B": 2, "S": 17, "d_m": 13, "F": 19, "V": 29, "N_enc": 3, "N_dec": 2}
@@ -69,8 +69,8 @@ def test_translation_step():
     routed = 13 * 11 + 2 * 3 * 13 * 5
     layer = routed + 2 * 13 * 5 + 2 * 3 * 7 * 5 + routed + 2 * 3 * 17 * 5 + 2 * 13 * 19
     assert step.macs == 2 * (2 * layer + 13 * 29)
-    assert decoding.written(step) == 2 * 2 * 2 * 5
-    assert decoding.held(step) == decoding.read(step) == 2 * 2 * 2 * (7 + 17) * 5
+    assert decoding.cache_writes(step) == 2 * 2 * 2 * 5
+    assert decoding.cache_elements(step) == decoding.cache_reads(step) == 2 * 2 * 2 * (7 + 17) * 5
     sizes = step.group(lambda e: e.kind, "size")
     assert sizes["embedding"] == 2 * 13
     # gates of both layers, residuals, scaling and positions of the new token
@@ -128,7 +128,7 @@ def test_step_elements_of_selected_heads():
     routers, keys = 13 * 5 + 13 * 2, 2 * 13 * 3 * 5
     assert decoding.step_elements(step) == routers + keys + 2 * 13 * 6 * 5 + 2 * 7 * 3 * 5 + 2 * 3 * 5
     ideal = ideal_form("", B=1, T=1, S=7, n=6, g=6)
-    assert decoding.held(ideal) == 2 * 7 * 6 * 5
+    assert decoding.cache_elements(ideal) == 2 * 7 * 6 * 5
     keys = 2 * 13 * 6 * 5
     assert decoding.step_elements(ideal) == routers + keys + 2 * 13 * 3 * 5 + 2 * 7 * 3 * 5 + 2 * 6 * 5
     inside = ideal_form("layers.*.self_attn", B=1, T=1, S=7, n=6, g=6)
@@ -152,8 +152,8 @@ def test_reads_match_brute_force_routing(h, g, s, r, batch):
     for tokens in itertools.product(choices, repeat=batch):
         heads = max(heads, len(set.union(*tokens)))
         read = max(read, sum(len({head * g // h for head in token}) for token in tokens))
-    assert decoding.read(form) == read * 2 * 7 * 5
-    assert decoding.held(form) == batch * g * 2 * 7 * 5
+    assert decoding.cache_reads(form) == read * 2 * 7 * 5
+    assert decoding.cache_elements(form) == batch * g * 2 * 7 * 5
     selected = form.select(lambda e: e.kind.startswith("expert_"))
     reached = {(e.path, e.kind): decoding.reachable_params(e) for e in selected}
     assert reached == {
@@ -170,9 +170,9 @@ def test_language_model_step():
     dense = 2 * 13 * 30 + 2 * 13 * 10 + 2 * 6 * 7 * 5
     ideal = 13 * 5 + 13 * 2 + 2 * 13 * 15 + 2 * 13 * 15 + 2 * 3 * 7 * 5
     assert step.macs == 2 * (2 * dense + ideal + 3 * 3 * 13 * 19 + 13 * 29)
-    assert decoding.held(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
+    assert decoding.cache_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
     # the three heads of a token may be of three key/value heads
-    assert decoding.read(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
+    assert decoding.cache_reads(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
     whole = llama.model([mha_form, mha_form, ideal_form], T=7, **sizes)
     at_once = llama.step([mha_form, mha_form, ideal_form], new=7, stored=7, **sizes)
     assert at_once.select(lambda entry: entry.kind not in STORED_KINDS) == whole

@@ -34,8 +34,8 @@ def test_jetmoe_step():
     # gate, up and down of each selected expert, and the router
     feed_forward = 3 * 3 * 13 * 11 + 13 * 5
     assert step.macs == 2 * (3 * (attention + feed_forward) + 13 * 29)
-    assert decoding.held(step) == 2 * 3 * 2 * 17 * 7
-    assert decoding.written(step) == 2 * 3 * 2 * 7
+    assert decoding.cache_elements(step) == 2 * 3 * 2 * 17 * 7
+    assert decoding.cache_writes(step) == 2 * 3 * 2 * 7
 
 
 CONVOLVED = {"B": 2, "S": 19, "d_m": 14, "F": 11, "V": 29, "h_w": 7, "decoder_kernels": (3, 31), "dynamic": True}

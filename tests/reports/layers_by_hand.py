@@ -57,7 +57,7 @@ ACCOUNTS = {
     "training": lambda layer: backward.training_macs(layer.forward),
     "params": lambda layer: layer.forward.params,
     "active": lambda layer: layer.forward.active_params,
-    "cache": lambda layer: 2 * decoding.held(layer.last_step),
+    "cache": lambda layer: 2 * decoding.cache_elements(layer.last_step),
     "moved": lambda layer: 2 * decoding.step_elements(layer.last_step),
 }
 """Each a function of a layer."""

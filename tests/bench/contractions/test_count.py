@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import UNKNOWN, UncountedError, right_parts
+from headcount.bench.contractions.count import UNKNOWN, UncountedError, contraction_parts
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
@@ -60,7 +60,7 @@ def test_unsupported_operator_raises():
 def test_right_parts_raise_for_unsupported():
     trace = record(module(lambda x: torch.fft.rfft(x).real), (torch.zeros(7, 11),))
     with pytest.raises(UncountedError, match=r"_fft_r2c on 7x11 \(in the model\)") as found:
-        right_parts(trace)
+        contraction_parts(trace)
     assert [(line.state, line.calls) for line in found.value.uncounted] == [(UNKNOWN, 1)]
 
 

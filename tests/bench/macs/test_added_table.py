@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from headcount.bench.macs.published import Regenerated
+from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.render import emit
 from headcount.formulas.published import tables
 
@@ -68,7 +68,7 @@ def test_added_file_is_a_table(folder):
 
 def test_added_table_is_judged(folder):
     stream = io.StringIO()
-    again = Regenerated(tables.load("made-up", folder))
+    again = ReproducedTable(tables.load("made-up", folder))
     rows = [again.row(row, again.measured(row, [])) for row in again.cases]
     (printed,) = emit([again.section([], rows)], "csv", stream)
     head, base, misprinted = (line.split(",") for line in stream.getvalue().splitlines()[:3])

@@ -3,7 +3,7 @@
 import json
 
 from headcount.bench.macs.__main__ import main
-from headcount.bench.macs.published import Regenerated
+from headcount.bench.macs.published import ReproducedTable
 from headcount.formulas.published import tables
 
 
@@ -19,7 +19,7 @@ def test_jetmoe_sizes_are_reproduced(capsys):
 def test_other_models_print_other_sizes():
     """Twice the attention experts have other parameters, a third one per token other active ones."""
     table = tables.load("jetmoe")
-    case = Regenerated(table).cases["JetMoE-8B"]
+    case = ReproducedTable(table).cases["JetMoE-8B"]
     for quantity, changed in (("params", case.at("E", 16)), ("active", case.at("K", 3))):
         column, (row,) = table.column(quantity), table.rows
         texts = [column.printing.text(column.total(one)) for one in (case, changed)]

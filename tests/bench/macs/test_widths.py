@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.macs import grid
-from headcount.bench.macs.published import Regenerated
+from headcount.bench.macs.published import ReproducedTable
 from headcount.formulas.published import tables
 
 
@@ -19,7 +19,7 @@ def too_narrow(columns, rows):
 
 @pytest.mark.parametrize("name", tables.names())
 def test_published_table_columns_fit(name):
-    again = Regenerated(tables.load(name))
+    again = ReproducedTable(tables.load(name))
     rows = [again.row(row, again.measured(row, [])) for row in again.cases]
     assert too_narrow(again.section(("torch",), ()).table.columns, rows) == []
 

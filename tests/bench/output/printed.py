@@ -13,7 +13,7 @@ import pytest
 from headcount.bench import records, result_cache
 from headcount.bench.counters import registry
 from headcount.bench.latency import peaks
-from headcount.bench.macs.published import Regenerated
+from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.render import realised
 from headcount.formulas.published import tables
 
@@ -69,7 +69,7 @@ def _known():
         name, _, arguments = call.partition(" ")
         if name == "rows":
             ((table, row), *_), *_ = json.loads(arguments)
-            Regenerated(tables.load(table)).measured(row, registry.NAMES, answer[1])
+            ReproducedTable(tables.load(table)).measured(row, registry.NAMES, answer[1])
     try:
         yield
     finally:
