@@ -96,7 +96,7 @@ def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
         if check:
             print(f"{PROG}: stale: {path.relative_to(root)}", file=sys.stderr)
             continue
-        output.write(output.made(path.parent) / path.name, text)
+        output.write(output.ensure_dir(path.parent) / path.name, text)
         print(f"wrote {path if path.is_relative_to(OUT) else path.relative_to(root)}", file=sys.stderr)
     return 1 if check and stale else 0
 

@@ -69,9 +69,9 @@ def without_reading(facts: Facts) -> str:
             own = failed.setdefault((cell.reason, cell.device), {})
             own.setdefault(cell.spelling, []).append(cell.counter)
     lines = []
-    for (reason, device), spellings in failed.items():
-        for names in dict.fromkeys(tuple(names) for names in spellings.values()):
-            where = [spelling for spelling, own in spellings.items() if tuple(own) == names]
+    for (reason, device), formulations in failed.items():
+        for names in dict.fromkeys(tuple(names) for names in formulations.values()):
+            where = [spelling for spelling, own in formulations.items() if tuple(own) == names]
             who = "every counter" if list(names) == counters else ", ".join(names)
             lines.append(f"- {' and '.join(where)} on {device}, {who}: {_first_sentence(reason)}")
     return "\n".join(["No reading, since the call ends with an error:", "", *lines])

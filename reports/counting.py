@@ -82,9 +82,9 @@ def grid_agreement(spec: str) -> dict[str, int]:
 
 def audit() -> list[Cell]:
     """Count every formulation by every counter on cpu and meta, with the causes of each difference."""
-    from headcount.bench.macs import audit as spellings
+    from headcount.bench.macs import audit as formulations
 
-    readings, _ = done(spellings.sections(parse_counters(None), None))
+    readings, _ = done(formulations.sections(parse_counters(None), None))
     return cells(readings.rows)
 
 

@@ -72,11 +72,11 @@ def heat(found: Sequence[Cell]) -> dict[str, Any]:
     A cell is 0 where the count is exact; else its difference, and for each cause its text, the calls and their MACs;
     or, where there is no count, the reason.
     """
-    spellings: dict[str, list[Any]] = {}
+    formulations: dict[str, list[Any]] = {}
     names: dict[str, None] = {}
     rows: dict[tuple[str, str], list[Any]] = {}
     for cell in found:
-        spellings[cell.spelling] = [cell.spelling, cell.written, cell.exact]
+        formulations[cell.spelling] = [cell.spelling, cell.written, cell.exact]
         names[cell.counter] = None
         why = [[f"{cause['what']} {cause['name']}", cause["calls"], cause["macs"]] for cause in cell.causes]
         read = [cell.difference, *why] if cell.difference else 0
@@ -85,8 +85,8 @@ def heat(found: Sequence[Cell]) -> dict[str, Any]:
     return {
         "counters": list(names),
         "devices": devices,
-        "spellings": list(spellings.values()),
-        "rows": [[rows[name, device] for device in devices] for name in spellings],
+        "spellings": list(formulations.values()),
+        "rows": [[rows[name, device] for device in devices] for name in formulations],
     }
 
 
