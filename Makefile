@@ -6,6 +6,13 @@ INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 # Hundreds of processes import the rooms: what they compiled is kept, wherever a shell says not to.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Commit subjects are `area: verb object` from this commit on.
+BASE := d640424
+SUBJECTS := if git cat-file -e '$(BASE)^{commit}' 2>/dev/null; then \
+	git log --no-merges --format=%s $(BASE)..HEAD | awk 'length($$0) > 72 || $$0 !~ /^[a-z][a-z0-9_\/., -]*: [a-z]+ / \
+	{ print "commit subject is not \"area: verb object\" in 72 characters: " $$0; bad = 1 } END { exit bad }'; \
+	else echo "commit subjects not checked: no git history that reaches $(BASE)"; fi
+
 .PHONY: macs test kernels nightly matrix ptflops lint benchmark reports clean
 
 macs: $(VENV)/.stamp
@@ -37,6 +44,7 @@ lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
+	@$(SUBJECTS)
 
 # The type checks of the tests would be timed too.
 benchmark: $(VENV)/.stamp
