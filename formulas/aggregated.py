@@ -66,7 +66,7 @@ def position(path: str, *, N_pos: Size, d_pos: Size, h: Size) -> Ledger:
     """Return the ledger of the biases of N_pos relative positions, once per batch: N_pos d_pos (2 + h) MACs."""
     rows, inner = {"N_pos": N_pos}, {"d_pos": d_pos}
     return ledger(
-        linear(at(path, "fc1"), rows, {"2": 2}, inner, True),
+        linear(at(path, "fc1"), rows, {"2": 2}, inner, True, from_input=True),
         Entry(path, "activation", {**rows, **inner}),
         linear(at(path, "fc2"), rows, inner, {"h": h}, True),
     )

@@ -6,10 +6,16 @@ from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 
 
 def linear(
-    path: str, rows: Mapping[str, Size], fan_in: Mapping[str, Size], fan_out: Mapping[str, Size], bias: bool = False
+    path: str,
+    rows: Mapping[str, Size],
+    fan_in: Mapping[str, Size],
+    fan_out: Mapping[str, Size],
+    bias: bool = False,
+    from_input: bool = False,
 ) -> Ledger:
     """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs."""
-    out = ledger(Entry(path, "linear", {**rows, **fan_in, **fan_out}, weight={**fan_in, **fan_out}))
+    weight = {**fan_in, **fan_out}
+    out = ledger(Entry(path, "linear", {**rows, **weight}, weight=weight, from_input=from_input))
     if bias:
         out += ledger(Entry(path, "bias", {**rows, **fan_out}, weight=dict(fan_out)))
     return out

@@ -77,6 +77,7 @@ class Entry:
     ``3-7`` for those of a run of layers.
     ``weight``: sizes of the parameter tensor; empty if there is none or if it is tied.
     ``shared``: number of the experts or heads of a token that are shared by all tokens.
+    ``from_input``: the first operand is an input of the model or a constant, which needs no gradient.
     """
 
     path: str
@@ -86,6 +87,7 @@ class Entry:
     weight: Mapping[str, Size] = field(default_factory=dict)
     trainable: bool = True
     shared: Size = 0
+    from_input: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -199,6 +201,7 @@ class Ledger:
                 "active_params": entry.active_params,
                 "trainable": entry.trainable,
                 "shared": entry.shared,
+                "from_input": entry.from_input,
             }
             for entry in self
         ]
@@ -207,7 +210,7 @@ class Ledger:
     def from_records(cls, records: Iterable[Mapping[str, Any]]) -> "Ledger":
         """Return the ledger that :meth:`as_records` wrote."""
         names = [f.name for f in fields(Entry)]
-        return cls(tuple(Entry(**{name: record[name] for name in names}) for record in records))
+        return cls(tuple(Entry(**{name: record[name] for name in names if name in record}) for record in records))
 
     def at_layers(self) -> "Ledger":
         """Return one entry per layer: ``*`` becomes 0 … times - 1, ``3-7`` becomes 3 … 7 (integers only)."""

@@ -37,7 +37,7 @@ def by_kind(ledger):
 def both(exact, name):
     # Fused attention is one operation that keeps no scores.
     again = scores if name in FUSED else nothing
-    return exact + backward(exact, recompute=again, from_input=lambda entry: False)
+    return exact + backward(exact, recompute=again)
 
 
 @pytest.mark.parametrize(("name", "device"), CASES)
