@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import implementations, option_limits, routings
+from headcount.bench.latency import implementations, routings, schedule
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES
 from headcount.bench.measure import check_device
@@ -195,11 +195,10 @@ def fill(args: argparse.Namespace) -> None:
     args.passes = args.passes or ["forward", "both"]
     args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = BLOCKS if args.blocks is None else args.blocks
-    option_limits.check(args)
+    schedule.check_limits(args)
 
 
 def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
-    from headcount.bench.latency import schedule
     from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
     shape = {

@@ -28,6 +28,8 @@ RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa", "to_dense": "d
 
 ROUTED = ("subject", "dense")
 
+NO_PEAKS = Peaks(1.0, 1.0, "not measured")
+
 NO_RATIOS = dict.fromkeys(
     ("noise", "noise_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
 )
@@ -40,16 +42,14 @@ def measure_case(
     *,
     blocks: int,
     on_block: Callable[[int], None] = lambda block: None,
-    known: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each implementation: checked against the reference first, then timed with the others.
 
-    ``known`` holds the status of implementations, by label, that are not run again. Raises DeviceLost where one leaves
-    the device unusable for this process.
+    Raises DeviceLost where one leaves the device unusable for this process.
     """
     with side_stream(case.device):
         shared = CaseTensors(case, case.config)
-        prepared = [prepare(case, spec, shared, known or {}) for spec in case.impls()]
+        prepared = [prepare(case, spec, shared) for spec in case.impls()]
         control = _time_together(case, prepared, blocks, on_block)
     fill_ratios([(record, impl) for record, impl in prepared if impl is not None], control)
     for record, impl in prepared:
@@ -69,7 +69,7 @@ def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
             if case.device == "cuda":
                 # freed memory holds NaN, so that what an implementation does not write is NaN
                 torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-            record, impl = prepare(case, spec, shared, {})
+            record, impl = prepare(case, spec, shared)
             status, more = _check_again(case, impl) if impl else (record["status"], {})
             yield {
                 "layer": spec.name,
@@ -119,11 +119,21 @@ class TimedRun(TimedCall):
         self.replay_error: float | None = None
 
 
-def prepare(
-    case: TimingCase, spec: ImplSpec, shared: CaseTensors, known: Mapping[str, str]
-) -> tuple[dict[str, Any], "TimedRun | None"]:
-    """Return the beginning of a record, and the implementation where it may be timed."""
-    record = {
+def failed_case(case: TimingCase, error: Exception, blocks: int) -> list[dict[str, Any]]:
+    """Return a record for each implementation of a case that raised ``error``; one that lost the device is named."""
+    found = []
+    for spec in case.impls():
+        status = format_status(error)
+        if isinstance(error, DeviceLost):
+            skipped = f"skipped: {error.label} left the device unusable"
+            status = error.status if spec.label == error.label else skipped
+        found.append(_finished(_begin(case, spec) | {"status": status}, None, case, NO_PEAKS, blocks))
+    return found
+
+
+def _begin(case: TimingCase, spec: ImplSpec) -> dict[str, Any]:
+    """Return the fields of a record that are known before an implementation runs."""
+    return {
         "layer": spec.name,
         "role": spec.role,
         "implementation": spec.impl,
@@ -138,8 +148,11 @@ def prepare(
         "work": work(case, spec),
         "executed": executed_work(case, spec),
     }
-    if spec.label in known:
-        return record | {"status": known[spec.label]}, None
+
+
+def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> tuple[dict[str, Any], "TimedRun | None"]:
+    """Return the beginning of a record, and the implementation where it may be timed."""
+    record = _begin(case, spec)
     try:
         if spec.role in ROUTED:
             record["largest_share"] = shared.largest_share

@@ -2,7 +2,7 @@
 
 import torch
 
-from headcount.bench.latency import gates, implementations, peaks, schedule, timing, timing_cases, tuning
+from headcount.bench.latency import gates, implementations, peaks, schedule, timing, timing_cases
 from headcount.bench.latency.__main__ import replace_jaxtyping
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
@@ -32,7 +32,6 @@ def small_campaign():
     schedule.read_rows = lambda: [{"layer": "some", "seq_len": 7, "pass": "forward", "seconds": 1.0}]
     gates.LAYERS, gates.SHAPES, measure.POISON_BYTES = ("some",), ((7, 2, "balanced"),), 64
     gates.DTYPES = {"cuda": ("bfloat16",)}
-    tuning.CORES, tuning.KERNELS = (), {}
     device = fake_cuda.install(Patch())
     timing.WARM_UP_S = timing.CASE_WARM_UP_S = {"cuda": 0.0}
 

@@ -40,9 +40,8 @@ def test_campaign_with_torch_and_numpy_alone(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr[-3000:]
     found = [json.loads(line) for line in (tmp_path / "latency.jsonl").read_text().splitlines()]
-    failed = {
-        (r["implementation"], r["status"][:7]) for r in found if r["kind"] == "latency" and r["status"] != "timed"
-    }
-    assert "nothing is missing" in done.stderr and failed == {("loop", "failed:")}
-    assert done.stderr.count("continuing in a new process") == 1
+    statuses = {r["implementation"]: r["status"].partition(":")[0] for r in found if r["kind"] == "latency"}
+    assert "nothing is missing" in done.stderr
+    assert statuses.pop("loop") == "failed" and set(statuses.values()) == {"skipped"}
+    assert done.stderr.count("continuing in a new process") == 2
     assert len([r for r in found if r["kind"] == "latency-check" and r["status"] != "agrees"]) == 2

@@ -46,7 +46,7 @@ def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
 
     seen, path = [], tmp_path / "r.jsonl"
     monkeypatch.setattr(measure, "check_case", check)
-    realised(gates.section(CASES[:2], path, on_lost=lambda: seen.append(len(records.read(path)[0]))))
+    realised(gates.section(CASES[:2], path, on_lost=lambda reason: seen.append(len(records.read(path)[0]))))
     assert [one["status"] for one in records.read(path)[0]] == ["failed: gone", "agrees"] and seen == [1]
 
 

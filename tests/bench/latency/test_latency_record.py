@@ -63,13 +63,15 @@ def subject(cuda, monkeypatch):
     checked = correctness.CheckResult(0.25, 0.5, "the output", 11, 7, 0, ("flash",))
     monkeypatch.setattr(correctness.CorrectnessCheck, "check", lambda self: checked)
     monkeypatch.setattr(measure, "interleave", interleave)
-    return lambda known=None: next(measure.measure_case(CELL, PEAKS, blocks=2, known=known))
+    return lambda: next(measure.measure_case(CELL, PEAKS, blocks=2))
 
 
 def test_record_of_timed_impl(subject):
     assert subject() == WHAT | MEASURED
 
 
-def test_record_of_untimed_impl(subject):
-    found = subject({"some dense-all": "failed: before"})
-    assert found == WHAT | dict.fromkeys(MEASURED) | {"status": "failed: before"}
+def test_record_of_untimed_impl(layers):
+    (found, *_) = measure.failed_case(CELL, ValueError("before"), 2)
+    unknown = {"peaks": dict.fromkeys(WHAT["peaks"]) | {"macs_per_s": 1.0, "bytes_per_s": 1.0, "how": "not measured"}}
+    unknown["floor_ms"] = 1000.0 * macs(SELECTED)
+    assert found == WHAT | dict.fromkeys(MEASURED) | unknown | {"status": "failed: ValueError: before"}

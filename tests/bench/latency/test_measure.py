@@ -17,9 +17,9 @@ from tests.bench.latency.conftest import PEAKS
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
 
 
-def measured(name="some", blocks=2, known=None, **changes):
+def measured(name="some", blocks=2, **changes):
     case = TimingCase("layer", name, **TINY | changes)
-    found = list(measure.measure_case(case, PEAKS, blocks=blocks, known=known))
+    found = list(measure.measure_case(case, PEAKS, blocks=blocks))
     json.dumps(found)
     return {f"{r['role']} {r['implementation']}": r for r in found}
 

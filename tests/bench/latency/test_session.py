@@ -9,6 +9,7 @@ import pytest
 from headcount.bench import records
 from headcount.bench.latency import measure, schedule, session, timing_cases
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.schedule import read_finished
 from headcount.bench.latency.table import Columns
 from tests.bench.latency.conftest import PEAKS
 
@@ -70,29 +71,18 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
     assert main(argv) == 0 and path.read_bytes() == before
 
 
-def stored(layer, time="9", of=2, cell="layer moa T7", key="layer"):
-    path = min(records.shipped().glob("*/*.jsonl"))
-    whole = json.loads(path.read_text().splitlines()[0])
-    whole.pop("arm")
-    return whole | {"cell": cell, key: layer, "arms_in_cell": of, "environment": whole["environment"] | {"time": time}}
-
-
-@pytest.mark.parametrize("rows, time", [
-    ("a9 b9", "9"), ("a9", None), ("a9 b10", None), ("a9 b9 a10 b10", "10"), ("a9 b9 a10", "9"), ("a9 a9", None),
-    ("a9 a9 b9", "9"),
-])  # fmt: skip
 @pytest.mark.parametrize("key", ["layer", "arm"])
-def test_newest_whole_run_of_a_case_is_finished(rows, time, key, tmp_path):
-    records.append(
-        tmp_path / "r.jsonl",
-        *(stored(row[0], row[1:], key=key) for row in rows.split()),
-        stored("a", of=1, cell="other"),
-    )
-    done, broken = session.read_finished(tmp_path / "r.jsonl")
-    assert done.keys() == {"other"} | ({"layer moa T7"} if time else set()) and broken == {}
-    assert [(r["layer"], r["environment"]["time"]) for r in done.get("layer moa T7", [])] == (
-        [("a", time), ("b", time)] if time else []
-    )
+def test_last_run_of_a_case_is_finished(key, tmp_path):
+    whole = json.loads(min(records.shipped().glob("*/*.jsonl")).read_text().splitlines()[0])
+    layer = whole.pop("arm")
+    for time, cell in (("9", "a"), ("9", "b"), ("10", "a"), ("10", "a")):
+        environment = whole["environment"] | {"time": time}
+        records.append(tmp_path / "r.jsonl", whole | {"cell": cell, key: layer, "environment": environment})
+    done = read_finished(tmp_path / "r.jsonl", "latency")
+    assert {cell: [r["environment"]["time"] for r in rows] for cell, rows in done.items()} == {
+        "a": ["10", "10"], "b": ["9"],
+    }  # fmt: skip
+    assert {r["layer"] for rows in done.values() for r in rows} == {layer}
 
 
 def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
@@ -137,8 +127,8 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
     assert run.remark() == {2: "; 2 cases missing: no time left", 3: "; 1 case missing: no time left"}[measured]
 
 
-def test_lost_device_restarts_without_the_implementation(tmp_path, cuda, executed, capsys):
-    path = tmp_path / "r.jsonl"
+def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, executed, capsys):
+    argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
 
     def die(name):
         if name == "nonzero":
@@ -147,15 +137,16 @@ def test_lost_device_restarts_without_the_implementation(tmp_path, cuda, execute
 
     cuda.on_operation = die
     with pytest.raises(NewProcess):
-        main([*GPU, "--json", str(path)])
+        main(argv)
     assert executed == [[sys.executable, *sys.orig_argv[1:]]] and float(os.environ[session.STARTED]) > 1e9
     status = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
     assert capsys.readouterr().err.endswith(f"{CASE}: some loop: {status}: continuing in a new process\n")
-    # the new process has a device again, and the loop would break it again
+    # the new process has a device again, and does not run the loop again
     cuda.dead = None
-    assert main([*GPU, "--json", str(path)]) == 1
-    found = {r["implementation"]: r["status"] for r in rows_of(path) if r["role"] == "subject"}
-    assert found["loop"] == status and found["grouped"] == "timed" and len(executed) == 1
+    assert main(argv) == 1 and len(executed) == 1
+    found = {r["implementation"]: r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "some"}
+    assert found.pop("loop") == status and set(found.values()) == {"skipped: some loop left the device unusable"}
+    assert [r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "dense"] == ["timed"]
 
 
 def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, capsys):
