@@ -112,6 +112,6 @@ def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
     """Return the wider noise floor of the two runs, of samples of this kind where recorded."""
-    key = "noise_wall" if by == records.WALL else "noise"
-    ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise"))]
+    key = "noise_floor_wall" if by == records.WALL else "noise_floor"
+    ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise_floor"))]
     return max(ratios, key=lambda ratio: ratio.half_width, default=None)

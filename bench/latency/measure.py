@@ -23,15 +23,15 @@ from headcount.bench.latency.timing_cases import TimingCase
 TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
-RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa", "to_dense": "dense"}
-"""Ratio -> role of the row that is its denominator. ``tax`` is the routing overhead, over dense MQA."""
+RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
+"""Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
 
 ROUTED = ("subject", "dense")
 
 NO_PEAKS = Peaks(1.0, 1.0, "not measured")
 
 NO_RATIOS = dict.fromkeys(
-    ("noise", "noise_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
+    ("noise_floor", "noise_floor_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
 )
 """The fields of a record before anything is compared."""
 
@@ -261,7 +261,7 @@ def _finished(
         "sets": impl.sets if impl else None,
         "rotated_bytes": impl.run.rotated_bytes if impl else None,
         "peak_memory_bytes": impl.peak_memory if impl else None,
-        "floor_ms": 1000 * bound_s,
+        "roofline_ms": 1000 * bound_s,
         "peaks": peaks.as_dict(),
         "blocks": blocks,
         "smoke": blocks < TRUSTED_BLOCKS,
@@ -283,8 +283,8 @@ def fill_ratios(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: Time
     by_role = {record["role"]: impl for record, impl in timed if record["role"] != "subject"}
     noises = _noises(timed, control)
     for record, impl in timed:
-        record["noise"] = _stored(noises.get(_kind(impl, impl)))
-        record["noise_wall"] = _stored(noises.get(records.WALL))
+        record["noise_floor"] = _stored(noises.get(_kind(impl, impl)))
+        record["noise_floor_wall"] = _stored(noises.get(records.WALL))
         for key, role in RATIOS.items():
             other = by_role.get(role)
             if other is None or other is impl or record["role"] not in ROUTED:

@@ -16,7 +16,7 @@ def record(layer="moa", wall=(2.0, 2.0, 2.0), device="cpu A", **facts):
         "subject": "layer", "name": "moa", "dtype": "float32", "routing": "balanced", "pass": "forward",
         "role": "subject", "status": "timed", "macs": 7, "smoke": False, "kind": "latency", "cell": "layer moa T7",
         "layer": layer, "implementation": "grouped", "wall_ms": list(wall), "gpu_ms": None,
-        "noise": {"value": 1.0, "low": 0.99, "high": 1.01}, "environment": {"device": device, "time": "2026"},
+        "noise_floor": {"value": 1.0, "low": 0.99, "high": 1.01}, "environment": {"device": device, "time": "2026"},
         **facts,
     }  # fmt: skip
 
@@ -38,11 +38,11 @@ def test_rows_of_only_one_file_are_counted():
 
 
 @pytest.mark.parametrize(
-    "wide, verdicts", [("noise", ["no evidence", "faster"]), ("noise_wall", ["faster", "no evidence"])]
+    "wide, verdicts", [("noise_floor", ["no evidence", "faster"]), ("noise_floor_wall", ["faster", "no evidence"])]
 )
 def test_noise_floor_is_of_the_compared_samples(wide, verdicts):
     """Half of the time, by graphs and by the wall, where one of the two is as unsteady as that."""
-    noises = dict.fromkeys(("noise", "noise_wall"), {"value": 1.0, "low": 0.99, "high": 1.01})
+    noises = dict.fromkeys(("noise_floor", "noise_floor_wall"), {"value": 1.0, "low": 0.99, "high": 1.01})
     noises[wide] = {"value": 1.0, "low": 0.4, "high": 1.3}
     of_graphs = compare([record(gpu_ms=[2.0], **noises)], [record(gpu_ms=[1.0])])
     of_walls = compare([record(**noises)], [record(wall=(1.0, 1.0, 1.0))])
@@ -50,8 +50,8 @@ def test_noise_floor_is_of_the_compared_samples(wide, verdicts):
 
 
 def test_noise_of_either_run_counts():
-    none = {"noise": None}
-    noisy = {"noise": {"value": 1.0, "low": 0.4, "high": 1.3}}
+    none = {"noise_floor": None}
+    noisy = {"noise_floor": {"value": 1.0, "low": 0.4, "high": 1.3}}
     for a, b, verdict in ((none, none, "faster"), (none, noisy, "no evidence"), (noisy, none, "no evidence")):
         rows, _, _ = compare([record(**a)], [record(wall=(1.0, 1.0, 1.0), **b)])
         assert rows[0].verdict == verdict

@@ -31,7 +31,7 @@ WHAT = {
     # every expert is used; inputs and outputs once; two bytes each
     "least_bytes": 2 * (ROUTER + SHARED + HEADS * EXPERT + 2 * TOKENS * WIDTH),
     "executed_bytes": 2 * (ROUTER + SHARED + HEADS * EXPERT + 2 * TOKENS * WIDTH),
-    "floor_ms": pytest.approx(1000 * macs(SELECTED) / 1e9),
+    "roofline_ms": pytest.approx(1000 * macs(SELECTED) / 1e9),
     "peaks": {"macs_per_s": 1e9, "bytes_per_s": 1e9, "how": "made up"}
     | dict.fromkeys(("read_bytes_per_s", "median_macs_per_s", "median_bytes_per_s")),
 }  # fmt: skip
@@ -43,10 +43,10 @@ MEASURED = {
     "wall_ms": [7.0, 7.0], "gpu_ms": [6.0, 6.0], "no_graph_because": None, "calls_per_block": 5, "replays_per_block": 3,
     # as many sets as there are at most, of 14 tokens of 64 numbers
     "sets": 32, "rotated_bytes": 32 * TOKENS * WIDTH * 2, "peak_memory_bytes": 1009,
-    "noise": ratio(1), "noise_wall": ratio(1),
-    "to_mha": ratio(2), "to_inner": ratio(3), "tax": ratio(1.5), "to_dense": None,
-    **dict.fromkeys(("to_mha_verdict", "to_inner_verdict", "tax_verdict"), "slower"), "to_dense_verdict": None,
-    **dict.fromkeys(("to_mha_by", "to_inner_by", "tax_by"), "graph"), "to_dense_by": None,
+    "noise_floor": ratio(1), "noise_floor_wall": ratio(1),
+    "to_mha": ratio(2), "to_inner": ratio(3), "overhead": ratio(1.5), "to_dense": None,
+    **dict.fromkeys(("to_mha_verdict", "to_inner_verdict", "overhead_verdict"), "slower"), "to_dense_verdict": None,
+    **dict.fromkeys(("to_mha_by", "to_inner_by", "overhead_by"), "graph"), "to_dense_by": None,
 }  # fmt: skip
 
 
@@ -73,5 +73,5 @@ def test_record_of_timed_impl(subject):
 def test_record_of_untimed_impl(layers):
     (found, *_) = measure.failed_case(CELL, ValueError("before"), 2)
     unknown = {"peaks": dict.fromkeys(WHAT["peaks"]) | {"macs_per_s": 1.0, "bytes_per_s": 1.0, "how": "not measured"}}
-    unknown["floor_ms"] = 1000.0 * macs(SELECTED)
+    unknown["roofline_ms"] = 1000.0 * macs(SELECTED)
     assert found == WHAT | dict.fromkeys(MEASURED) | unknown | {"status": "failed: ValueError: before"}

@@ -155,7 +155,7 @@ def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, 
         main([*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")])
     rows = rows_of(tmp_path / "r.jsonl")
     assert {r["seq_len"] for r in rows} == {7} and {r["timed_by"] for r in rows} == {"events"}
-    assert {r["tax_by"] for r in rows if r["tax"]} == {"wall"} and len(executed) == 1
+    assert {r["overhead_by"] for r in rows if r["overhead"]} == {"wall"} and len(executed) == 1
     assert capsys.readouterr().err.endswith(f"a capture failed ({cuda.capture_error}): continuing in a new process\n")
 
 
