@@ -47,18 +47,13 @@ def plan(args: argparse.Namespace) -> Work:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
     schedule.check_limits(args, "tokens", "blocks", "within")
     check_device(args.device, ["cpu"])
-    from headcount.bench.env import environment
-    from headcount.bench.latency.session import Session, write_json
+    from headcount.bench.latency.session import LATENCY_FILE, Session, environment_of
     from headcount.bench.latency.table import Columns
 
-    out_dir = Path(args.out_dir)
     limit = [] if args.within is None else ["--within", f"{args.within:g}"]
-    environ = environment(args.device, ["bench.latency", "campaign", *limit])
-    if args.commit:
-        environ |= {"commit": args.commit, "dirty": None}
-    columns = Columns(args.device)
-    session = Session(out_dir / "latency.jsonl", columns, environ, blocks=args.blocks, within=args.within)
-    write_json(out_dir / "env.json", environ)
+    environ = environment_of(args, ["campaign", *limit])
+    columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
+    session = Session(path, columns, environ, blocks=args.blocks, within=args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
     session.check_writable(cases)
 

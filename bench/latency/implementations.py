@@ -41,35 +41,33 @@ class ImplSpec:
         return f"{self.name} {self.impl}"
 
     @property
-    def masks(self) -> bool:
-        """Whether the implementation takes masks, and so can decode."""
-        known = impl_of(self.config, self.impl)
-        return known is None or known.masks
+    def known(self) -> Implementation | None:
+        """The implementation of the attention; None for ``auto``."""
+        return impl_of(self.config, self.impl)
 
     @property
-    def form(self) -> str | None:
-        """The form whose ledger states what the implementation needs, where that is not the configuration's own."""
-        known = impl_of(self.config, self.impl)
-        return known and known.form
+    def masks(self) -> bool:
+        """Whether the implementation takes masks, and so can decode."""
+        return self.known is None or self.known.masks
 
     @property
     def executed(self) -> AttentionConfig | ModelConfig:
         """The configuration whose closed form states the work that is executed, which may exceed what is needed."""
-        known = impl_of(self.config, self.impl)
         attention = getattr(self.config, "attention", self.config)
-        fields = {field: getattr(attention, other) for field, other in (known.executes if known else ())}
+        fields = {field: getattr(attention, other) for field, other in (self.known.executes if self.known else ())}
         return with_attention(self.needed, **fields) if fields else self.needed
 
     @property
     def needed(self) -> AttentionConfig | ModelConfig:
         """The configuration whose closed form states the work that is needed: for packed heads, the ideal form."""
-        return with_attention(self.config, form=self.form) if self.form else self.config
+        form = self.known and self.known.form
+        return with_attention(self.config, form=form) if form else self.config
 
     @property
     def reference(self) -> AttentionConfig | ModelConfig:
         """The configuration whose reference has the same outputs and gradients."""
-        known = impl_of(self.config, self.impl)
-        return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
+        form = self.known and self.known.gradient
+        return with_attention(self.config, form=form) if form else self.config
 
 
 def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Implementation | None:

@@ -262,7 +262,7 @@ def _finished(
         "rotated_bytes": impl.run.rotated_bytes if impl else None,
         "peak_memory_bytes": impl.peak_memory if impl else None,
         "roofline_ms": 1000 * bound_s,
-        "peaks": peaks.as_dict(),
+        "peaks": asdict(peaks),
         "blocks": blocks,
         "smoke": blocks < TRUSTED_BLOCKS,
     }

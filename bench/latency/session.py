@@ -1,5 +1,6 @@
 """Measure timing cases one after another: store each as it finishes, skip what is stored, stop at a time limit."""
 
+import argparse
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from headcount.bench import records
+from headcount.bench.env import environment
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency import capture, measure, peaks, schedule
 from headcount.bench.latency.case_tensors import DTYPES
@@ -21,6 +23,8 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.table import Row, plural
 
+LATENCY_FILE = "latency.jsonl"
+"""File of the records in the folder of ``--out-dir``."""
 STARTED = "HEADCOUNT_LATENCY_STARTED"
 """Environment variable: when the run began, in seconds since the epoch, for the process that continues it."""
 
@@ -136,7 +140,12 @@ class Session:
         return f"; {plural(len(self.missing), 'case')} missing: no time left" if self.missing else ""
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write one indented JSON file. UsageError where it cannot be written."""
-    ensure_dir(path.parent)
-    write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the environment that records state, written to env.json with ``--out-dir``."""
+    environ = environment(args.device, ["bench.latency", *argv])
+    if args.commit:
+        environ |= {"commit": args.commit, "dirty": None}
+    if args.out_dir:
+        folder = ensure_dir(args.out_dir)
+        write(folder / "env.json", json.dumps(environ, indent=1, ensure_ascii=False) + "\n")
+    return environ

@@ -10,6 +10,8 @@ from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
 
+ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
+"""Distributions of the timed tokens over experts (``case_tensors.expert_shares``)."""
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}

@@ -25,11 +25,11 @@ def test_verdict_of_each_row():
     a = [record("x"), record("y"), record("z")]
     b = [record("x", (1.0, 1.0, 1.0)), record("y", (3.0, 3.0, 3.0)), record("z", (1.0, 2.0, 9.0))]
     rows, only_a, only_b = compare(a, b)
-    assert [(r.row, r.verdict) for r in rows] == [
+    assert [(r["row"], r["verdict"]) for r in rows] == [
         ("x grouped", "faster"), ("y grouped", "slower"), ("z grouped", "no evidence"),
     ]  # fmt: skip
     assert (only_a, only_b) == (0, 0)
-    assert (rows[0].a_ms, rows[0].b_ms, rows[0].ratio.value) == (2.0, 1.0, 0.5)
+    assert (rows[0]["a_ms"], rows[0]["b_ms"], rows[0]["ratio"]["value"]) == (2.0, 1.0, 0.5)
 
 
 def test_rows_of_only_one_file_are_counted():
@@ -46,7 +46,7 @@ def test_noise_floor_is_of_the_compared_samples(wide, verdicts):
     noises[wide] = {"value": 1.0, "low": 0.4, "high": 1.3}
     of_graphs = compare([record(gpu_ms=[2.0], **noises)], [record(gpu_ms=[1.0])])
     of_walls = compare([record(**noises)], [record(wall=(1.0, 1.0, 1.0))])
-    assert [found[0].verdict for found, _, _ in (of_graphs, of_walls)] == verdicts
+    assert [found[0]["verdict"] for found, _, _ in (of_graphs, of_walls)] == verdicts
 
 
 def test_noise_of_either_run_counts():
@@ -54,7 +54,7 @@ def test_noise_of_either_run_counts():
     noisy = {"noise_floor": {"value": 1.0, "low": 0.4, "high": 1.3}}
     for a, b, verdict in ((none, none, "faster"), (none, noisy, "no evidence"), (noisy, none, "no evidence")):
         rows, _, _ = compare([record(**a)], [record(wall=(1.0, 1.0, 1.0), **b)])
-        assert rows[0].verdict == verdict
+        assert rows[0]["verdict"] == verdict
 
 
 def test_different_devices_need_force():
