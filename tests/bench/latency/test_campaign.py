@@ -8,7 +8,7 @@ import pytest
 from headcount.bench import records
 from headcount.bench.latency import gates, measure, schedule
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.schedule import by_value, campaign_cases, expected_s
+from headcount.bench.latency.schedule import by_value, campaign_cases
 
 ROWS = [
     {"layer": "some", "seq_len": 7, "pass": "forward", "seconds": 1.0},
@@ -59,9 +59,3 @@ def test_listed_cases_are_distinct_and_ordered():
     assert (cases[0].name, cases[0].seq_len, cases[0].which) == ("moa-8K8E128D", 128, "forward")
     others = [replace(cases[0], name=name) for name in ("moa-7K", "moa-3K")]
     assert by_value([others[0], *cases[::-1], others[1]]) == [*cases, *others]
-
-
-def test_every_listed_case_fits_into_ten_minutes():
-    seconds = [expected_s(case) for case in campaign_cases()]
-    assert all(0.5 < s < 350 for s in seconds) and sum(seconds[:51]) < 580 * 0.7
-    assert expected_s(replace(campaign_cases()[0], name="moa-7K")) is None

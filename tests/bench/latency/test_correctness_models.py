@@ -1,8 +1,6 @@
 """A whole model is checked on its last sequence: output and gradients, in short and in the timed call."""
 
 import pytest
-import torch
-from torch import nn
 
 from headcount.bench.latency import correctness
 from headcount.bench.latency.case_tensors import CaseTensors
@@ -60,23 +58,6 @@ def test_routed_model_is_checked(checked):
     assert result.wrong is None and seen == [OUTPUT, TIMED]
     # seven tokens in two layers, alone and as the last of three sequences
     assert (result.tokens, result.other) == (2 * 2 * 7, 0)
-
-
-class Sums(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.unused, self.used = nn.Parameter(torch.ones(2)), nn.Parameter(torch.tensor([[[3.0, 6.0, 9.0]]]))
-        self.frozen = nn.Parameter(torch.ones(7), requires_grad=False)
-
-    def forward(self, x):
-        return 1 * self.used
-
-
-def test_gradients_of_unused_and_frozen_parameters():
-    """Of the mean of three squares: two thirds of each number."""
-    out, gradients = correctness._model_trained(Sums(), (torch.ones(5),))
-    assert out.tolist() == [[[3, 6, 9]]] and not out.requires_grad
-    assert gradients.tolist() == [0, 0, 2, 4, 6]
 
 
 def test_wrong_timed_call_is_found(checked, monkeypatch):

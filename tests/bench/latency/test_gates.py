@@ -50,14 +50,6 @@ def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
     assert [one["status"] for one in records.read(path)[0]] == ["failed: gone", "agrees"] and seen == [1]
 
 
-def test_error_in_repeated_call(cuda):
-    case, impl = SimpleNamespace(device="cuda"), SimpleNamespace(name="moa loop", call=lambda i: [][i])
-    assert measure._check_again(case, impl) == ("failed: IndexError: list index out of range", {})
-    cuda.dead, impl.call = "unspecified launch failure", lambda i: cuda.check()
-    with pytest.raises(DeviceLost, match="^moa loop: failed: AcceleratorError"):
-        measure._check_again(case, impl)
-
-
 @pytest.mark.parametrize("replay, agrees", [(0.25, True), (0.5, False), (nan, False)])
 def test_replay_error_and_changed_bits(replay, agrees, monkeypatch):
     outputs = iter((5.0, 5.0, 5.0, 7.0))

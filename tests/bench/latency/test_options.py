@@ -34,13 +34,6 @@ def test_cases_of_options(argv, keys):
     assert cases(*argv.split()) == [key(text) for text in keys.split("; ")]
 
 
-def test_options_of_dtype_device_and_routing():
-    argv = "--layer moa-8K32E128D --seq-len 128 --pass forward --device cuda --routing zipf paper".split()
-    found = [f"layer moa-8K32E128D T128 B128 bfloat16 forward cuda {routing}" for routing in ("zipf", "paper")]
-    assert cases(*argv) == found
-    assert cases(*argv, "--dtype", "float16") == [key.replace("bfloat16", "float16") for key in found]
-
-
 def test_unavailable_impl_is_only_estimated():
     argv = "--layer moa-8K32E128D --arm triton --seq-len 7 --pass forward".split()
     with pytest.raises(UsageError, match="implementation triton needs a CUDA device"):

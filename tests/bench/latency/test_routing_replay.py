@@ -24,8 +24,3 @@ def test_topk_choices_are_recorded():
     module, scores = torch.nn.Linear(5, 5), torch.tensor([[0.0, 7.0, 2.0, 5.0, 3.0]])
     found, chosen, backends = routing_replay.watch(module, lambda: torch.topk(scores, 3).values.tolist())
     assert (found, [one.tolist() for one in chosen], backends) == ([[7.0, 5.0, 3.0]], [[[1, 3, 4]]], [])
-
-
-def test_backend_unknown_without_torch_query(monkeypatch):
-    monkeypatch.delattr(torch, "_fused_sdp_choice")
-    assert routing_replay.backend_of((), {}) == "unknown"

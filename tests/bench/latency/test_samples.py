@@ -6,7 +6,6 @@ from headcount.bench import records
 from headcount.bench.latency import measure
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing import TimedCall
-from headcount.bench.table import Row, Section
 
 WALL_S = [0.002] * 9 + [0.006]
 
@@ -58,13 +57,6 @@ def test_graphs_are_compared_with_graphs():
     assert subject["overhead_verdict"] == "slower"
 
 
-def test_without_graph_wall_time_is_compared():
-    loop = impl("loop", [0.012] * 3)
-    loop.gpu_s = [0.010] * 3
-    subject, _ = compared(loop, impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.008] * 3, [0.001] * 3))
-    assert subject["overhead"]["value"] == pytest.approx(1.5) and subject["overhead_by"] == "wall"
-
-
 def test_columns_of_a_record():
     values = Columns("cuda").values(RECORD)
     assert (values["gpu_ms"], values["wall_ms"]) == (0.5, 2.0)
@@ -76,11 +68,6 @@ def test_columns_of_a_record():
     assert values["tokens_per_s"] == 2_048_000
     # 4e9 MACs at half of 989.5 TFLOP/s
     assert values["estimate_ms"] == pytest.approx(1000 * 4e9 / 494.75e12)
-
-
-def test_cpu_shares_use_wall_time():
-    values = Columns("cpu").values(RECORD | {"gpu_ms": None, "timed_by": "wall"})
-    assert values["peak_share"] == pytest.approx(5.0) and values["over_bound"] == pytest.approx(16.0)
 
 
 def test_data_sheet_replaces_peaks():
@@ -111,12 +98,6 @@ def test_timing_method_of_a_record(changes, by):
     assert records.common_timing(record, RECORD) == ("graph" if by == "graph" else "wall")
 
 
-def test_unmeasured_columns_are_unknown():
-    values = Columns("cpu").values(RECORD | dict.fromkeys(("wall_ms", "gpu_ms", "error", "largest_share")))
-    times = ("wall_ms", "p10_ms", "p90_ms", "rate", "peak_share", "over_bound", "tokens_per_s")
-    assert [name for name in (*times, "error", "routing", "timed_by") if values[name] is not None] == []
-
-
 def test_notes_of_a_record():
     notes, slow = Columns("cuda").notes, {"telemetry": {"slow_blocks": [1, 2]}}
     assert notes(RECORD) == notes(RECORD | {"telemetry": {"slow_blocks": []}}) == []
@@ -125,13 +106,3 @@ def test_notes_of_a_record():
     assert notes(RECORD | {"status": "out of memory"} | slow) == ["not timed: out of memory"]
     # records of earlier versions have no telemetry
     assert notes({key: value for key, value in RECORD.items() if key != "telemetry"}) == []
-
-
-def test_result_counts_verdicts():
-    verdicts = [("faster", None), ("slower", "faster"), ("faster", None), (None, None)]
-    found = [RECORD | {"to_mha_verdict": mha, "to_dense_verdict": dense} for mha, dense in verdicts]
-    found.append(RECORD | {"gpu_ms": None, "wall_ms": None, "to_mha_verdict": "faster"})
-    columns = Columns("cuda")
-    table = columns.table({"device": "a device", "threads": 7}, 20)
-    result = columns.result([Section(table, [Row(columns.values(one)) for one in found])])
-    assert result.startswith("4 of 5 rows timed; ") and "2 faster, 1 slower" in result

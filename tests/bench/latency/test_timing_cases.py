@@ -5,14 +5,10 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.latency import measure
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.implementations import ImplSpec, layer_impls, model_impls
+from headcount.bench.latency.implementations import layer_impls
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase, layer_cases, model_cases
 from headcount.models.configs.layers import LAYERS
-from headcount.models.configs.make import make_config
-from headcount.models.configs.presets import PRESETS, preset
-from tests.bench.latency.conftest import PEAKS
 
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
 PLACE = dict(dtype="float32", device="cpu")
@@ -48,17 +44,6 @@ def test_impls_by_device(monkeypatch):
     assert asked[:-3] == ["loop", "auto"]
 
 
-def test_few_tokens_add_gathered():
-    names = [[spec.impl for spec in layer_impls("moa-8K8E128D", None, "cpu", tokens)] for tokens in (64, 65)]
-    assert "gathered" in names[0] and "gathered" not in names[1]
-
-
-def test_model_without_module_raises(monkeypatch):
-    monkeypatch.setattr(type(preset("mae-7").attention), "module", None)
-    with pytest.raises(UsageError, match="mae-7 is a closed form only; headcount latency --list names the models"):
-        model_impls("mae-7", None, "cpu")
-
-
 def test_cases_are_every_combination():
     shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", asked=None)
     found = list(layer_cases(["mha-base", "moa-8K8E128D"], [10, 300], ["forward"], ["balanced", "zipf"], **shape))
@@ -69,19 +54,6 @@ def test_cases_are_every_combination():
     ]
     models = list(model_cases(["mlm-transformer", "transformer-base"], None, ["both"], **shape))
     assert [(c.seq_len, c.routing) for c in models] == [(128, "natural"), (10, "natural")]
-
-
-@pytest.mark.parametrize("which", ["forward", "both"])
-def test_image_model_uses_its_patches(which, monkeypatch):
-    sizes = dict(d_model=12, num_heads=2, num_layers=1, latent_size=6, num_classes=5)
-    config = make_config(PRESETS["dit-s2"] | sizes)
-    shape = dict(tokens=18, batch_size=None, dtype="float32", device="cpu", asked=None)
-    monkeypatch.setattr("headcount.bench.latency.timing_cases.preset", lambda name: config)
-    (case,) = model_cases(["tiny"], None, [which], **shape)
-    assert (case.seq_len, case.batch_size) == (9, 2)
-    monkeypatch.setattr(TimingCase, "impls", lambda self: [ImplSpec("tiny", config, "fused", "subject")])
-    (record,) = measure.measure_case(case, PEAKS, blocks=2)
-    assert record["status"] == "timed"
 
 
 def test_element_bytes_match_torch():

@@ -60,13 +60,6 @@ def test_steered_layer_follows_routing(routing, k):
     assert torch.equal(picked.sort().values, chosen.sort().values)
 
 
-def test_route_writes_logits():
-    x = torch.tensor([[[-7.0, -1.0, 2.0, 5.0, 11.0]]])
-    chosen = torch.tensor([[1, 2]])
-    assert case_tensors.route(x, chosen, 3).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, 5, 11]
-    assert case_tensors.route(x, chosen, 5).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, -4 + 1.5, -4 + 1.5]
-
-
 def test_variations_roll_and_negate_tokens():
     x = torch.arange(3 * 5 * 7.0).view(3, 5, 7) + 1
     found = list(case_tensors.variations(x, 4))
