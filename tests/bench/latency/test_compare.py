@@ -35,11 +35,3 @@ def test_noise_floor_is_of_the_compared_samples(wide, verdicts):
     of_graphs = compare([record(gpu_ms=[2.0], **noises)], [record(gpu_ms=[1.0])])
     of_walls = compare([record(**noises)], [record(wall=(1.0, 1.0, 1.0))])
     assert [found[0]["verdict"] for found, _, _ in (of_graphs, of_walls)] == verdicts
-
-
-def test_noise_of_either_run_counts():
-    none = {"noise_floor": None}
-    noisy = {"noise_floor": {"value": 1.0, "low": 0.4, "high": 1.3}}
-    for a, b, verdict in ((none, none, "faster"), (none, noisy, "no evidence"), (noisy, none, "no evidence")):
-        rows, _, _ = compare([record(**a)], [record(wall=(1.0, 1.0, 1.0), **b)])
-        assert rows[0]["verdict"] == verdict

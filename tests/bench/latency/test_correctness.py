@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from headcount.bench.latency import measure
 from headcount.bench.latency.case_tensors import CaseTensors
@@ -13,7 +14,7 @@ from headcount.bench.latency.correctness import (
     relative_error,
     relative_errors,
 )
-from headcount.bench.latency.routing_replay import RoutingReplay, watch
+from headcount.bench.latency.routing_replay import RoutingRecorder, RoutingReplay, watch
 from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.kernels import fused, grouped
@@ -159,9 +160,6 @@ def test_relative_error():
     assert relative_error(1e-3 * ones[:1], zeros[:1], scale=2.0) == pytest.approx(5e-4)
     assert relative_error(3e-3 * ones[:1], 2e-3 * ones[:1], scale=2.0) == pytest.approx(0.5)
     assert relative_errors([2 * ones, ones], [ones, 2 * ones]) == pytest.approx([1, 0.5])
-    for found, expected in ((1, 2), (2, 1)):
-        with pytest.raises(ValueError, match="argument 2 is"):
-            relative_errors([ones] * found, [ones] * expected)
 
 
 def test_ties_are_no_clear_choice():
@@ -190,3 +188,25 @@ def test_stale_graph_is_wrong(which, cuda, monkeypatch):
     (record,) = measure.measure_case(case, PEAKS, blocks=2)
     assert record["status"].startswith("failed: WrongReplay: a replay on other inputs is off by")
     assert record["wall_ms"] is None
+    (checked,) = measure.check_case(case)
+    assert checked["status"] == "wrong: a replay on other inputs is not right"
+
+
+def test_backend_is_asked_with_the_call(monkeypatch):
+    asked = []
+
+    def answered(*args, **kwargs):
+        asked.append((len(args), kwargs))
+        return int(torch.nn.attention.SDPBackend.FLASH_ATTENTION)
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", answered)
+    q, k = torch.ones(2, 6, 5, 8), torch.ones(2, 3, 7, 8)
+    with RoutingRecorder() as seen:
+        F.scaled_dot_product_attention(q, k, k, scale=0.5, enable_gqa=True)
+    assert asked == [(3, {"scale": 0.5, "enable_gqa": True})] and list(seen.backends) == ["flash_attention"]
+
+
+def test_topk_choices_are_recorded():
+    module, scores = torch.nn.Linear(5, 5), torch.tensor([[0.0, 7.0, 2.0, 5.0, 3.0]])
+    found, chosen, backends = watch(module, lambda: torch.topk(scores, 3).values.tolist())
+    assert (found, [one.tolist() for one in chosen], backends) == ([[7.0, 5.0, 3.0]], [[[1, 3, 4]]], [])

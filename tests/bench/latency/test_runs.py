@@ -6,7 +6,7 @@ from torch import nn
 
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.runs import _other, make_run
+from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.make import make_config
 
@@ -57,12 +57,6 @@ def test_decode_appends_one_token():
     cache.length = 6
     with torch.no_grad():
         assert torch.equal(run.module(run.inputs[0], cache=cache), first)
-
-
-@pytest.mark.parametrize("token, other", [(6, 5), (1, 0), (0, 0)])
-def test_other_of_a_single_id(token, other):
-    ids = torch.tensor([[token]])
-    assert torch.equal(_other(ids), torch.tensor([[other]]))
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headcount.bench import records
 from headcount.bench.latency import measure
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing import TimedCall
@@ -78,31 +77,3 @@ def test_data_sheet_replaces_peaks():
     # bytes take longer: a millisecond
     assert values["over_bound"] == pytest.approx(0.5)
     assert Columns("cuda", HARDWARE["a100"]).values(RECORD | {"least_bytes": None})["over_bound"] is None
-
-
-@pytest.mark.parametrize(
-    "changes, by",
-    [
-        ({}, "graph"),
-        ({"timed_by": "events"}, "events"),
-        # records from before it was written down
-        ({"timed_by": None}, "graph"),
-        ({"timed_by": None, "no_graph_because": "it waits"}, "events"),
-        ({"timed_by": None, "gpu_ms": None}, "wall"),
-    ],
-)
-def test_timing_method_of_a_record(changes, by):
-    record = RECORD | changes
-    assert records.timed_by(record) == by
-    assert records.comparable_samples(record) == (record["wall_ms"] if by == "wall" else record["gpu_ms"])
-    assert records.common_timing(record, RECORD) == ("graph" if by == "graph" else "wall")
-
-
-def test_notes_of_a_record():
-    notes, slow = Columns("cuda").notes, {"telemetry": {"slow_blocks": [1, 2]}}
-    assert notes(RECORD) == notes(RECORD | {"telemetry": {"slow_blocks": []}}) == []
-    waits, clock = notes(RECORD | {"no_graph_because": "it reads a size back"} | slow)
-    assert "it reads a size back" in waits and "in 2 of 10 blocks" in clock
-    assert notes(RECORD | {"status": "out of memory"} | slow) == ["not timed: out of memory"]
-    # records of earlier versions have no telemetry
-    assert notes({key: value for key, value in RECORD.items() if key != "telemetry"}) == []

@@ -50,8 +50,8 @@ def rows_of(path):
 
 
 def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
-    path = tmp_path / "r.jsonl"
-    argv = [*CPU, "--pass", "forward", "both", "--json", str(path)]
+    path = tmp_path / "latency.jsonl"
+    argv = [*CPU, "--pass", "forward", "both", "--out-dir", str(tmp_path), "--commit", "abc123"]
     plain, calls = measure.measure_case, []
 
     def interrupted(case, peaks, **options):
@@ -67,6 +67,9 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
         ("forward", "dense", "fused"), ("both", "dense", "fused"),
     ]  # fmt: skip
     assert all(r["environment"]["packages"]["torch"] and r["backends"] for r in rows_of(path))
+    environ = json.loads((tmp_path / "env.json").read_text())
+    assert environ["command"][:3] == ["bench.latency", "--layer", "dense"]
+    assert rows_of(path)[-1]["environment"] == environ and environ["commit"] == "abc123" and environ["dirty"] is None
     before = path.read_bytes()
     assert main(argv) == 0 and path.read_bytes() == before
 
@@ -95,14 +98,6 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
     found = [(one["layer"], one["status"], one["peaks"]["how"]) for one in rows_of(tmp_path / "r.jsonl")]
     layers = ("some", "mqa-2x16", "mha-1x64", "mha-2x16")
     assert found == [(name, "failed: ValueError: no clock", "not measured") for name in layers]
-
-
-def test_out_dir_holds_records_and_environment(tmp_path):
-    assert main([*CPU, "--pass", "forward", "--out-dir", str(tmp_path / "out"), "--commit", "abc123"]) == 0
-    (row,) = rows_of(tmp_path / "out" / "latency.jsonl")
-    environ = json.loads((tmp_path / "out" / "env.json").read_text())
-    assert row["environment"] == environ and environ["commit"] == "abc123" and environ["dirty"] is None
-    assert environ["command"][:3] == ["bench.latency", "--layer", "dense"]
 
 
 @pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])
@@ -157,9 +152,3 @@ def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, 
     assert {r["seq_len"] for r in rows} == {7} and {r["timed_by"] for r in rows} == {"events"}
     assert {r["overhead_by"] for r in rows if r["overhead"]} == {"wall"} and len(executed) == 1
     assert capsys.readouterr().err.endswith(f"a capture failed ({cuda.capture_error}): continuing in a new process\n")
-
-
-def test_data_sheet_replaces_measured_peaks(cuda, capsys):
-    assert main([*GPU, "--hardware", "h100"]) == 0
-    out = capsys.readouterr().out
-    assert "NVIDIA H100 data sheet" in out and "measured here" not in out
