@@ -70,7 +70,7 @@ def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
                 # freed memory holds NaN, so that what an implementation does not write is NaN
                 torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
             record, impl = prepare(case, spec, shared)
-            status, more = _check_again(case, impl) if impl else (record["status"], {})
+            again = _check_again(case, impl) if impl else {"status": record["status"]}
             yield {
                 "layer": spec.name,
                 "implementation": spec.impl,
@@ -78,14 +78,13 @@ def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
                 "bound": _short(record["bound"]),
                 "choices": record["choices"] and record["choices"]["other"],
                 "core": ", ".join(record["backends"] or ()) or None,
-                **more,
-                "status": status,
+                **again,
             }
 
 
-def _check_again(case: TimingCase, impl: "TimedRun") -> tuple[str, dict[str, Any]]:
+def _check_again(case: TimingCase, impl: "TimedRun") -> dict[str, Any]:
     """Return the status of an implementation whose results agree: same bits in a second run, replay on other inputs."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"status": records.AGREES}
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
         found["same"] = "yes" if all(map(torch.equal, once, again)) else "no"
@@ -93,15 +92,15 @@ def _check_again(case: TimingCase, impl: "TimedRun") -> tuple[str, dict[str, Any
             error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
             found["replay"] = _short(error)
             if not error <= impl.bound:
-                return "wrong: a replay on other inputs is not right", found
+                found["status"] = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
         found["replay"] = f"none: {reason}"[:60]
     except Exception as error:
         if is_lost(case.device):
             raise DeviceLost(impl.name, format_status(error)) from error
-        return format_status(error), found
-    return records.AGREES, found
+        found["status"] = format_status(error)
+    return found
 
 
 def _short(value: float | None) -> str | None:
@@ -137,12 +136,7 @@ def _begin(case: TimingCase, spec: ImplSpec) -> dict[str, Any]:
         "layer": spec.name,
         "role": spec.role,
         "implementation": spec.impl,
-        "implementation_used": None,
-        "largest_share": None,
-        "error": None,
-        "bound": None,
-        "choices": None,
-        "backends": None,
+        **dict.fromkeys(("implementation_used", "largest_share", "error", "bound", "choices", "backends")),
         **NO_RATIOS,
         "status": "timed",
         "work": work(case, spec),
@@ -283,8 +277,8 @@ def fill_ratios(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: Time
     by_role = {record["role"]: impl for record, impl in timed if record["role"] != "subject"}
     noises = _noises(timed, control)
     for record, impl in timed:
-        record["noise_floor"] = _stored(noises.get(_kind(impl, impl)))
-        record["noise_floor_wall"] = _stored(noises.get(records.WALL))
+        for key, by in (("noise_floor", _kind(impl, impl)), ("noise_floor_wall", records.WALL)):
+            record[key] = asdict(noises[by]) if by in noises else None
         for key, role in RATIOS.items():
             other = by_role.get(role)
             if other is None or other is impl or record["role"] not in ROUTED:
@@ -310,7 +304,3 @@ def _kind(a: TimedCall, b: TimedCall) -> str:
 
 def _samples(impl: TimedCall, by: str) -> list[float]:
     return impl.wall_s if by == records.WALL else impl.gpu_s
-
-
-def _stored(ratio: Ratio | None) -> dict[str, float] | None:
-    return ratio and asdict(ratio)

@@ -6,12 +6,9 @@ from headcount.bench.latency.device_errors import DeviceLost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.render import realised
 
+AGREES = {"layer": "some", "implementation": "loop", "status": "agrees"}
 SHAPE = dict(batch_size=2, dtype="float32", which="both", device="cpu", routing="balanced")
 CASES = [TimingCase("layer", "some", length, **SHAPE) for length in (5, 7, 11)]
-
-
-def record(status="agrees"):
-    return {"layer": "some", "implementation": "loop", "status": status}
 
 
 def test_record_states_error_bound_and_choices(layers):
@@ -25,8 +22,10 @@ def test_record_states_error_bound_and_choices(layers):
 
 def test_stored_checks_are_skipped_and_new_ones_stored(monkeypatch, tmp_path):
     checked, path = [], tmp_path / "r.jsonl"
-    monkeypatch.setattr(measure, "check_case", lambda case: checked.append(case.seq_len) or [record("wrong: off")])
-    records.append(path, gates._record(CASES[1], record()))
+    monkeypatch.setattr(
+        measure, "check_case", lambda case: checked.append(case.seq_len) or [AGREES | {"status": "wrong: off"}]
+    )
+    records.append(path, gates._record(CASES[1], AGREES))
     section = realised(gates.section(CASES, path))
     assert checked == [5, 11] and [bool(row.failures) for row in section.rows] == [True, False, True]
     assert [one["cell"] for one in records.read(path)[0]] == [CASES[1].key, CASES[0].key, CASES[2].key]
@@ -36,7 +35,7 @@ def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
     def check(case):
         if case.seq_len == 5:
             raise DeviceLost("some loop", "failed: gone")
-        return [record()]
+        return [AGREES]
 
     seen, path = [], tmp_path / "r.jsonl"
     monkeypatch.setattr(measure, "check_case", check)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,6 @@ from headcount.bench import records
 from headcount.bench.latency import measure, schedule, session, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import read_finished
-from headcount.bench.latency.table import Columns
 from tests.bench.latency.conftest import PEAKS
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
@@ -111,9 +111,8 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
         yield {"status": "timed", "layer": "a", "implementation": "b"}
 
     monkeypatch.setattr(measure, "measure_case", measure_case)
-    monkeypatch.setattr(Columns, "values", lambda self, record: {})
-    monkeypatch.setattr(Columns, "notes", lambda self, record: [])
-    run = session.Session(None, Columns("cpu"), {}, blocks=2, within=within, now=lambda: now[0])
+    columns = SimpleNamespace(device="cpu", values=dict, notes=list)
+    run = session.Session(None, columns, {}, blocks=2, within=within, now=lambda: now[0])
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
     assert len(list(run.rows(cases))) == measured

@@ -1,14 +1,12 @@
 """Timing cases: layers and models by name, their implementations, and the dense layers for comparison."""
 
-from dataclasses import replace
-
 import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.implementations import layer_impls
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase, layer_cases, model_cases
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, layer_cases, model_cases
 from headcount.models.configs.layers import LAYERS
 
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
@@ -58,13 +56,6 @@ def test_cases_are_every_combination():
 
 def test_element_bytes_match_torch():
     assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == ELEMENT_BYTES
-
-
-def test_case_key():
-    case = TimingCase("layer", "mha-base", **TINY)
-    assert case.key == "layer mha-base T7 B2 float64 forward cpu zipf"
-    assert replace(case, asked=("fused", "loop")).key == f"{case.key} fused+loop"
-    assert replace(case, asked=("loop",), blocks=60).key == f"{case.key} loop again in 60 blocks"
 
 
 def cases(*argv, **how):

@@ -58,13 +58,3 @@ def test_steered_layer_follows_routing(routing, k):
     assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
     picked = layer.router.recorded[0].indices.reshape(N, k)
     assert torch.equal(picked.sort().values, chosen.sort().values)
-
-
-def test_variations_roll_and_negate_tokens():
-    x = torch.arange(3 * 5 * 7.0).view(3, 5, 7) + 1
-    found = list(case_tensors.variations(x, 4))
-    assert torch.equal(found[0], x) and len({tuple(one.flatten().tolist()) for one in found}) == 4
-    for one, sign in zip(found, (1, -1, 1, -1), strict=True):
-        assert sorted((sign * one).flatten(0, 1).tolist()) == x.flatten(0, 1).tolist()
-    # a quarter of the fifteen tokens on, whichever sequence they are of
-    assert [one.flatten(0, 1).abs().tolist().index([*range(1, 8)]) for one in found] == [0, 3, 6, 9]
