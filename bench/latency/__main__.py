@@ -193,7 +193,7 @@ def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
         "batch_size": args.batch_size,
         "dtype": args.dtype,
         "device": args.device,
-        "asked": tuple(args.impl) if args.impl else None,
+        "requested": tuple(args.impl) if args.impl else None,
     }
     found = []
     if args.layer or not args.model:

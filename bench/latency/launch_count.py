@@ -53,8 +53,8 @@ def launches(case: TimingCase, spec: ImplSpec) -> int | None:
     if case.which not in ("forward", "decode"):
         return None
     # many cases share a dense layer
-    alike = replace(case, name="", routing="", asked=None, blocks=None)
-    return _launched(alike, replace(spec, name="", role=""))
+    anonymous = replace(case, name="", routing="", requested=None, blocks=None)
+    return _launched(anonymous, replace(spec, name="", role=""))
 
 
 @cache

@@ -230,7 +230,7 @@ def _finished(
 ) -> dict[str, Any]:
     done, executed = record.pop("work"), record.pop("executed")
     bound_s = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
-    shape = {k: v for k, v in asdict(case).items() if k not in ("which", "asked")}
+    shape = {k: v for k, v in asdict(case).items() if k not in ("which", "requested")}
     found = {
         "kind": "latency",
         "cell": case.key,

@@ -32,7 +32,7 @@ def read_rows() -> list[dict[str, Any]]:
 
 def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
     """Return the timing case of each row of gpu_cases.toml."""
-    shape = dict(tokens=tokens, batch_size=None, dtype=dtype, device=device, asked=None)
+    shape = dict(tokens=tokens, batch_size=None, dtype=dtype, device=device, requested=None)
     found = []
     for row in read_rows():
         subject, name, seq_len, which, routing, blocks = _identity_of_row(row)

@@ -12,7 +12,7 @@ CASES = [TimingCase("layer", "some", length, **SHAPE) for length in (5, 7, 11)]
 
 
 def test_record_states_error_bound_and_choices(layers):
-    found = list(measure.check_case(TimingCase("layer", "some", 7, **SHAPE, asked=("grouped",))))
+    found = list(measure.check_case(TimingCase("layer", "some", 7, **SHAPE, requested=("grouped",))))
     assert [r["layer"] for r in found] == ["some", "mqa-2x16", "mha-1x64", "mha-2x16"]
     for one in found:
         assert one["status"] == "agrees" and one["same"] == "yes"

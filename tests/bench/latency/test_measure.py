@@ -40,7 +40,7 @@ def test_record_for_each_impl(which, layers):
     assert [found[f"subject {impl}"]["implementation_used"] for impl in impls] == impls
     for record in found.values():
         assert record["status"] == "timed" and record["timed_by"] == "wall"
-        assert record["pass"] == which and record["blocks"] == 3 and not {"which", "asked"} & record.keys()
+        assert record["pass"] == which and record["blocks"] == 3 and not {"which", "requested"} & record.keys()
         assert len(record["wall_ms"]) == 3 and record["gpu_ms"] is None and record["smoke"]
         assert record["error"] < 1e-12 <= record["bound"]
         assert record["roofline_ms"] == pytest.approx(1000 * max(record["macs"], record["least_bytes"]) / 1e9)

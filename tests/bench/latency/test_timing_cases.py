@@ -43,7 +43,7 @@ def test_impls_by_device(monkeypatch):
 
 
 def test_cases_are_every_combination():
-    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", asked=None)
+    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", requested=None)
     found = list(layer_cases(["mha-base", "moa-8K8E128D"], [10, 300], ["forward"], ["balanced", "zipf"], **shape))
     assert [(c.name, c.seq_len, c.batch_size, c.routing) for c in found] == [
         (name, T, B, routing)
