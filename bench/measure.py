@@ -196,7 +196,7 @@ class _Call:
 
     def _recorded(self, tools: Sequence[ModuleType]) -> Any:
         if self._trace is None:
-            from headcount.bench.counters.readings import Recorded
+            from headcount.bench.counters.results import Recorded
             from headcount.bench.counters.run_context import arguments
 
             self._trace = Recorded(self.model, arguments(self.model, self.inputs), {}, tools)
@@ -277,6 +277,6 @@ def _record(count: Count) -> dict[str, Any]:
     if count.explanation is None:
         return out
 
-    from headcount.bench.counters.readings import explanation_record
+    from headcount.bench.counters.results import explanation_record
 
     return out | explanation_record(count)

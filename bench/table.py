@@ -16,7 +16,7 @@ DASH = "–"
 GOOD, FAIR, BAD = "good", "fair", "bad"
 """What a verdict means to its reader."""
 TONES = {
-    **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "right", "faster"), GOOD),
+    **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "exact", "faster"), GOOD),
     **dict.fromkeys(("explained", "no rule"), FAIR),
     **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
 }

@@ -114,7 +114,7 @@ class Count:
 
 
 def failed_record(counter: str, reason: str) -> dict[str, Any]:
-    """Return the JSON of a counter that failed (bench.counters.readings.as_record)."""
+    """Return the JSON of a counter that failed (bench.counters.results.as_record)."""
     empty = dict.fromkeys(("macs", "difference", "predicted_macs"))
     return {"counter": counter, **empty, "failed": reason, "explained": True, "unverified": [], "causes": []}
 

@@ -7,7 +7,7 @@ from headcount.bench.contractions.count import ContractionCount
 from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified, versions
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
-TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
+TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Explanation:
         return macs == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
-def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanation:
-    """Return the causes for which the counter ``tool`` differs from ``right`` on ``trace``."""
+def explain(tool: ModuleType, trace: Trace, count: ContractionCount) -> Explanation:
+    """Return the causes for which the counter ``tool`` differs from ``count`` on ``trace``."""
     call_counts = tool.call_counts(trace)
     predicted = tool.summed(trace, call_counts) if hasattr(tool, "summed") else total(call_counts)
-    found = _Causes(tool, trace, right)
+    found = _Causes(tool, trace, count)
     for call_count in call_counts:
         found.add_call_count(call_count)
     found.add_missing()
@@ -52,10 +52,10 @@ def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanat
 class _Causes:
     """Match call counts with contractions: the outermost counted call around a contraction covers it."""
 
-    def __init__(self, tool: ModuleType, trace: Trace, right: ContractionCount) -> None:
+    def __init__(self, tool: ModuleType, trace: Trace, count: ContractionCount) -> None:
         self._tool = tool
         self._trace = trace
-        self._macs = {index: sum(p.macs for _, p in parts) for index, parts in right.by_event.items()}
+        self._macs = {index: sum(p.macs for _, p in parts) for index, parts in count.by_event.items()}
         self._within: dict[int, list[int]] = {}
         for index in self._macs:
             for event in (trace.events[index], *trace.around(trace.events[index])):

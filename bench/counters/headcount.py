@@ -12,7 +12,7 @@ from headcount.bench.counters.run_context import arguments, device_of, run_conte
 from headcount.bench.trace.events import Event, Trace
 from headcount.bench.trace.record import record
 
-NAME = "right"
+NAME = "headcount"
 DEVICE = "meta"
 VERIFIED = {"torch": TORCH}
 HOOKS = False

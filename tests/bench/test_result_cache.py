@@ -27,7 +27,7 @@ def anew():
 
 @pytest.fixture
 def entry():
-    """Readings of two counters, as JSON."""
+    """ReportedCounts of two counters, as JSON."""
     return json.loads(json.dumps(result_cache.to_cache(measure.measure(case(), TOOLS))))
 
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.contractions.count import UncountedError
 from headcount.bench.count import count_macs
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from tests.bench.contractions.written import module
 
 pytestmark = [
@@ -68,7 +68,7 @@ class LowRank(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(cls, (left.shape[0], right.shape[1]), dtype=left.dtype)
 
     def __init__(self, left, right):
-        self.left, self.right = left, right
+        self.left, self.headcount = left, right
 
     @classmethod
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
@@ -106,7 +106,7 @@ def test_weighted_embedding_bag():
 
 def explained(model, args, macs):
     found = read(model, args, label="called")
-    assert found.right.macs == macs
+    assert found.headcount.macs == macs
     assert all(cell.explained for cell in found.counters), found.counters
 
 

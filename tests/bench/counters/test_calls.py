@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from tests.bench.contractions.written import module
 
 X, Y, IMAGE = (3, 5, 7), (7, 11), (3, 5, 7, 13)

@@ -200,7 +200,7 @@ def test_parts_of_a_count():
     assert fvcore.uncounted == {"aten::softmax": 1, "aten::add": 1}
     assert dispatch.by_operator == {"aten.mm": LINEAR, "aten.addmm": LINEAR, "aten.bmm": attention}
     assert dispatch.by_module == {"": BLOCK_MACS, "q": LINEAR, "k": LINEAR}
-    right = count("right", block(), x)
+    right = count("headcount", block(), x)
     assert (right.macs, right.params, right.uncounted) == (BLOCK_MACS, params, {})
     assert (right.tool, right.backend, right.version) == ("headcount", "trace", version("torch"))
     assert right.by_module == {"q": LINEAR, "k": LINEAR, "": attention}

@@ -12,7 +12,7 @@ from headcount.bench.counters.base import CounterError, macs_from_flops, whole
 from headcount.bench.counters.run_context import one_line
 
 B, T, IN, OUT = 3, 5, 7, 11
-TOOLS = (*registry.NAMES, "right")
+TOOLS = (*registry.NAMES, "headcount")
 
 
 class Tiny(nn.Module):

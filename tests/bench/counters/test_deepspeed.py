@@ -8,7 +8,7 @@ from torch import nn
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.explain import MISSED, TWICE
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 
 pytestmark = pytest.mark.skipif(
     not registry.installed("deepspeed"), reason="needs the extra deepspeed (pip install 'headcount[deepspeed]')"

@@ -7,7 +7,7 @@ from torch import nn
 
 from headcount.bench.counters import ptflops_pytorch
 from headcount.bench.counters.explain import ADDED, TWICE
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from headcount.bench.trace.record import record
 
 

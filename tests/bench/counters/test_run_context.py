@@ -8,7 +8,7 @@ from torch import nn
 
 from headcount.bench.counters import ptflops_run, registry
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from headcount.bench.counters.run_context import arguments, device_of
 from tests.bench.contractions.written import module
 
@@ -58,7 +58,7 @@ def test_random_module_is_seeded_for_each_counter():
     rows = module(lambda x, w: x[: torch.randint(1, 1000, ())] @ w)
     before = torch.random.get_rng_state()
     found = read(rows, [torch.ones(1000, 3), torch.ones(3, 5)], counters=["torch", "ptflops-aten"], label="drawn")
-    assert [cell.macs for cell in found.counters] == [found.right.macs] * 2
+    assert [cell.macs for cell in found.counters] == [found.headcount.macs] * 2
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -71,6 +71,6 @@ def test_nested_inputs():
 
     a, b, c = (torch.ones(shape) for shape in ((3, 5), (5, 7), (7, 11)))
     found = read(Nested(), [[a, b]], {"options": {"third": (c,), "scale": 2}}, label="nested")
-    assert found.right.macs == 3 * 5 * 7 + 3 * 7 * 11
+    assert found.headcount.macs == 3 * 5 * 7 + 3 * 7 * 11
     by_operator = {cell.counter: cell.macs for cell in found.counters if cell.counter != "ptflops-pytorch"}
-    assert by_operator.values() and set(by_operator.values()) == {found.right.macs}
+    assert by_operator.values() and set(by_operator.values()) == {found.headcount.macs}

@@ -22,10 +22,10 @@ LONGEST = 160
 
 
 @dataclass(frozen=True)
-class Readings:
+class ReportedCounts:
     """headcount's count of a module and every counter's result."""
 
-    right: ContractionCount
+    headcount: ContractionCount
     counters: tuple[Count, ...]
 
 
@@ -59,7 +59,7 @@ class Recorded:
         return self._record(hooked=False)
 
     @cached_property
-    def right(self) -> ContractionCount:
+    def headcount(self) -> ContractionCount:
         """headcount's count: every contraction once."""
         return count_contractions(self._plain, allow_uncounted=self._allow_uncounted, **self._options)
 
@@ -67,13 +67,13 @@ class Recorded:
     def _hooked(self) -> tuple[Trace, ContractionCount]:
         """The trace and the count for tools that set hooks: they differ only for torch's encoder layer."""
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
-            return self._plain, self.right
+            return self._plain, self.headcount
         trace = self._record(hooked=True)
         return trace, count_contractions(trace, allow_uncounted=True, **self._options)
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Return why the count of ``tool`` differs from headcount's."""
-        return explain(tool, *(self._hooked if tool.HOOKS else (self._plain, self.right)))
+        return explain(tool, *(self._hooked if tool.HOOKS else (self._plain, self.headcount)))
 
 
 def read(
@@ -87,7 +87,7 @@ def read(
     allow_uncounted: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
-) -> Readings:
+) -> ReportedCounts:
     """Record ``module`` once and run each counter on the same call.
 
     Counters are compared with ``exact``, by default headcount's count. Raises UncountedError, and whatever the module
@@ -98,13 +98,13 @@ def read(
     call = Recorded(
         fresh(module), args, kwargs, tools, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise
     )
-    exact = call.right.macs if exact is None else exact
+    exact = call.headcount.macs if exact is None else exact
     out = []
     for tool in tools:
         result, failed = _run(tool, Positional(fresh(module), args, kwargs), label)
         explanation = call.explain(tool) if result else None
         out.append(Count(tool.NAME, exact, result, failed, explanation=explanation))
-    return Readings(call.right, tuple(out))
+    return ReportedCounts(call.headcount, tuple(out))
 
 
 def as_record(cell: Count) -> dict[str, Any]:
