@@ -121,7 +121,7 @@ def _causes_table() -> Table:
         Column("counter", "counter", width=15),
         macs_column("difference", "error\nvs exact", sign=True, width=10),
         macs_column("amount", "of which", sign=True, width=10, priority=0),
-        Column("what", "what", width=12, priority=3),
+        Column("what", "what", width=13, priority=3),
         Column("name", "call", width=70, priority=0, wraps=20),
         Column("calls", "calls", kind="int", priority=4),
         Column("place", "place in the tool's source", width=40, priority=2, wraps=20),

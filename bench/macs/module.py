@@ -85,7 +85,7 @@ def _equal(count: ModuleCount) -> str:
     """Return the verdict on a reported count that equals the headline: exact only where nothing is left out of it."""
     if count.unsupported:
         return "the same part"
-    return "as dispatched" if count.macs != count.with_elementwise else "exact"
+    return "as executed" if count.macs != count.with_elementwise else "exact"
 
 
 _APART = "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
@@ -122,7 +122,7 @@ def _counters_section(count: ModuleCount) -> Section:
             Column("counter", "counter"),
             Column("macs", "reported\nMACs", kind="int", of="MACs", priority=0),
             Column("difference", "minus\nheadcount", kind="int", sign=True, of="MACs", priority=0),
-            Column("explained", "by its calls", priority=0, tones=TONES),
+            Column("explained", "explained\nby trace", priority=0, tones=TONES),
         ],
         note_column="explained",
     )

@@ -8,7 +8,7 @@ from headcount.bench.table import Row, Section, plural
 from headcount.formulas.ledger import flops
 from headcount.formulas.published import tables
 
-NOTHING = "nothing printed"
+NOTHING = "no printed value"
 QUANTITIES = {
     "macs": "MAC",
     "params": "parameter",
