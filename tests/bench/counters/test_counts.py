@@ -157,8 +157,6 @@ FUNCTIONS = {
         {PTFLOPS: 3 * 3 * ELEMENTS * 13},
     ),
     "by two scales": (lambda x: F.interpolate(x, None, (3.0, 2.0)), [IMAGE], {PTFLOPS: 6 * ELEMENTS * 13}),
-    "autograd function": (lambda x, w: Twice.apply(x, w) + 1, [(5, 7), Y], {}),
-    "three operands": (lambda a, b, c: torch.einsum("ab,bc,cd->ad", a, b, c), [(5, 6), (6, 7), (7, 8)], {}),
 }
 MODULES = {
     "biased linear": (
@@ -189,7 +187,6 @@ MODULES = {
         [(2, 4, 9, 10)],
         {},
     ),
-    "same padding": (lambda: nn.Conv1d(5, 7, 3, padding="same"), [X], {}),
     "recurrent": (lambda: nn.LSTM(7, 11, num_layers=2, bidirectional=True, batch_first=True), [X], {DEEPSPEED: 0}),
     "gru": (lambda: nn.GRU(7, 11), [X], {}),
     "cells": (lambda: Calls(lambda m, x: m.b(m.a(x)[0]), a=nn.LSTMCell(7, 11), b=nn.GRUCell(11, 8)), [(5, 7)], {}),

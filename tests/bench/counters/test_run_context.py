@@ -3,6 +3,7 @@
 import gc
 import re
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -134,11 +135,9 @@ def state_of(model):
 def test_model_and_torch_are_restored(name, fails, capfd):
     model = Block(fails)
     before = state_of(model)
-    if fails:
-        with pytest.raises(CounterError, match=f"^{name} did not count moa-tiny: RuntimeError: first line$"):
-            count(name, model, label="moa-tiny")
-    else:
-        assert count(name, model) == count(name, model)
+    message = f"^{name} did not count moa-tiny: RuntimeError: first line$"
+    with pytest.raises(CounterError, match=message) if fails else nullcontext():
+        assert count(name, model, label="moa-tiny") == count(name, model)
     assert state_of(model) == before
     assert capfd.readouterr() == ("", "")
 
