@@ -36,21 +36,17 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         with cache_shapes(model), FlopCounterMode(display=False) as mode:
             model(*arguments(model, inputs))
         counts = mode.get_flop_counts()
-        by_operator = counts.pop("Global", {})
+        counts.pop("Global", None)
         return CounterResult(
             counter=NAME,
             tool="torch",
             version=torch.__version__,
-            backend="dispatch",
             device=device_of(inputs),
             macs=macs_from_flops(mode.get_total_flops()),
-            params=None,
             by_module={
                 _path(name, type(model).__name__): macs_from_flops(sum(flops.values()))
                 for name, flops in counts.items()
             },
-            by_operator={str(operator): macs_from_flops(flops) for operator, flops in by_operator.items()},
-            uncounted=None,
         )
 
 

@@ -14,7 +14,8 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UncountedError
-from headcount.bench.counters.results import ReportedCounts, as_record, read
+from headcount.bench.counters.base import as_record
+from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError, build, called, load

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headcount.bench.counters.base import CounterError, failed_record
+from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
 from headcount.formulas.ledger import Ledger
@@ -85,7 +85,8 @@ def count_module(
         try:
             reported += _count({**request, "counters": [name]}).counters
         except ProcessExited as error:
-            reported.append(failed_record(name, f"it ended its process, with exit code {error.code}"))
+            failed = Count(name, count.macs, None, f"it ended its process, with exit code {error.code}")
+            reported.append(as_record(failed))
     return replace(count, counters=tuple(reported))
 
 

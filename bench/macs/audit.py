@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from headcount.bench.counters import registry
+from headcount.bench.counters.base import as_record
 from headcount.bench.counters.call_counts import known
-from headcount.bench.counters.results import LONGEST, ReportedCounts, as_record, read
+from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
