@@ -68,7 +68,7 @@ class LowRank(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(cls, (left.shape[0], right.shape[1]), dtype=left.dtype)
 
     def __init__(self, left, right):
-        self.left, self.headcount = left, right
+        self.left, self.right = left, right
 
     @classmethod
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
