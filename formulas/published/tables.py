@@ -11,7 +11,7 @@ from typing import Any
 from headcount.formulas.published import columns
 from headcount.formulas.published.columns import Adjustment, Baseline, Column, Row
 
-VERDICTS = ("reproduced", "explained", "no rule", "unexplained", "nothing printed")
+VERDICTS = ("reproduced", "explained", "not reproducible", "unexplained", "no printed value")
 FOLDER = files("headcount.formulas.published")
 
 

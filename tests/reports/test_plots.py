@@ -24,7 +24,7 @@ class Audited(Facts):
     """Facts whose audit is made up: an exact count, two that are off, one that failed."""
 
     def audit(self):
-        counts = {"right": 100, "ptflops-pytorch": 194, "fvcore": 45}
+        counts = {"headcount": 100, "ptflops-pytorch": 194, "fvcore": 45}
         records = [
             {"spelling": spelling, "device": device, "counter": counter, "exact": 100, "macs": macs}
             for spelling in ("mha-a", "moa-b")

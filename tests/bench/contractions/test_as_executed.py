@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.contractions.count import UncountedError
 from headcount.bench.count import count_macs
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from tests.bench.contractions.written import module
 
 pytestmark = [
@@ -106,7 +106,7 @@ def test_weighted_embedding_bag():
 
 def explained(model, args, macs):
     found = read(model, args, label="called")
-    assert found.right.macs == macs
+    assert found.headcount.macs == macs
     assert all(cell.explained for cell in found.counters), found.counters
 
 

@@ -8,7 +8,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.count import count_macs
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
@@ -273,12 +273,12 @@ def inferred(a, b):
 )
 def test_every_count_is_explained(function, shapes, macs):
     found = read(module(function), [torch.ones(shape) for shape in shapes], label="called")
-    assert found.right.macs == macs
+    assert found.headcount.macs == macs
     assert all(cell.explained for cell in found.counters), found.counters
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_projected_lstm_is_explained():
     found = read(nn.LSTM(13, 11, proj_size=5), [torch.ones(5, 2, 13)], label="projected")
-    assert found.right.macs == 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5
+    assert found.headcount.macs == 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5
     assert all(cell.explained for cell in found.counters), found.counters

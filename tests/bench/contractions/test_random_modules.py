@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 
 B, T = 2, 5
 
@@ -108,7 +108,7 @@ def cases(draw):
 def test_random_module_is_the_sum_of_its_parts(case, device):
     module, macs, d = case
     found = read(module.to(device), (torch.ones(B, T, d, device=device),), label="random")
-    assert found.right.macs == macs
+    assert found.headcount.macs == macs
     for cell in found.counters:
         assert cell.explained, (cell, module)
         assert cell.reason is None, (cell, module)

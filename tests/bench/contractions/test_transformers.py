@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 
 transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -36,6 +36,6 @@ def jetmoe():
 def test_transformers_model_is_explained(make):
     model, inputs, macs = make()
     found = read(model, (), inputs, label=make.__name__)
-    assert found.right.macs == macs
+    assert found.headcount.macs == macs
     for cell in found.counters:
         assert cell.explained and not cell.reason, (cell.counter, cell.reason, cell.explanation)
