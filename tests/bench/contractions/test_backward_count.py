@@ -9,6 +9,7 @@ from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import FORWARD_KINDS, MAC_KINDS
+from tests.bench.contractions.written import module
 
 # FlexAttention has no backward on the CPU and refuses meta; a mask loop needs values.
 UNSUPPORTED = {
@@ -132,3 +133,26 @@ def test_gradient_penalty_of_attention(name):
     for kind in forward.keys() - {"scores", "values"}:
         assert counted.by_kind()[f"{kind}_dx"] == 3 * forward[kind]
         assert counted.by_kind()[f"{kind}_dw"] == 2 * forward[kind]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_bilinear_forward_and_backward(device):
+    """The gradient of y multiplies x by w once more, and sums that times the output's gradient over all outputs."""
+    n, i, j, o = 7, 5, 3, 11
+    inputs = [torch.ones(n, width, device=device, requires_grad=True) for width in (i, j)]
+    found = count_contractions(record(nn.Bilinear(i, j, o, device=device), inputs, backward=True)).by_kind()
+    assert {kind: macs for kind, macs in found.items() if macs} == {
+        **dict.fromkeys(("linear", "linear_dx", "linear_dw", "linear_recompute"), n * o * i * j),
+        **dict.fromkeys(("contraction", "contraction_dx"), n * o * j),
+    }
+
+
+def test_abs_gradient_is_supported():
+    """Torch finds the shape of such a sum by prims."""
+
+    def absolute(x, w):
+        (slope,) = torch.autograd.grad((x @ w).abs().sum(), x.requires_grad_(), create_graph=True)
+        return slope.abs()
+
+    inputs = torch.ones(3, 5), nn.Parameter(torch.ones(5, 7))
+    assert count_contractions(record(module(absolute), inputs, backward=True)).macs == 6 * 3 * 5 * 7

@@ -205,47 +205,6 @@ def test_score_mod_without_product():
     assert count_macs(flexed(mask=lambda b, h, i, j: i >= j), Q, K).with_elementwise == ATTENTION
 
 
-# Lists of tensors, windows with time first, outer products and grids.
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(
-    ("function", "shapes", "macs"),
-    [
-        (lambda a, b: torch._foreach_mul([a, a], [b, b])[1].sum(-1), [(7, 13), (7, 13)], 7 * 13),
-        (lambda x, w: torch.conv_tbc(x, w, w[0, 0]), [(9, 2, 3), (3, 3, 5)], 2 * 7 * 3 * 3 * 5),
-        (lambda x, w: torch.conv_tbc(x, w, w[0, 0], 1), [(9, 2, 3), (3, 3, 5)], 2 * 9 * 3 * 3 * 5),
-        (lambda a, b: torch.addr(a.new_zeros(7, 11), a, b), [(7,), (11,)], 7 * 11),
-        (lambda theta: F.affine_grid(theta, (2, 3, 5, 7), align_corners=False), [(2, 2, 3)], 2 * 5 * 7 * 2 * 3),
-    ],
-)
-def test_rare_calls(function, shapes, macs, device):
-    assert (
-        count_macs(module(function), *(torch.ones(shape, device=device) for shape in shapes)).with_elementwise == macs
-    )
-
-
-def profiled(a):
-    with torch.profiler.record_function("here"):
-        return a + 1
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda a: torch.segment_reduce(a.flatten(), "sum", lengths=torch.tensor([40, 51])),
-        lambda a: torch.special.bessel_j0(a) + torch.special.ndtr(a) + torch.special.entr(a),
-        lambda a: torch._chunk_cat([a, a], 0, 2),
-        profiled,
-        lambda a: torch._foreach_add([a, a], 1.0)[0],
-        lambda a: torch.nested.nested_tensor([a[:3], a[3:]]).to_padded_tensor(0.0),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
-def test_no_false_alarm(function):
-    assert count_macs(module(function), torch.ones(7, 13)).with_elementwise == 0
-
-
 # What tools see of transforms, of gradients inside a forward pass and of operators called by name.
 
 
