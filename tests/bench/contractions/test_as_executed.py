@@ -21,6 +21,13 @@ M, K, N = 7, 13, 11
 A, B = torch.ones(M, K), torch.ones(K, N)
 
 
+def explained(model, args, macs, **options):
+    """Assert the count, and that the trace explains what each counter reports."""
+    found = read(model, args, label="called", **options)
+    assert found.right.macs == macs
+    assert all(cell.explained for cell in found.counters), found.counters
+
+
 def test_failed_call_is_not_counted():
     def tried(a, b):
         try:
@@ -28,10 +35,8 @@ def test_failed_call_is_not_counted():
         except RuntimeError:
             return torch.mm(a, b)
 
-    assert count_macs(module(tried), A, B).macs == M * K * N
     # fvcore's trace of it ends the process (bench.macs.module asks again without it).
-    for cell in read(module(tried), (A, B), counters=["ptflops-pytorch", "ptflops-aten", "torch"], label="t").counters:
-        assert cell.explained
+    explained(module(tried), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
 
 
 SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)
@@ -40,9 +45,7 @@ STORED = int(SPARSE.sum())
 
 
 @pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
-@pytest.mark.parametrize(
-    "function", [lambda s, b: s @ b, lambda s, b: torch.mm(s, b), lambda s, b: torch.sparse.mm(s, b)]
-)
+@pytest.mark.parametrize("function", [torch.matmul, torch.mm, torch.sparse.mm])
 def test_sparse_operand_counts_stored_elements(layout, function):
     found = count_macs(module(function), getattr(SPARSE, layout)(), B)
     assert found.macs == STORED * N == 121
@@ -104,15 +107,50 @@ def test_weighted_embedding_bag():
     assert both.by_kind() == dict.fromkeys(["contraction", "contraction_dx", "contraction_dw"], 3 * 2 * 11)
 
 
-def explained(model, args, macs):
-    found = read(model, args, label="called")
-    assert found.right.macs == macs
-    assert all(cell.explained for cell in found.counters), found.counters
+def differentiated(a, b):
+    with torch.enable_grad():
+        x = a.detach().requires_grad_()
+        return torch.autograd.grad((x @ b).sum(), x)[0]
 
 
-def test_keyword_operands():
-    explained(module(lambda a, b: torch.bmm(a, mat2=b)), (A[None], B[None]), M * K * N)
-    explained(module(lambda a, b: torch.addmm(torch.ones(N), mat1=a, mat2=b)), (A, B), M * K * N)
+def inferred(a, b):
+    with torch.inference_mode():
+        return nn.functional.linear(a, b.mT)
+
+
+def tangent(a, b):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(forward_ad.make_dual(a, torch.ones_like(a)) @ b).tangent
+
+
+compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
+CALLS = {
+    "bmm by keyword": (lambda a, b: torch.bmm(a[None], mat2=b[None]), 1),
+    "addmm by keyword": (lambda a, b: torch.addmm(torch.ones(N), mat1=a, mat2=b), 1),
+    "vmap": (lambda a, b: torch.vmap(lambda x: x @ b)(a), 1),
+    "operator": (lambda a, b: torch.ops.aten.mm.default(a, b), 1),
+    "inference mode": (inferred, 1),
+    "compiled": (lambda a, b: compiled(a, b), 1),
+    "gradient in forward": (differentiated, 2),
+    # torch multiplies the tangent of an operand that has none, too: zeros.
+    "tangent": (tangent, 3),
+}
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_call_is_explained(how):
+    function, times = CALLS[how]
+    explained(module(function), (A, B), times * M * K * N)
+
+
+def test_vmap_of_convolution_is_explained():
+    mapped = module(lambda x, w: torch.vmap(lambda x: nn.functional.conv1d(x[None], w))(x))
+    explained(mapped, (torch.ones(2, 3, 9), torch.ones(5, 3, 3)), 2 * 7 * 3 * 3 * 5)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_projected_lstm_is_explained():
+    explained(nn.LSTM(13, 11, proj_size=5), (torch.ones(5, 2, 13),), 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5)
 
 
 class Made(nn.Module):
@@ -129,20 +167,6 @@ class Made(nn.Module):
 @pytest.mark.parametrize("args", [(), (5,)])
 def test_no_tensor_inputs(args):
     explained(Made(), args, (args or (M,))[0] * K * N)
-
-
-def test_compiled_function():
-    compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
-    assert count_macs(module(lambda a, b: compiled(a, b)), A, B).macs == M * K * N
-
-
-def test_forward_mode_derivative():
-    # torch multiplies the tangent of an operand that has none, too: zeros.
-    def tangent(a, b):
-        with forward_ad.dual_level():
-            return forward_ad.unpack_dual(forward_ad.make_dual(a, torch.ones_like(a)) @ b).tangent
-
-    explained(module(tangent), (A, B), 3 * M * K * N)
 
 
 def test_growing_cache_is_restored():

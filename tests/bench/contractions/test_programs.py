@@ -36,6 +36,11 @@ def unrolled(dim):
     return lambda x, w, y: torch.ops.aten._trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3], unroll_dim=dim)
 
 
+def without_function_mode(x, w):
+    with torch._C.DisableTorchFunction():
+        return F.conv1d(x, w)
+
+
 def profiled(a):
     with torch.profiler.record_function("here"):
         return a + 1
@@ -52,6 +57,7 @@ CALLS = [
     (lambda a, b: torch.tensordot(a, b, dims=2), [(7, 5, 3), (5, 3, 13)], 7 * 5 * 3 * 13),
     (lambda x, w: F.conv1d(x, w, padding=1), [(2, 6, 7), (9, 6, 3)], 2 * 9 * 6 * 3 * 7),
     (lambda x, w: F.conv1d(x, w, groups=3), [(2, 6, 7), (9, 2, 3)], 2 * 9 * 2 * 3 * 5),
+    (without_function_mode, [(2, 3, 9), (5, 3, 3)], 2 * 7 * 3 * 3 * 5),
     (F.conv_transpose2d, [(2, 6, 5, 7), (6, 9, 3, 2)], 2 * 5 * 7 * 6 * 9 * 3 * 2),
     (lambda x, w: torch.conv_tbc(x, w, w[0, 0]), [(9, 2, 3), (3, 3, 5)], 2 * 7 * 3 * 3 * 5),
     (lambda x, w: torch.conv_tbc(x, w, w[0, 0], 1), [(9, 2, 3), (3, 3, 5)], 2 * 9 * 3 * 3 * 5),
