@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from headcount.bench.count import count_macs
+from headcount.bench.counters.readings import read
 
 transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -140,3 +141,17 @@ def test_latent_attention_with_experts():
     inside = B * H * T * T * (nope + rope + value)
     sparse = ROWS * D * E + (K + shared) * gated(INNER)
     assert counted(model, input_ids=tokens()) == L * (down + up + inside) + gated() + sparse + VOCABULARY
+
+
+def test_jetmoe_is_explained():
+    groups, width = 2, 8
+    sizes = dict(hidden_size=D, num_hidden_layers=L, intermediate_size=F, vocab_size=V, num_key_value_heads=groups)
+    routing = dict(kv_channels=width, num_local_experts=E, num_experts_per_tok=K)
+    model = transformers.JetMoeForCausalLM(transformers.JetMoeConfig(**sizes, **routing))
+    ids = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
+    # Attention experts map to the groups' heads and back; feed-forward experts have a gate.
+    kv = groups * width
+    inside = ROWS * (D * E + 2 * D * kv + K * 2 * D * kv) + 2 * B * T * T * K * kv
+    found = read(model, (), {"input_ids": ids}, label="jetmoe")
+    assert found.right.macs == L * (inside + ROWS * D * E + K * gated()) + VOCABULARY
+    assert all(cell.explained and not cell.reason for cell in found.counters), found.counters

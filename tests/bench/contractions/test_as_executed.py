@@ -125,8 +125,6 @@ def tangent(a, b):
 
 compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
 CALLS = {
-    "bmm by keyword": (lambda a, b: torch.bmm(a[None], mat2=b[None]), 1),
-    "addmm by keyword": (lambda a, b: torch.addmm(torch.ones(N), mat1=a, mat2=b), 1),
     "vmap": (lambda a, b: torch.vmap(lambda x: x @ b)(a), 1),
     "operator": (lambda a, b: torch.ops.aten.mm.default(a, b), 1),
     "inference mode": (inferred, 1),
