@@ -231,14 +231,10 @@ SUMMED = [
     ("sum", lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
     ("over-no-index-by-number", lambda x, w: (x * w).sum(()), [(7, 13), (13,)], 7 * 13),
     ("picked", lambda x, w, i: (x * w).index_select(0, i).sum(-1), [(7, 13), (13,), index(5, 7)], 7 * 13),
-    ("mean", lambda x, w: (x * w).mean(-1), [(7, 13), (7, 13)], 7 * 13),
     ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
     ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),
     ("scaled-first", lambda x, w: (-2 * (x * w) / 3).sum(-1), [(7, 13), (13,)], 7 * 13),
-    ("through-views", lambda x, w: (x * w).mT.reshape(13 * 7).sum(), [(7, 13), (13,)], 7 * 13),
-    ("masked", lambda x, w: (x * w).masked_fill(x > 2, 0).sum(-1), [(7, 13), (13,)], 7 * 13),
     ("padded", lambda x, w: F.pad(x * w, (0, 3)).sum(-1), [(7, 13), (13,)], 7 * 13),
-    ("moa-combine", lambda y, g: (y * g[..., None]).sum(1), [(7, 3, 11), (7, 3)], 7 * 3 * 11),
     ("moa-combine-of-one", lambda y, g: (y * g[..., None]).sum(1), [(7, 1, 11), (7, 1)], 7 * 11),
     ("vecdot", torch.linalg.vecdot, [(7, 13), (7, 13)], 7 * 13),
     ("index_add", lambda y, g, i: zeros(y).index_add(0, i, y * g[:, None]), SCATTERED, 13 * 11),
@@ -254,8 +250,6 @@ SUMMED = [
     ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),
     ("taps-addcmul", taps_on_a_bias, [(11, 7), (11, 3), (11,)], 11 * 5 * 3),
     ("taps-rolled", rolled, [(11, 7), (11, 3)], 11 * 7 * 3),
-    ("stacked", lambda x, w: torch.stack([x[i] * w[i] for i in range(3)]).sum(0), [(3, 7), (3, 7)], 3 * 7),
-    ("two-terms", lambda a, b, c, d: a * b + c * d, [(7, 5)] * 4, 2 * 7 * 5),
     ("two-terms-in-one-call", lambda a, b, c, d: torch.addcmul(a * b, c, d), [(7, 5)] * 4, 2 * 7 * 5),
     ("lerp", torch.lerp, [(7, 5), (7, 5), (7, 5)], 7 * 5),
     ("cumulative-attention", cumulative_attention, [(2, 7, 3), (2, 7, 3), (2, 7, 5)], 2 * 2 * 7 * 3 * 5),
@@ -266,15 +260,12 @@ SUMMED = [
      4 * 2 * 3 * 4 * 5 * 7),
     ("deformable", sampled, [(3, 2, 5, 4, 4), (2, 7, 3, 2), (2, 5, 7, 9)], 2 * 5 * 7 * 9),
     ("outer", torch.outer, [(7,), (13,)], 7 * 13),
-    ("outer-by-mul", lambda a, b: a[:, None] * b, [(7,), (13,)], 7 * 13),
     ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
     ("einsum-without-an-arrow", lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
-    ("einsum-rank-one", lambda a, b: torch.einsum("btd,bsd->bts", a, b), [(2, 7, 1), (2, 5, 1)], 2 * 7 * 5),
     ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
     ("joined", lambda a, b, c, d: torch.cat([a * b, c * d]).sum(0), [(7, 5), (5,), (7, 5), (5,)], 2 * 7 * 5),
     ("joined-inside", lambda a, b, c, d: torch.cat([a * b, c * d], -1).sum(-1), [(7, 5), (7, 1)] * 2, 2 * 7 * 5),
     ("padded-operand", lambda x, w: (F.pad(x.expand(7, 5), (0, 3)) * w).sum(1), [(7, 1), (7, 8)], 7 * 8),
-    ("running-sum", lambda x, w: (x.cumsum(1) * w).sum(1), [(7, 5), (7, 5)], 7 * 5),
     ("running-sum-expanded", lambda x, w: (x.expand(7, 5).cumsum(1) * w).sum(1), [(7, 1), (7, 5)], 7 * 5),
     ("pool", lambda x, w: F.avg_pool2d(x * w, (1, 3)), [(2, 3, 5, 7), (2, 3, 5, 7)], 2 * 3 * 5 * 7),
     ("trace", lambda x, w: (x * w).trace(), [(7, 7), (7, 7)], 7 * 7),
@@ -292,7 +283,6 @@ SUMMED = [
     ("unfold-backward", lambda x, w: torch.ops.aten.unfold_backward(x * w, [11], 0, 3, 2), [(5, 3), (5, 3)], 5 * 3),
     ("adaptive-pool", lambda x, w: torch.ops.aten._adaptive_avg_pool2d(x * w, [1, 2]), [(2, 3, 5, 7)] * 2, 6 * 5 * 7),
     ("pool-3d", lambda x, w: F.avg_pool3d(x * w, 2), [(2, 3, 5, 7, 11)] * 2, 2 * 3 * 5 * 7 * 11),
-    ("einsum-combine-of-one", lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 1, 11), (7, 1)], 7 * 11),
     ("sums-of-two-indices", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 7)], 3 * 5 * 7),
     ("later-sum-over-common-index", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 1)], 3 * 5 * 7),
     ("expanded-third-factor", expanded, [(3, 5), (3, 1), (3, 5)], 3 * 5),
@@ -305,8 +295,6 @@ SUMMED = [
 ]  # fmt: skip
 
 NOT_SUMMED = [
-    ("hadamard", lambda a, b: a * b, [(7, 5), (7, 5)]),
-    ("einsum-hadamard", lambda a, b: torch.einsum("a b, a b->ab", a, b), [(7, 5), (7, 5)]),
     ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
     ("the-same-by-name", lambda x, g: torch.ops.aten.mean(self=x * g[:, None], dim=[1]), [(2, 7, 5), (2, 5)]),
     ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
@@ -333,8 +321,6 @@ NOT_SUMMED = [
     ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
     ("size-one-index-in-a-view", lambda x, y: (x * y).view(2, 15).sum(1), [(2, 3, 1, 5), (2, 1, 1, 1)]),
     ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
-    ("sum-over-an-index-of-one-operand", lambda x, w: (x * w).sum(2), [(3, 5, 7), (5, 1)]),
-    ("expanded-factors", expanded, [(3, 1), (3, 1), (3, 5)]),
     ("added-to-zeros", lambda x, w: torch.zeros_like(x).double() + x * w, [(7, 5)] * 2),
     ("added-to-a-fill", lambda x, w: torch.ones_like(x).double() + x * w, [(7, 5)] * 2),
 ]  # fmt: skip
@@ -430,6 +416,7 @@ def test_stacked_products(dim):
 
 
 def test_weighted_bincount():
+    """It has no kernel on meta."""
     found = sizes(lambda a, b, i: torch.bincount(i, weights=a * b), (13,), (13,), index(13, 3))
     assert found == {CONTRACTION: 13}
 
