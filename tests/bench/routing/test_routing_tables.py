@@ -52,8 +52,8 @@ def test_effects_compare_runs_that_differ_in_one_loss():
         "With 0.01 L_a the largest share falls from 87.5 % to 62.5 %, the smallest share rises from 12.5 % to 37.5 %, "
         "and the task loss falls from 0.750 to 0.250.",
         "With 0.001 L_z L_z falls from 2.500 to 1.500.",
-        "With 0.01 L_a (beside 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
+        "With 0.01 L_a (and 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
         "from 12.5 % to 50.0 %, and the task loss falls from 0.750 to 0.500.",
-        "With 0.001 L_z (beside 0.01 L_a) L_z falls from 2.500 to 1.250.",
+        "With 0.001 L_z (and 0.01 L_a) L_z falls from 2.500 to 1.250.",
     ]
     assert effects([plain, both]) == []
