@@ -57,10 +57,10 @@ def made(config, impl, lengths=None):
 
 
 def randomise(module, scale=0.2):
-    """Add N(0, scale^2) to every parameter, so that no bias is 0 and no norm the identity; return the module."""
+    """Add N(0, scale^2) to every trained parameter, so that no bias is 0 and no norm the identity; return the module."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in (p for p in module.parameters() if p.requires_grad):
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(scale * noise.to(parameter.dtype))
     return module

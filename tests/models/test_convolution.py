@@ -5,11 +5,8 @@ import torch
 
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from headcount.models.convolution import (
-    ConvolutionalDecoderLayer,
-    ConvolutionalEncoderLayer,
-    ConvolutionBlock,
-)
+from headcount.models.convolution import ConvolutionalDecoderLayer, ConvolutionalEncoderLayer, ConvolutionBlock
+from tests.cases import assert_close, features
 
 MODEL = dict(
     model="convolution", attention="mha", num_heads=3, head_dim=5, d_model=14, d_ff=11, num_weight_heads=7,
@@ -21,19 +18,11 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_spelling = pytest.mark.parametrize("spelling", SPELLINGS)
 
 
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
-
-
-def drawn(*shape, seed=1):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def block(kind, kernel_size, causal, spelling="windows"):
     config = make_config(MODEL | dict(convolution=kind, spelling=spelling))
     module = ConvolutionBlock(config, kernel_size, causal).double().eval()
     for i, parameter in enumerate(module.parameters()):
-        parameter.data = drawn(*parameter.shape, seed=i)
+        parameter.data = features(*parameter.shape, seed=i)
     return module
 
 
@@ -61,19 +50,19 @@ def by_taps(module, x, causal):
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 5, 19])
 @torch.no_grad()
 def test_block_matches_equation(kernel_size, causal, kind, spelling):
-    module, x = block(kind, kernel_size, causal, spelling), drawn(2, 11, 14)
-    close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
+    module, x = block(kind, kernel_size, causal, spelling), features(2, 11, 14)
+    assert_close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
 
 
 @every_spelling
 @every_kind
 @torch.no_grad()
 def test_padding_is_zero_padding(kind, spelling):
-    module, x = block(kind, 5, False, spelling), drawn(2, 11, 14)
+    module, x = block(kind, 5, False, spelling), features(2, 11, 14)
     padding = torch.arange(11) >= torch.tensor([[7], [11]])
     found = module(x, padding)
-    close(found[0, :7], module(x[:1, :7])[0])
-    close(found[1], module(x[1:])[0])
+    assert_close(found[0, :7], module(x[:1, :7])[0])
+    assert_close(found[1], module(x[1:])[0])
 
 
 def normed(norm, x):
@@ -90,17 +79,17 @@ def fed_forward(p, x):
 @torch.no_grad()
 def test_layer_is_post_norm_residual(kind):
     config = make_config(MODEL | dict(convolution=kind))
-    x, memory = drawn(2, 11, 14), drawn(2, 13, 14, seed=2)
+    x, memory = features(2, 11, 14), features(2, 13, 14, seed=2)
     for side in (ConvolutionalEncoderLayer, ConvolutionalDecoderLayer):
         layer = side(config, 5).double().eval()
         for i, parameter in enumerate(layer.parameters()):
-            parameter.data = drawn(*parameter.shape, seed=i)
+            parameter.data = features(*parameter.shape, seed=i)
         causal = side is ConvolutionalDecoderLayer
         y = normed(layer.conv_norm, x + torch.stack([by_taps(layer.conv, one, causal) for one in x]))
         if causal:
             y = normed(layer.cross_attn_norm, y + layer.cross_attn(y, memory))
         expected = normed(layer.feed_forward_norm, y + fed_forward(dict(layer.named_parameters()), y))
-        close(layer(x, memory) if causal else layer(x), expected)
+        assert_close(layer(x, memory) if causal else layer(x), expected)
 
 
 def model(kind, **fields):
