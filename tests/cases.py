@@ -57,7 +57,7 @@ def made(config, impl, lengths=None):
 
 
 def randomise(module, scale=0.2):
-    """Add N(0, scale^2) to every trained parameter, so that no bias is 0 and no norm the identity; return the module."""
+    """Add N(0, scale^2) to every trained parameter, so that no bias is 0, and return the module."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in (p for p in module.parameters() if p.requires_grad):

@@ -42,6 +42,7 @@ AT_EDGES = [
     pytest.param(*case.values, id=f"{name}-{case.id}")
     for name, sizes in EDGES.items()
     for case in cases("form", "router", "gates", **sizes)
+    if not case.values[1].package
 ]
 # lengths T and S, causal, and the numbers of real queries and keys
 SITUATIONS = {
@@ -53,7 +54,8 @@ SITUATIONS = {
     "T7-causal-padded": (7, None, True, (7, 2), (7, 2)),
     "T7-S11-no-visible-key": (7, 11, False, None, (11, 0)),
 }
-MASKED = [case for case in cases(*VARIED) if case.values[1].masks]
+# kernels of other packages are compared in test_triton_layers.py
+MASKED = [case for case in cases(*VARIED) if case.values[1].masks and not case.values[1].package]
 STEPPED = [c for c in MASKED if not c.values[0].no_step and getattr(c.values[0], "gate", "") != "memory"]
 
 
@@ -118,7 +120,8 @@ def test_edge_sizes_match_reference(config, impl):
 @pytest.mark.parametrize("config, impl", [case for case in cases(noisy=True) if case.values[0].variant == "moa"])
 def test_noisy_training_matches_reference(config, impl):
     layer, inputs = made(config, impl)
-    compare(layer, reference_of(config, impl), [inputs["query"]])
+    # in one precision, which draws the same noise
+    compare(layer, reference_of(config, impl).to(precision(impl)), [inputs["query"]])
 
 
 @pytest.mark.parametrize("sizes", [dict(d_model=11, head_dim=5), dict(d_model=24, head_dim=8)], ids=["odd", "even"])
@@ -406,7 +409,9 @@ PRECISIONS = {
 
 # SwitchHead selects by two routers: rounding to 16 bits selects other experts
 @pytest.mark.parametrize("dtype, autocast", PRECISIONS.values(), ids=PRECISIONS)
-@pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[0].variant != "switchhead"])
+@pytest.mark.parametrize(
+    "config, impl", [c for c in LAYERS if c.values[0].variant != "switchhead" and not c.values[1].package]
+)
 def test_every_precision_matches_float64(config, impl, dtype, autocast):
     layer, inputs = made(config, impl)
     layer, x = layer.to(dtype), inputs["query"].to(dtype).requires_grad_()
