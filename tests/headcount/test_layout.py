@@ -32,7 +32,9 @@ def names_a_variant(node):
     if isinstance(node, ast.Compare):
         # the role of a dense layer in a record is "mha", and torch has an operator "convolution"
         left = ast.unparse(node.left)
-        return left != "event.name" and not left.endswith("['role']") and not NAMES.isdisjoint(texts(node.left, *node.comparators))
+        if left == "event.name" or left.endswith("['role']"):
+            return False
+        return not NAMES.isdisjoint(texts(node.left, *node.comparators))
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("startswith", "removeprefix"):
         # presets such as moh-32 begin with a variant's name
         return any(text.partition("-")[0] in NAMES for text in texts(*node.args))
