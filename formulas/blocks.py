@@ -37,6 +37,28 @@ def expert_linear(
     return out
 
 
+def selected_linear(
+    path: str,
+    rows: Mapping[str, Size],
+    used: tuple[Mapping[str, Size], Mapping[str, Size]],
+    stored: tuple[Mapping[str, Size], Mapping[str, Size]],
+    shared: Size,
+    bias: bool = False,
+) -> Ledger:
+    """Return the ledger of a linear layer of which each row uses some heads, ``shared`` of them the same in all rows.
+
+    ``used`` and ``stored``: fan-in and fan-out of a row, and of the weight.
+    """
+    (fan_in, fan_out), (all_in, all_out) = used, stored
+    out = ledger(
+        Entry(path, "expert_linear", {**rows, **fan_in, **fan_out}, weight={**all_in, **all_out}, shared=shared)
+    )
+    if bias:
+        of_heads = shared if fan_out != all_out else 0
+        out += ledger(Entry(path, "expert_bias", {**rows, **fan_out}, weight=all_out, shared=of_heads))
+    return out
+
+
 def layer_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     """Return the entry of a LayerNorm over d_m with scale and shift."""
     return Entry(path, "norm", {"B": B, "T": T, "d_m": d_m}, weight={"2": 2, "d_m": d_m})

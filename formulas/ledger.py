@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -40,6 +41,12 @@ term beside something else. No closed form has them and no tool counts them, so 
 KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
 """All valid kinds."""
 
+
+RECORDED = (
+    "path", "kind", "dims", "times", "weight", "size", "macs", "params", "active_params", "trainable", "shared",
+    "from_input",
+)  # fmt: skip
+"""Properties of an entry in plain data."""
 
 SELECTED = {"E": "K", "h": "k"}
 """Letter of a weight -> letter of the number of those that a token uses."""
@@ -188,23 +195,7 @@ class Ledger:
 
     def as_records(self) -> list[dict[str, Any]]:
         """Return the entries as plain data with their totals (integers only); :meth:`from_records` reads it."""
-        return [
-            {
-                "path": entry.path,
-                "kind": entry.kind,
-                "dims": dict(entry.dims),
-                "times": entry.times,
-                "weight": dict(entry.weight),
-                "size": entry.size,
-                "macs": entry.macs,
-                "params": entry.params,
-                "active_params": entry.active_params,
-                "trainable": entry.trainable,
-                "shared": entry.shared,
-                "from_input": entry.from_input,
-            }
-            for entry in self
-        ]
+        return [{name: getattr(entry, name) for name in RECORDED} for entry in self]
 
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]]) -> "Ledger":
@@ -236,13 +227,10 @@ def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
 
 def stack(path: str, mixers: Sequence[Any], block: Callable[[str, Any], Ledger]) -> Ledger:
     """Return ``block(path.index, mixer)`` for each of ``mixers``; neighbours with the same mixer share entries."""
-    out, first = [], 0
-    while first < len(mixers):
-        last = first
-        while last + 1 < len(mixers) and mixers[last + 1] is mixers[first]:
-            last += 1
-        times = last - first + 1
-        index = "*" if times == len(mixers) else str(first) if times == 1 else f"{first}-{last}"
-        out.append(block(at(path, index), mixers[first]).repeat(times))
-        first = last + 1
+    out = []
+    for _, run in groupby(enumerate(mixers), key=lambda indexed: id(indexed[1])):
+        indices, (mixer, *_) = zip(*run, strict=True)
+        times = len(indices)
+        index = "*" if times == len(mixers) else str(indices[0]) if times == 1 else f"{indices[0]}-{indices[-1]}"
+        out.append(block(at(path, index), mixer).repeat(times))
     return ledger(*out)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headcount.bench.count import count_macs
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 
 transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 

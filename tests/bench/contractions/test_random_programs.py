@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headcount.bench.contractions.count import count_contractions
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
