@@ -1,4 +1,4 @@
-"""Each printed row comes out under its table's one rule, or carries the verdict typed beside it."""
+"""Every printed row follows its table's rule or has the verdict of the data file."""
 
 from dataclasses import replace
 from fractions import Fraction
