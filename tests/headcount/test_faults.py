@@ -22,7 +22,6 @@ TABLE = "macs --table moa-table3 --counter closed-form"
 JSON = f"{TABLE} --format json"
 CSV = f"{TABLE} --format csv"
 BUDGET = "budget --macs 700M --limit 3"
-PAGE = "report --only notation --out pages"
 MANY = ",".join(map(str, range(1, 41)))
 LONG = f"macs --counter closed-form --grid\tK={MANY} E=41,43,47,53 D={MANY} T=7,11"
 """A tab separates its last word, which holds spaces."""
