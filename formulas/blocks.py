@@ -6,10 +6,16 @@ from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 
 
 def linear(
-    path: str, rows: Mapping[str, Size], fan_in: Mapping[str, Size], fan_out: Mapping[str, Size], bias: bool = False
+    path: str,
+    rows: Mapping[str, Size],
+    fan_in: Mapping[str, Size],
+    fan_out: Mapping[str, Size],
+    bias: bool = False,
+    from_input: bool = False,
 ) -> Ledger:
     """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs."""
-    out = ledger(Entry(path, "linear", {**rows, **fan_in, **fan_out}, weight={**fan_in, **fan_out}))
+    weight = {**fan_in, **fan_out}
+    out = ledger(Entry(path, "linear", {**rows, **weight}, weight=weight, from_input=from_input))
     if bias:
         out += ledger(Entry(path, "bias", {**rows, **fan_out}, weight=dict(fan_out)))
     return out
@@ -31,6 +37,28 @@ def expert_linear(
     return out
 
 
+def selected_linear(
+    path: str,
+    rows: Mapping[str, Size],
+    used: tuple[Mapping[str, Size], Mapping[str, Size]],
+    stored: tuple[Mapping[str, Size], Mapping[str, Size]],
+    shared: Size,
+    bias: bool = False,
+) -> Ledger:
+    """Return the ledger of a linear layer of which each row uses some heads, ``shared`` of them the same in all rows.
+
+    ``used`` and ``stored``: fan-in and fan-out of a row, and of the weight.
+    """
+    (fan_in, fan_out), (all_in, all_out) = used, stored
+    out = ledger(
+        Entry(path, "expert_linear", {**rows, **fan_in, **fan_out}, weight={**all_in, **all_out}, shared=shared)
+    )
+    if bias:
+        of_heads = shared if fan_out != all_out else 0
+        out += ledger(Entry(path, "expert_bias", {**rows, **fan_out}, weight=all_out, shared=of_heads))
+    return out
+
+
 def layer_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     """Return the entry of a LayerNorm over d_m with scale and shift."""
     return Entry(path, "norm", {"B": B, "T": T, "d_m": d_m}, weight={"2": 2, "d_m": d_m})
@@ -46,7 +74,7 @@ def residual(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     return Entry(path, "elementwise", {"B": B, "T": T, "d_m": d_m})
 
 
-def cached(n: Size | None) -> Size:
+def past_len(n: Size | None) -> Size:
     """Return the number of cached tokens: 0 for None, a forward pass without a cache."""
     return 0 if n is None else n
 

@@ -24,14 +24,13 @@ def test_out_of_memory_is_one_line(error):
     assert format_error(error) == ("this needs more memory than there is", 3)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("shapes 3 and 5"), ValueError("can't allocate memory")], ids=str)
+INTERNAL = [ModuleNotFoundError("gone", name=name) for name in (None, "headcount.bench.gone", "json.gone")]
+INTERNAL += [RuntimeError("shapes 3 and 5"), ValueError("can't allocate memory")]
+
+
+@pytest.mark.parametrize("error", INTERNAL, ids=repr)
 def test_other_errors_are_internal(error):
     assert format_error(error) is None
-
-
-@pytest.mark.parametrize("name", [None, "headcount.bench.gone", "json.gone"])
-def test_missing_own_module_is_internal(name):
-    assert format_error(ModuleNotFoundError("gone", name=name)) is None
 
 
 def test_null_byte_in_path_is_reported():

@@ -1,4 +1,4 @@
-"""One pipeline for presets: what a counter's file says of a ledger and of the calls are both its reading."""
+"""The rules of each counter predict its count from the ledger and from the recorded calls."""
 
 import json
 from types import SimpleNamespace
@@ -13,24 +13,20 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 
 B, T, S = 3, 17, 13
-TRANSLATION = dict(
-    model="encoder_decoder", d_model=22, d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41
-)
-MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5, bias=True)
+SMALL = dict(d_model=22, d_ff=29, num_layers=3, vocab_size=41)
 MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
 DIT = dict(model="dit", d_model=28, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 CASES = {
-    "translation-moa": TRANSLATION | MOA,
-    "translation-mha": TRANSLATION | dict(attention="mha", num_heads=2),
-    "llama-moh": dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41) | MOH,
-    "masked-moh-ideal": dict(model="masked_lm", d_model=22, d_ff=29, num_layers=3, vocab_size=41, max_positions=19)
-    | MOH | dict(form="ideal"),
+    "translation-moa": dict(model="encoder_decoder", num_encoder_layers=3, num_decoder_layers=2, d_model=22, d_ff=29)
+    | dict(vocab_size=41, attention="moa", num_experts=7, top_k=3, head_dim=5, bias=True),
+    "llama-moh": dict(model="llama") | SMALL | MOH,
+    "masked-moh-ideal": dict(model="masked_lm", max_positions=19, form="ideal") | SMALL | MOH,
     "dit": DIT | dict(attention="mha", num_heads=2),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
-def anew():
+def empty_cache():
     result_cache.clear_cache()
     yield
     result_cache.clear_cache()
@@ -90,3 +86,9 @@ def test_ledger_json_round_trip(name):
     for config in filter(None, (preset(name), ideal_form(preset(name)))):
         form = ledger_of(config, resolve_lengths(config, {}))
         assert Ledger.from_records(json.loads(json.dumps(form.as_records()))) == form
+
+
+@pytest.mark.parametrize("letter, size", [("K", 3), ("E", 11), ("T", 13)])
+def test_case_at_size_equals_ledger_in_letter(letter, size):
+    case = Case.of("moa-8K8E128D", {"num_experts": 16}, {"src_len": 7, "tgt_len": 5})
+    assert case.at(letter, size).ledger == case.ledger_in(letter, size) != case.ledger

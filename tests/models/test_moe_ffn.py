@@ -14,6 +14,9 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
 from headcount.models.kernels.selection import used_impls
+from tests.agreement.test_models_agree import CASES
+from tests.cases import features, padding, randomise
+from tests.models.test_attention_layers import outcome
 
 SIZES = {
     "K3-E7-dm11-F5": dict(d_model=11, d_ff=5, num_experts=7, top_k=3),
@@ -23,57 +26,14 @@ SIZES = {
     "K1-E1-dm7-F3-gated": dict(d_model=7, d_ff=3, num_experts=1, top_k=1, gated=True),
     "K1-E5-dm24-F8": dict(d_model=24, d_ff=8, num_experts=5, top_k=1),
 }
-ENCODER_DECODER = dict(model="encoder_decoder", num_encoder_layers=2, num_decoder_layers=1, vocab_size=41)
-LLAMA = dict(model="llama", num_layers=2, vocab_size=41)
-MASKED = dict(model="masked_lm", num_layers=2, vocab_size=41, max_positions=19)
-DIT = dict(model="dit", num_layers=2, patch_size=3, latent_size=9, num_classes=7, frequency_width=22)
-CONVOLUTION = dict(
-    model="convolution", convolution="dynamic", encoder_kernel_sizes=(3, 5), decoder_kernel_sizes=(3,),
-    num_weight_heads=2, vocab_size=41,
-)  # fmt: skip
-IMAGES = dict(
-    model="transnext", attention="aggregated", num_heads=2, depths=(1, 2), mlp_ratio=(5, 3), pool_ratio=(5, 1),
-    image_size=40, num_classes=7, position_width=5,
-)  # fmt: skip
-HEADS = dict(attention="mha", num_heads=3, head_dim=10)
-ROUTED = dict(attention="moa", num_experts=5, top_k=2, head_dim=6)
-MODELS = {
-    "encoder_decoder": ENCODER_DECODER | HEADS | dict(d_ff=13),
-    "encoder_decoder-moa": ENCODER_DECODER | ROUTED | dict(d_ff=13),
-    "llama": LLAMA | HEADS | dict(d_ff=13),
-    "masked_lm": MASKED | HEADS | dict(d_ff=13),
-    "dit": DIT | HEADS,
-    "convolution": CONVOLUTION | HEADS | dict(d_ff=13),
-    "transnext": IMAGES,
-}
-BLOCKS = {name: 2 for name in MODELS} | {
-    "encoder_decoder": 3,
-    "encoder_decoder-moa": 3,
-    "convolution": 3,
-    "transnext": 3,
-}
-EXPERTS = dict(d_model=22, ffn_num_experts=7, ffn_top_k=3)
-
-
-def block(name, dtype=torch.float64, **fields):
-    """A block whose biases are not zero."""
-    layer = build(MixtureFeedForwardConfig(**SIZES[name] | fields), dtype=dtype)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(dtype))
-    return layer
-
-
-def features(d_model, dtype=torch.float64, rows=(2, 7)):
-    return torch.randn(*rows, d_model, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+WITH_EXPERTS = {name: values for name, (values, _) in CASES.items() if "ffn_num_experts" in values}
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_block_matches_loop(name):
-    layer = block(name)
-    config, weights = layer.config, dict(layer.named_parameters())
-    x = features(config.d_model)
+    config = MixtureFeedForwardConfig(**SIZES[name])
+    layer = randomise(build(config, dtype=torch.float64))
+    weights, x = dict(layer.named_parameters()), features(2, 7, config.d_model)
     expected = torch.zeros_like(x)
     for b in range(2):
         for t in range(7):
@@ -94,28 +54,16 @@ def test_block_matches_loop(name):
     torch.testing.assert_close(layer(x), expected, rtol=1e-10, atol=1e-12)
 
 
-def run(layer, impl):
-    """Output and gradients of the input and of every parameter, of a loss that the routing is part of."""
-    layer.impl = impl
-    layer.train()
-    dtype = next(layer.parameters()).dtype
-    x = features(layer.config.d_model, dtype).requires_grad_()
-    out = layer(x)
-    loss = (out * torch.cos(torch.arange(out.numel())).view_as(out).to(dtype)).sum() + losses.auxiliary_loss(layer)
-    return [out, *torch.autograd.grad(loss, [x, *layer.parameters()])]
-
-
 @pytest.mark.parametrize("by_grouped_mm", [False, True], ids=["segments", "grouped-mm"])
 @pytest.mark.parametrize("name", SIZES)
 def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
-    # the path that CUDA takes, on the CPU, where torch computes it in float32 at most
-    dtype = torch.float32 if by_grouped_mm else torch.float64
-    close = dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else dict(rtol=1e-10, atol=1e-12)
+    """The path that CUDA takes too, on the CPU, where torch computes it in float32 at most."""
     monkeypatch.setattr(grouped, "has_fast_path", lambda device, kind: by_grouped_mm)
-    layer = block(name, dtype)
-    for expected, found in zip(run(layer, "reference"), run(layer, "grouped"), strict=True):
-        torch.testing.assert_close(found, expected, **close)
-    assert layer.impl_used == "grouped"
+    dtype, config = torch.float32 if by_grouped_mm else torch.float64, MixtureFeedForwardConfig(**SIZES[name])
+    layers = [randomise(build(config, dtype=dtype, impl=impl)) for impl in ("reference", "grouped")]
+    expected, found = (outcome(layer, [features(2, 7, config.d_model)]) for layer in layers)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else {})
 
 
 def test_expert_initialization_range():
@@ -125,29 +73,26 @@ def test_expert_initialization_range():
     assert weight.shape == (5, 7, 11) and 0.95 * math.sqrt(6 / (7 + 11)) < widest < math.sqrt(6 / (7 + 11))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_model_supports_moe_ffn(model):
-    config = make_config(MODELS[model] | EXPERTS | dict(d_model=28))
-    built = build(config)
-    lengths = dict(config.lengths) | {name: 7 for name in config.lengths if name != "batch_size"}
-    inputs = example_inputs(config, lengths)
-    built.train()
-    out = built(*inputs.values())
-    blocks = [path for path, _ in losses.routed_modules(built) if path.endswith("feed_forward")]
-    assert len(blocks) == BLOCKS[model]
-    counts = losses.tokens_per_expert(built)
-    rows = {"dit": [9] * 2, "transnext": [100, 25, 25]}.get(model, [7] * len(blocks))
-    assert [counts[path].sum() for path in blocks] == [3 * n for n in rows]
-    (out.square().sum() + losses.auxiliary_loss(built)).backward()
+@pytest.mark.parametrize("case", WITH_EXPERTS)
+def test_every_model_supports_moe_ffn(case):
+    config = make_config(WITH_EXPERTS[case])
+    model, tokens = build(config).train(), {}
+    blocks = {path: module for path, module in model.named_modules() if path.endswith("feed_forward")}
+    for path, block in blocks.items():
+        block.register_forward_pre_hook(lambda module, args, path=path: tokens.update({path: args[0][..., 0].numel()}))
+    out = model(*example_inputs(config, dict.fromkeys(config.lengths, 7)).values())
+    counts = losses.tokens_per_expert(model)
+    assert {path: int(counts[path].sum()) for path in blocks} == {path: 2 * n for path, n in tokens.items()}
+    (out.square().sum() + losses.auxiliary_loss(model)).backward()
     # a model with adaLN-Zero starts with zero gates, behind which no gradient of the output comes
-    if model != "dit":
-        assert all(p.grad.abs().sum() > 0 for name, p in built.named_parameters() if "feed_forward.router" in name)
+    if config.variant != "dit":
+        assert all(p.grad.any() for name, p in model.named_parameters() if "feed_forward.router" in name)
 
 
-def test_ffn_losses_have_their_weights():
-    values = MODELS["encoder_decoder-moa"] | EXPERTS
-    built = build(make_config(values | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
-    built(*example_inputs(built.config, dict(batch_size=2, src_len=7, tgt_len=5)).values())
+@pytest.mark.parametrize("case", ["masked-mixture-moa", "jetmoe"])
+def test_ffn_losses_have_their_weights(case):
+    built = build(make_config(CASES[case][0] | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
+    built(torch.arange(14).view(2, 7))
     expected = 0.0
     for path, module in losses.routed_modules(built):
         (_, indices, logits, probs), mask = module.router.recorded
@@ -156,29 +101,23 @@ def test_ffn_losses_have_their_weights():
     torch.testing.assert_close(losses.auxiliary_loss(built), expected)
 
 
-@pytest.mark.parametrize("model", ["encoder_decoder", "convolution"])
-def test_losses_ignore_padding(model):
-    built = build(make_config(MODELS[model] | EXPERTS)).train()
+@pytest.mark.parametrize("case", ["translation-mixture", "light-mixture"])
+def test_losses_ignore_padding(case):
+    built = build(make_config(CASES[case][0])).train()
     src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
-    built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
+    built(src, tgt, padding((7, 4), 7), padding((3, 5), 5))
     counts = losses.tokens_per_expert(built)
-    assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
-
-
-def test_moe_convolution_decodes_as_forward():
-    built = build(make_config(MODELS["convolution"] | EXPERTS), dtype=torch.float64)
-    src, tgt = torch.randint(41, (2, 2, 7), generator=torch.Generator().manual_seed(1))
-    state = built.encode(src, max_len=7)
-    steps = torch.cat([built.step(state, tgt[:, i : i + 1]) for i in range(7)], dim=1)
-    torch.testing.assert_close(steps, built(src, tgt), rtol=1e-10, atol=1e-12)
+    assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 2 * 11, "decoder": 2 * 8}
 
 
 def test_attention_impl_leaves_ffn_automatic():
-    config = make_config(MODELS["llama"] | EXPERTS)
+    config = make_config(CASES["llama-mixture"][0])
     built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    used = {"self_attn": "fused", "feed_forward": "grouped"}
-    assert used_impls(built) == {f"layers.{i}.{name}": impl for i in range(2) for name, impl in used.items()}
+    assert {(path.split(".")[-1], impl) for path, impl in used_impls(built).items()} == {
+        ("self_attn", "fused"),
+        ("feed_forward", "grouped"),
+    }
     for values, impl in ((config, "loop"), (config.mixture, "fused")):
         with pytest.raises(ConfigError, match=f"^unknown implementation '{impl}' of "):
             build(values, impl=impl)

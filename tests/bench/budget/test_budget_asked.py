@@ -1,23 +1,19 @@
-"""Budgets as text, nearest candidates, the order of the front and recorded times."""
+"""Budgets as text, nearest candidates, and the plot."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headcount.bench import records
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import candidates as module
 from headcount.bench.budget import search
-from headcount.bench.budget.__main__ import parser, plan
+from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, plan
 from headcount.bench.budget.bounds import Bound, feasible, parse
 from headcount.bench.budget.candidates import Candidates, candidates
-from headcount.bench.budget.search import pareto_front
 from headcount.bench.case import Case
-from headcount.bench.env import device_name
+from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
-from tests.bench.budget.test_budget import record
+from tests.bench.budget.test_budget import moa_costs
 
 ONE = ["--macs", "9G", "--range", "K=2", "E=3", "D=7"]
 
@@ -72,33 +68,6 @@ def test_budget_ends_are_inclusive():
     assert feasible(FOUND, {"macs": Bound(1_000, 2_000), "params": Bound(80, 90)}).tolist() == [True, True, False]
 
 
-POINTS = st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=15)
-
-
-@settings(deadline=None, max_examples=60)
-@given(POINTS, st.sampled_from([0, 0.25, 0.5]), st.data())
-def test_front_is_sorted_and_distant(points, apart, data):
-    timed = data.draw(st.sets(st.sampled_from(range(len(points)))))
-    times = np.array([1.0 if i in timed else np.nan for i in range(len(points))])
-
-    def beaten(i, others):
-        pairs = [(points[j], points[i]) for j in others]
-        return any(a != b and all(x <= y for x, y in zip(a, b, strict=True)) for a, b in pairs)
-
-    # all times are alike, so that none decides
-    front = [i for i in range(len(points)) if not beaten(i, range(len(points)))]
-    expected = [i for i in front if i in timed]
-    near = []
-    for i in sorted(set(front) - timed, key=lambda i: (points[i], i)):
-        kept = (points[j] for j in near)
-        if not apart or not any(
-            all(abs(x - y) <= apart * y for x, y in zip(points[i], one, strict=True)) for one in kept
-        ):
-            near.append(i)
-    columns = list(np.array(points).T)
-    assert list(pareto_front(columns, times, columns, apart)) == expected + near
-
-
 @pytest.mark.parametrize(
     "ranges, most, message",
     [
@@ -124,21 +93,41 @@ def test_matched_model_takes_fields():
     assert "d_ff=1000" in found.rows[0].records[0]["set"]
 
 
-def test_times_come_from_records(monkeypatch, tmp_path):
-    layer = ["--macs", "9G", "--range", "K=8", "E=32", "D=128"]
-    for name, ms in (("stored", 3.5), ("own", 2.5)):
-        path = tmp_path / name / records.slug(device_name("cpu")) / "one.jsonl"
-        records.append(path, record("moa-8K32E128D", "grouped", ms))
-    monkeypatch.setattr(records, "folders", lambda: (tmp_path / "stored",))
-    times = [section(*layer).rows[0], section(*layer, "--records", str(tmp_path / "own")).rows[0]]
-    assert [row.values["ms"] for row in times] == [3.5, 2.5]
-    # a layer of translation attends to its own side and to another of that length
-    assert section(*layer, "--src-len", "10", "--tgt-len", "11").rows[0].values["ms"] is None
-
-
 def test_unequal_costs_raise(monkeypatch):
     exact = search.costs
     monkeypatch.setattr(search, "costs", lambda *of: {**exact(*of), "macs": 7})
     message = r"^\{'K': 2, 'E': 3, 'D': 7\}: arrays and integers give different costs$"
     with pytest.raises(ArithmeticError, match=message):
         section(*ONE)
+
+
+def test_bounds_of_own_and_matched_metrics():
+    words = ["--match-model", "transformer-big", "--attention", "moa"]
+    own = ["--macs", "1G:9G", "--kv-bytes", "7M", "--match-metric", "params", "--tolerance", "0.1"]
+    args = parser().parse_args([*words, *own])
+    host, target = _host_model(args)
+    params = Case.of("transformer-big").ledger.params
+    assert _bounds(args, host, target) == {
+        "macs": Bound(10**9, 9 * 10**9),
+        "kv_bytes": Bound(0, 7 * 10**6),
+        "params": Bound(-(-9 * params // 10), 11 * params // 10),
+    }
+    # two hundredths, and MACs, where neither is given
+    args, macs = parser().parse_args(words), target.costs["macs"]
+    assert _bounds(args, host, target) == {"macs": Bound(-(-49 * macs // 50), 51 * macs // 50)}
+
+
+def test_plot_shows_costs_and_labels(monkeypatch, tmp_path):
+    pyplot, figures = drawing(), []
+    two = ["--macs", "9G", "--range", "K=2", "E=3,5", "D=7", "--min-distance", "0", "--set", "vocab_size=11"]
+    with monkeypatch.context() as patch:
+        patch.setattr(pyplot, "close", figures.append)
+        assert main([*two, "--plot", str(tmp_path / "a.svg")]) == 0
+    pyplot.close(figures[0])
+    axes, _ = figures[0].axes
+    every, listed = axes.collections
+    costs = [moa_costs(2, E, 7, T=10, N=6, V=11) for E in (5, 3)]
+    points = [(one["macs"] / 1e6, one["params"] / 1e6) for one in costs]
+    assert sorted(map(tuple, listed.get_offsets())) == sorted(map(tuple, every.get_offsets())) == sorted(points)
+    assert sorted(listed.get_array()) == sorted(one["active_params"] / 1e6 for one in costs)
+    assert {text.get_text() for text in axes.texts} == {"2K 5E 7D", "2K 3E 7D"}

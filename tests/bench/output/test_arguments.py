@@ -1,11 +1,13 @@
-"""--help as wide as a terminal that is neither too narrow nor too wide, and values that nobody means."""
+"""Numbers on a command line and in CSV, and progress on a terminal."""
 
 import argparse
 import io
+import time
 from fractions import Fraction
 
 import pytest
 
+from headcount.bench.output import progress
 from headcount.bench.output.arguments import Value
 from headcount.bench.render import emit
 from headcount.bench.table import Column, Row, Section, Table
@@ -26,26 +28,28 @@ def test_invalid_number_raises(text):
     assert str(error.value) == f"invalid number of rows value: {text!r}"
 
 
-def test_csv_escapes_formulas():
-    columns = [Column("n", "n", kind="int", words=True), Column("path", "path", code=True), Column("t", "t")]
-    names = ["=1+1", "+x", "-x", "@x", "\tx", "a=b"]
-    rows = [Row({"n": 7, "path": name, "t": name.strip()}) for name in names]
-    rows += [Row({"n": "failed", "path": None, "t": "a,b"})]
-    stream = io.StringIO()
-    emit([Section(Table("t", "T", columns), rows)], "csv", stream)
-    assert stream.getvalue().splitlines() == [
-        "n,path,t", "7,'=1+1,=1+1", "7,'+x,+x", "7,'-x,-x", "7,'@x,@x", "7,'\tx,x", "7,a=b,a=b", ',,"a,b"',
-    ]  # fmt: skip
-
-
-def test_csv_integers_and_intervals():
+def test_csv_integers_words_and_intervals():
     interval = {"value": Fraction(1, 4), "low": 0.125, "high": 2}
-    columns = [Column("n", "n", kind="int"), Column("tax", "tax", kind="interval", digits=2)]
-    rows = [
-        Row({"n": 10**20, "tax": interval}),
-        Row({"n": None, "tax": None}),
-        Row({"n": 7, "tax": interval}, total=True),
-    ]
+    columns = [Column("n", "n", kind="int", words=True), Column("tax", "tax", kind="interval", digits=2)]
+    rows = [Row({"n": 10**20, "tax": interval}), Row({"n": None, "tax": None}), Row({"n": "failed", "tax": None})]
+    total = Row({"n": 7, "tax": interval}, total=True)
     stream = io.StringIO()
-    emit([Section(Table("t", "T", columns), rows)], "csv", stream)
-    assert stream.getvalue() == "n,tax.value,tax.low,tax.high\n100000000000000000000,0.25,0.125,2\n,,,\n"
+    emit([Section(Table("t", "T", columns), [*rows, total])], "csv", stream)
+    assert stream.getvalue() == "n,tax.value,tax.low,tax.high\n100000000000000000000,0.25,0.125,2\n,,,\n,,,\n"
+
+
+def test_progress_is_shown_and_erased(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    deadline = time.monotonic() + 20
+    with progress.said("counting"):
+        while "\r\033[Kcounting, 0 s\r\033[Kcounting, 0 s" not in terminal.getvalue():
+            assert time.monotonic() < deadline, terminal.getvalue()
+            time.sleep(0.005)
+    assert terminal.getvalue().endswith(" s\r\033[K")
+    with progress.left_alone(), progress.said("nothing"):
+        time.sleep(0.05)
+    assert "nothing" not in terminal.getvalue()
