@@ -1,10 +1,10 @@
-"""``python -m tests.matrix [NAME …]``: the core of the suite with other versions of what this software stands on.
+"""``python -m tests.matrix [NAME …]``: run the core of the suite with other versions of Python and the dependencies.
 
-Each cell is a virtual environment of its own in build/matrix/, kept between runs: torch 2.11 to 2.14 and the
-newest that the index has, the oldest that pyproject.toml allows of everything, and each other Python that is here.
-What a cell's tests print stands in build/matrix/NAME.txt.
-Exit codes: 0 every cell that could be had passes; 1 one does not; 2 wrong usage. A Python that is not here is named,
-and fails nothing.
+Each cell is a virtual environment in build/matrix/ that later runs use again: torch 2.11 to 2.14 and the newest of the
+index, the oldest version of everything that pyproject.toml allows, and each other Python of this machine. The output
+of a cell's tests is in build/matrix/NAME.txt.
+Exit codes: 0 every available cell passes; 1 one fails; 2 wrong usage. A Python that this machine lacks is named and
+does not fail.
 """
 
 import argparse
@@ -32,7 +32,7 @@ CORE = (
     "tests/headcount/test_public.py", "tests/headcount/test_portable.py",
 )  # fmt: skip
 """What torch, the counters and Python can change."""
-SAID = "Python {python}, torch {torch}: {passed:,} passed, {skipped:,} skipped, {failed:,} failed, {seconds:,} s"
+SUMMARY = "Python {python}, torch {torch}: {passed:,} passed, {skipped:,} skipped, {failed:,} failed, {seconds:,} s"
 INSTALL_SECONDS, TEST_SECONDS = 1800, 5400
 
 
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def interpreter(self) -> str | None:
-        """The Python to make it with; None where this machine has none, or has a name for it that starts nothing."""
+        """The Python to make it with; None where this machine has none, or only a name that does not start."""
         if not self.python:
             return sys.executable
         found = shutil.which(f"python{self.python}")
@@ -66,7 +66,7 @@ def oldest(requirements: Iterable[str]) -> tuple[str, ...]:
 
 def cells() -> dict[str, Cell]:
     """Every environment by name."""
-    kept = tuple(
+    pins = tuple(
         line
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if line and not line.startswith(("#", "torch"))
@@ -75,13 +75,13 @@ def cells() -> dict[str, Cell]:
     pythons = [c.rpartition(" ")[2] for c in project()["classifiers"] if re.search(r":: 3\.\d+$", c)]
     running = "{}.{}".format(*sys.version_info)
     extras = project()["optional-dependencies"]
-    found = [Cell(f"torch-{minor}", constraints=(f"torch=={minor}.*", *kept)) for minor in minors]
-    found.append(Cell("torch-newest", constraints=kept))
+    found = [Cell(f"torch-{minor}", constraints=(f"torch=={minor}.*", *pins)) for minor in minors]
+    found.append(Cell("torch-newest", constraints=pins))
     found.append(
         Cell("oldest", constraints=oldest((*project()["dependencies"], *extras["report"], *extras["completion"])))
     )
     # the one that runs this is tried with each torch
-    found += [Cell(f"python-{minor}", minor, ("torch==2.13.*", *kept)) for minor in pythons if minor != running]
+    found += [Cell(f"python-{minor}", minor, ("torch==2.13.*", *pins)) for minor in pythons if minor != running]
     return {cell.name: cell for cell in found}
 
 
@@ -105,14 +105,14 @@ def _main(args: argparse.Namespace) -> int:
     STAGE.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name in args.cells or known:
-        fine, said = _tried(known[name], args.tests)
-        failed += not fine
-        print(f"{name:14} {said}", flush=True)
-    print(f"{failed} of {len(args.cells or known)} fail" if failed else "every cell that could be had passes")
+        passes, line = _run_tests(known[name], args.tests)
+        failed += not passes
+        print(f"{name:14} {line}", flush=True)
+    print(f"{failed} of {len(args.cells or known)} fail" if failed else "every available cell passes")
     return 1 if failed else 0
 
 
-def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
+def _run_tests(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
     """Return whether a cell passes or is not available, and one line about it."""
     if cell.interpreter is None:
         return True, f"no python{cell.python} on this machine"
@@ -139,7 +139,7 @@ def _tried(cell: Cell, tests: Sequence[str]) -> tuple[bool, str]:
     if not results.exists():
         return False, f"no test ran; see {log.name}"
     found = {**versions(python), **counted(results), "seconds": round(time.perf_counter() - started)}
-    return code == 0, SAID.format(**found)
+    return code == 0, SUMMARY.format(**found)
 
 
 def versions(python: str | Path) -> dict[str, str]:

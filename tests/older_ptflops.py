@@ -1,9 +1,9 @@
-"""``python -m tests.older_ptflops [VERSION …]``: what ptflops read in other versions, of the same modules.
+"""``python -m tests.older_ptflops [VERSION …]``: count the same modules with other versions of ptflops.
 
-Each version is installed from the index, by itself, into build/ptflops/, and reads every spelling of the audit and the
-models of the MoA tables on the CPU in a process of its own, as a user would call it. The readings stand in
-reports/records/ptflops.json, from which the report's table is made. Exit codes: 0 fine; 2 wrong usage; 3 a version
-that cannot be installed.
+Each version is installed from the index into build/ptflops/, and counts every formulation of the audit and the models
+of the MoA tables on the CPU in a separate process, as a user would call it. The reported counts are written to
+reports/records/ptflops.json, which the report's table shows. Exit codes: 0 success; 2 wrong usage; 3 a version that
+cannot be installed.
 """
 
 import argparse
@@ -42,21 +42,21 @@ def _version(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read with each version and with the one that is installed, and store what they read."""
+    """Count with each version and with the installed one, and store the counts."""
     return run(PROG, lambda: _main(parser().parse_args(argv)))
 
 
 def _main(args: argparse.Namespace) -> int:
-    found = [_read_by(place) for place in [*map(installed, args.versions), None]]
+    found = [_count_with(place) for place in [*map(installed, args.versions), None]]
     exact = {name: macs for name, _, _, macs in subjects()}
     stored = {"torch": version("torch"), "models": models(), "exact": exact, "readings": found}
     RECORD.write_text(json.dumps(stored, indent=1) + "\n")
-    print(f"{len(exact)} modules read by ptflops {', '.join(one['version'] for one in found)}")
+    print(f"{len(exact)} modules counted by ptflops {', '.join(one['version'] for one in found)}")
     return 0
 
 
 def installed(wanted: str) -> Path:
-    """Where that version is installed. EnvironmentMissing where it cannot be."""
+    """Return the folder of that version, installed if it is not there. Raises EnvironmentMissing."""
     place = STAGE / wanted
     if not place.exists():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(place), f"ptflops=={wanted}"]
@@ -66,7 +66,7 @@ def installed(wanted: str) -> Path:
     return place
 
 
-def _read_by(place: Path | None) -> dict[str, Any]:
+def _count_with(place: Path | None) -> dict[str, Any]:
     paths = [*([str(place)] if place else []), str(ROOT)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     child = [sys.executable, "-c", "from tests import older_ptflops; older_ptflops.answer()"]
@@ -75,8 +75,8 @@ def _read_by(place: Path | None) -> dict[str, Any]:
 
 
 def answer() -> None:
-    """Print, as the last line, which version this process has and what it reads; None where it fails."""
-    print(json.dumps({"version": version("ptflops"), "macs": {name: reading(*of) for name, *of, _ in subjects()}}))
+    """Print, as the last line, the version of this process and its counts."""
+    print(json.dumps({"version": version("ptflops"), "macs": {name: count_macs(*of) for name, *of, _ in subjects()}}))
 
 
 def models() -> list[str]:
@@ -93,16 +93,16 @@ def subjects() -> Iterator[tuple[str, Any, Mapping[str, Any], int]]:
     from headcount.bench.formulations.catalog import FORMULATIONS
     from headcount.models.build import build, example_inputs
 
-    for spelling in FORMULATIONS:
-        yield (spelling.name, *spelling.build("cpu"), spelling.exact.macs)
+    for one in FORMULATIONS:
+        yield (one.name, *one.build("cpu"), one.exact.macs)
     for name in models():
         case = Case.of(name)
         module = build(case.config, initialise=False)
         yield name, module, example_inputs(case.config, case.lengths), case.ledger.macs
 
 
-def reading(module: Any, inputs: Mapping[str, Any]) -> int | None:
-    """MACs of the whole batch by the default backend."""
+def count_macs(module: Any, inputs: Mapping[str, Any]) -> int | None:
+    """Return the MACs of the whole batch by the default backend; None where ptflops fails."""
     import torch._dynamo  # noqa: F401
     from ptflops import get_model_complexity_info
 

@@ -1,4 +1,4 @@
-"""python -m tests.matrix: which environments there are, without making one."""
+"""The environments of python -m tests.matrix, without making one."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from headcount.bench.counters.call_counts import TORCH
 from tests import matrix
 
 
-def test_the_cells_are_the_versions_that_are_promised():
+def test_cells_are_the_supported_versions():
     found = matrix.cells()
     torches = [name.removeprefix("torch-") for name in found if name.startswith("torch-")]
     assert torches == ["2.11", "2.12", "2.13", "2.14", "newest"]
@@ -22,25 +22,14 @@ def test_the_cells_are_the_versions_that_are_promised():
     assert all("tabulate<0.11" in cell.constraints for name, cell in found.items() if name != "oldest")
 
 
-def test_the_oldest_is_the_lower_bound_of_every_dependency():
+def test_oldest_cell_has_lower_bounds():
     wanted = matrix.oldest(["torch>=2.11", "fvcore>=0.1.5.post20221221,<0.2", "triton>=3.5; sys_platform == 'linux'"])
     assert wanted == ("torch==2.11", "fvcore==0.1.5.post20221221", "triton==3.5")
     names = {line.partition("==")[0] for line in matrix.cells()["oldest"].constraints}
-    assert names >= {
-        "torch",
-        "ptflops",
-        "fvcore",
-        "pandas",
-        "psutil",
-        "sympy",
-        "tabulate",
-        "tqdm",
-        "matplotlib",
-        "shtab",
-    }
+    assert names >= {"torch", "ptflops", "fvcore", "pandas", "sympy", "tabulate", "matplotlib", "shtab"}
 
 
-def test_a_python_that_is_not_here_is_named_and_fails_nothing(monkeypatch, tmp_path, capsys):
+def test_missing_python_is_named_and_passes(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(matrix, "STAGE", tmp_path / "matrix")
     monkeypatch.setattr(matrix.shutil, "which", lambda name: None)
     other = "3.13" if sys.version_info[:2] == (3, 14) else "3.14"
@@ -48,8 +37,8 @@ def test_a_python_that_is_not_here_is_named_and_fails_nothing(monkeypatch, tmp_p
     assert capsys.readouterr().out.splitlines()[0] == f"python-{other}    no python{other} on this machine"
 
 
-@pytest.mark.parametrize(("codes", "said"), [((1,), "no environment"), ((0, 1), "cannot be installed")])
-def test_what_fails_on_the_way_fails_the_cell(codes, said, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(("codes", "reason"), [((1,), "no environment"), ((0, 1), "cannot be installed")])
+def test_failed_installation_fails_cell(codes, reason, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(matrix, "STAGE", tmp_path / "matrix")
     left = list(codes)
 
@@ -58,10 +47,10 @@ def test_what_fails_on_the_way_fails_the_cell(codes, said, monkeypatch, tmp_path
 
     monkeypatch.setattr(matrix.subprocess, "run", run)
     assert matrix.main(["torch-2.12"]) == 1
-    assert said in capsys.readouterr().out and left == []
+    assert reason in capsys.readouterr().out and left == []
 
 
-def test_a_name_that_starts_nothing_is_no_python(monkeypatch, tmp_path):
+def test_python_that_does_not_start_is_missing(monkeypatch, tmp_path):
     shim = tmp_path / "python3.14"
     shim.write_text("#!/bin/sh\nexit 127\n")
     shim.chmod(0o755)
@@ -87,6 +76,6 @@ def test_cell_reports_its_test_results(failed, monkeypatch, tmp_path, capsys):
     assert f"Python 3.11.7, torch 2.12.1: {14 - failed} passed, 5 skipped, {failed} failed" in capsys.readouterr().out
 
 
-def test_a_cell_that_there_is_not_is_wrong_usage(capsys):
+def test_unknown_cell_is_wrong_usage(capsys):
     assert matrix.main(["torch-1.0"]) == 2
     assert "unknown torch-1.0; choose from torch-2.11, " in capsys.readouterr().err

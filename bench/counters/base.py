@@ -5,7 +5,7 @@ Each module listed in bench.counters.registry defines
     NAME, DEVICE           its name, and the device on which its count was verified
     VERIFIED               the versions for which its rules were verified, by distribution
     HOOKS                  whether it sets hooks on modules; with hooks torch's encoder layer leaves its fast path
-    ADDS                   what it counts beside multiply-accumulates: operations per element of an entry, by kind of
+    ADDS                   what it counts besides multiply-accumulates: operations per element of an entry, by kind of
                            the ledger (a number, or a function of the entry); kinds without a row add nothing
     read(model, inputs)    run the tool on one forward pass and return its CounterResult
     call_counts(trace)     return what the tool counts for each call of a recorded pass (bench.counters.call_counts)

@@ -145,4 +145,4 @@ def missed(trace: Trace, event: Event) -> tuple[str, str]:
     if call == "einsum":
         return "einsum: FLOPs are noted and no MACs", f"{_FILE}:785-804"
     patched = any(name.rsplit(".", 1)[1] == call for name in TABLE)
-    return f"{call} {'called by a kept reference: not patched' if patched else 'is not patched'}", _PATCHES
+    return f"{call} {'called by a stored reference: not patched' if patched else 'is not patched'}", _PATCHES

@@ -3,7 +3,7 @@
     a module call          what the hook of its exact type adds, once for every parent that it is registered
                            under; a module with a hook hides the hooks of its children
                            (pytorch_engine.py:96-103, 231-245, 311-314)
-    a call by a patched    what that name's handler adds; not calls of operators (``@``, ``+``), of kept references
+    a call by a patched    what that name's handler adds; not calls of operators (``@``, ``+``), of stored references
     name                   or of other names (pytorch_engine.py:348-390, 434-474)
     module sums            are divided by the length of the model's first positional argument, functional ones
                            are not (pytorch_engine.py:70-71, 199, 267-277)
@@ -166,5 +166,5 @@ def missed(trace: Trace, event: Event) -> tuple[str, str]:
                 return f"{kind.__name__} is not exactly nn.{base.__name__}: no hook", "pytorch_engine.py:311-314"
     call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
     patched = any(name.rsplit(".", 1)[1] == call for name in HANDLERS)
-    how = "called as an operator or by a kept reference: not patched" if patched else "is not patched"
+    how = "called as an operator or by a stored reference: not patched" if patched else "is not patched"
     return f"{call} {how}", _PATCHES

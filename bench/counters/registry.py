@@ -12,11 +12,12 @@ COUNTERS = {
     "ptflops-aten": "ptflops_aten",
     "fvcore": "fvcore_jit",
     "torch": "torch_dispatch",
-    "deepspeed": "deepspeed_profiler:deepspeed",
+    "deepspeed": "deepspeed_profiler",
     "headcount": "headcount",
 }
-"""The module of each (its interface: bench.counters.base), and after a colon the package that it needs if that is
-headcount's extra of the same name."""
+"""The module of each (its interface: bench.counters.base)."""
+EXTRAS = ("deepspeed",)
+"""The counters whose package is headcount's extra of the same name; the packages of the others are dependencies."""
 
 CHOICES = tuple(COUNTERS)
 """All counters: the tools, then headcount's own."""
@@ -28,9 +29,8 @@ def canonical(name: str) -> str:
 
 
 def installed(name: str) -> bool:
-    """Return whether the package of counter ``name`` is installed; those without an extra are dependencies."""
-    extra = COUNTERS[name].partition(":")[2]
-    return not extra or find_spec(extra) is not None
+    """Return whether the package of counter ``name`` is installed."""
+    return name not in EXTRAS or find_spec(name) is not None
 
 
 NAMES = tuple(name for name in CHOICES if name != "headcount" and installed(name))
@@ -42,12 +42,11 @@ def check(name: str) -> None:
     if name not in COUNTERS:
         raise ValueError(f"unknown counter {name!r}; one of {', '.join(COUNTERS)}")
     if not installed(name):
-        extra = COUNTERS[name].partition(":")[2]
-        raise EnvironmentMissing(f"{name} is not installed; pip install 'headcount[{extra}]'")
+        raise EnvironmentMissing(f"{name} is not installed; pip install 'headcount[{name}]'")
 
 
 @cache
 def counter(name: str) -> ModuleType:
     """Return the module of the counter called ``name``; raises what :func:`check` raises."""
     check(name)
-    return import_module(f"headcount.bench.counters.{COUNTERS[name].partition(':')[0]}")
+    return import_module(f"headcount.bench.counters.{COUNTERS[name]}")

@@ -2,7 +2,8 @@
 
 Composite operations are taken apart first (torch/utils/flop_counter.py:1050-1055). Its table is :729-751; every
 operation that is not in it is 0 without a warning, grouped products among them, and before torch 2.15 fused attention
-on the CPU. MACs are its FLOPs / 2, forward and backward. Places are in the torch 2.13 sources.
+on the CPU. MACs are its FLOPs / 2, forward and backward. The rules are torch's own formulas; the other places are in
+the torch 2.13 sources.
 """
 
 import inspect

@@ -1,7 +1,7 @@
-"""Mixture of attentive experts in grids, searches and on the clock. Importable without torch."""
+"""Capabilities of mixture of attentive experts: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import HEADS, WIDTH, Beside, Grid, Letter, Search, Variant
+from headcount.bench.variants.variant import HEADS, WIDTH, Baseline, Grid, Letter, Search, Variant
 
 VARIANT = Variant(
     name="mae",
@@ -15,5 +15,5 @@ VARIANT = Variant(
         ("h",),
         lambda sizes, _: {"2 <= h": sizes["h"] >= 2},
     ),
-    beside=lambda config: [Beside("mha", VARIANT.dense(config))],
+    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
 )

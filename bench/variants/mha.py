@@ -6,7 +6,7 @@ from headcount.models.configs.mha import MultiHeadAttentionConfig
 
 
 def dense(d_model: int, num_heads: int, head_dim: int, num_kv_heads: int | None = None) -> MultiHeadAttentionConfig:
-    """An MHA without biases, to compare others with."""
+    """Return an MHA without biases, a baseline of other variants."""
     return MultiHeadAttentionConfig(
         d_model=d_model, num_heads=num_heads, head_dim=head_dim, num_kv_heads=num_kv_heads, bias=False
     )

@@ -1,11 +1,11 @@
 """Capabilities of multi-head latent attention: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import HEADS, Beside, Grid, Letter, Search, Variant
+from headcount.bench.variants.variant import HEADS, Baseline, Grid, Letter, Search, Variant
 
 WIDTH = Letter(tuple(range(32, 257, 32)), range(1, 257), "a multiple of 32")
 LATENT = Letter(tuple(range(32, 1025, 32)), range(1, 1025), "a multiple of 32")
-TURNED = Letter((16, 32, 64), range(2, 129), "16, 32 or 64")
+ROTARY = Letter((16, 32, 64), range(2, 129), "16, 32 or 64")
 
 VARIANT = Variant(
     name="mla",
@@ -15,13 +15,13 @@ VARIANT = Variant(
     search=Search(
         "mla-llm-s",
         {"h": 1, "d_h": 2, "d_r": 2, "d_v": 2, "d_c": 1},
-        # whatever a width that is not given would be derived from: each is searched
-        {"h": HEADS, "d_h": WIDTH, "d_r": TURNED, "d_v": WIDTH, "d_c": LATENT},
+        # each width is searched, also those that a configuration derives by default
+        {"h": HEADS, "d_h": WIDTH, "d_r": ROTARY, "d_v": WIDTH, "d_c": LATENT},
         ("h",),
         lambda sizes, _: {"1 <= h": sizes["h"] >= 1},
         remark=lambda attention: "Five letters: --all-integers needs a --range of some.",
     ),
-    beside=lambda config: [Beside("mha", VARIANT.dense(config))],
+    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
     forms="keys and values made of every stored latent, and their projections absorbed into queries and outputs, which "
     "is more work where there are as many queries as keys",
     ideal="no key or value of a head is made: queries and outputs go through their projections instead, and latents "

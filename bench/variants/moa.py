@@ -1,11 +1,11 @@
 """Capabilities of mixture of attention heads: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import FEW, WIDTH, Beside, Grid, Letter, Printed, Routed, Search, Variant
+from headcount.bench.variants.variant import FEW, WIDTH, Baseline, Grid, Letter, Printed, Routed, Search, Variant
 from headcount.formulas import moa
 
 HEAD_DIM = 64
-"""Of the MHA of the same model width: that of its paper's models."""
+"""Head width of the MHA of the same model width, as in the paper's models."""
 WIDE = 4096
 """An expert's width that every usual number of key/value heads divides into even heads."""
 
@@ -14,12 +14,12 @@ def _macs_eq18(config, T: int, S: int) -> int | None:
     return moa.macs_eq18(T=T, K=config.top_k, D=config.head_dim, d_m=config.d_model) if T == S else None
 
 
-def _beside(config) -> list[Beside]:
+def _baselines(config) -> list[Baseline]:
     d_model, g = config.d_model, config.num_kv_heads
     return [
-        Beside("mqa", dense(d_model, config.top_k * g, config.kv_head_dim, g)),
-        Beside("mha", dense(d_model, d_model // HEAD_DIM, HEAD_DIM)),
-        Beside("mha-inner", VARIANT.dense(config)),
+        Baseline("mqa", dense(d_model, config.top_k * g, config.kv_head_dim, g)),
+        Baseline("mha", dense(d_model, d_model // HEAD_DIM, HEAD_DIM)),
+        Baseline("mha-inner", VARIANT.dense(config)),
     ]
 
 
@@ -40,7 +40,7 @@ VARIANT = Variant(
         ("K", "E"),
         lambda sizes, _: {"K <= E": sizes["K"] <= sizes["E"]},
     ),
-    beside=_beside,
+    baselines=_baselines,
     routed=Routed(
         "expert",
         "experts",

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import HEADS, WIDTH, Beside, Grid, Letter, Routed, Search, Sizes, Variant
+from headcount.bench.variants.variant import HEADS, WIDTH, Baseline, Grid, Letter, Routed, Search, Sizes, Variant
 from headcount.models.configs.base import AttentionConfig, Form
 from headcount.models.configs.moh import Router
 
@@ -44,7 +44,7 @@ VARIANT = Variant(
         defaults={"form": Form.IDEAL},
         remark=lambda attention: REMARKS[attention.form],
     ),
-    beside=lambda config: [Beside("mha", VARIANT.dense(config))],
+    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
     routed=Routed(
         "head",
         "routed heads",

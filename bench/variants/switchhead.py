@@ -1,7 +1,7 @@
-"""SwitchHead in grids, searches and on the clock. Importable without torch."""
+"""Capabilities of SwitchHead: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import WIDTH, Beside, Grid, Letter, Search, Variant
+from headcount.bench.variants.variant import WIDTH, Baseline, Grid, Letter, Search, Variant
 
 VARIANT = Variant(
     name="switchhead",
@@ -20,5 +20,5 @@ VARIANT = Variant(
         ("K", "E"),
         lambda sizes, _: {"K <= E": sizes["K"] <= sizes["E"]},
     ),
-    beside=lambda config: [Beside("mha", VARIANT.dense(config))],
+    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
 )

@@ -67,7 +67,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Baseline:
     """A dense layer that is timed for comparison, and its role there."""
 
     role: str
@@ -79,7 +79,7 @@ class Routed:
     """Wording of routing tables for what tokens select: an expert or a head.
 
     ``used`` is the letter of entries that are done once for each that a token uses, ``active`` how many those are,
-    ``shared`` how many every token uses beside its choice, ``sizes`` the sizes to print. ``released``: whether the
+    ``shared`` how many every token uses in addition, ``sizes`` the sizes to print. ``released``: whether the
     released code computes the others too.
     """
 
@@ -110,7 +110,7 @@ class Variant:
     printed: Printed | None = None
     search: Search | None = None
     unsearched: str = ""
-    beside: Callable[[Any], list[Beside]] = lambda config: []
+    baselines: Callable[[Any], list[Baseline]] = lambda config: []
     routed: Routed | None = None
     forms: str = ""
     ideal: str = ""

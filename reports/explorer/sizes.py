@@ -57,7 +57,7 @@ def _sizes(layer: Any) -> dict[str, int] | None:
     again = grid.case_at(own, {**chosen, "T": 1}).config
     if _params(again) != _params(layer):
         return None
-    beside = {one.role: one.config.letters() for one in own.beside(layer)}
+    beside = {one.role: one.config.letters() for one in own.baselines(layer)}
     dense = beside.get("mha", {})
     return {letter: size for letter, size in {**dense, **chosen}.items() if letter in RANGES}
 

@@ -1,4 +1,4 @@
-"""Every spelling of a layer computes the layer: what its equations give in numpy, of the same weights."""
+"""Each formulation of a layer computes the layer's equations, evaluated in numpy with the same weights."""
 
 from types import SimpleNamespace
 

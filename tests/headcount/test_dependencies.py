@@ -46,8 +46,7 @@ def imported(*folders):
 
 CORE = {distribution(requirement) for requirement in PROJECT["dependencies"]}
 EXTRAS = {name: {distribution(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
-COUNTERS = {extra for file in registry.COUNTERS.values() if (extra := file.partition(":")[2])}
-AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("completion", "report", "gpu", *COUNTERS)))
+AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("completion", "report", "gpu", *registry.EXTRAS)))
 
 
 def names_of(packages):

@@ -57,7 +57,7 @@ def overridden_forward():
     return layer
 
 
-def kept():
+def stored_references():
     gelu, einsum = F.gelu, torch.einsum
     return Calls(lambda m, x: gelu(einsum("ab,cb->ac", x, x)))
 
@@ -79,7 +79,7 @@ def checkpointed(m, x):
 
 
 def under_a_mode(m, x):
-    # torch.device is a function mode: operators and kept references then arrive by their patched names.
+    # torch.device is a function mode: operators and stored references then arrive by their patched names.
     with torch.device(x.device):
         return F.softmax(x @ x.T + F.relu(m.a(x)), -1)
 
@@ -93,7 +93,7 @@ def attend(q, k):
     return F.scaled_dot_product_attention(q, k, k)
 
 
-# fvcore's norms: 5 an element with a scale and 4 without, 2 or 1 for a batch norm's kept statistics.
+# fvcore's norms: 5 an element with a scale and 4 without, 2 or 1 for a batch norm's running statistics.
 FUNCTIONS = {
     "linear": (lambda x, w: F.linear(input=x, weight=w), [X, WEIGHT], {FVCORE: LINEAR, ATEN: LINEAR, TORCH: LINEAR}),
     "matmul": (lambda x, w: torch.matmul(input=x, other=w), [X, Y], by_all(LINEAR)),
@@ -171,7 +171,7 @@ MODULES = {
     # The hook of nn.GELU and the F.gelu that it calls.
     "activation module": (nn.GELU, [X], {**by_all(0), PTFLOPS: 2 * ELEMENTS}),
     "activations": (lambda: nn.Sequential(nn.ReLU(), nn.SiLU(), nn.LeakyReLU(), nn.ELU(), nn.PReLU()), [X], {}),
-    "kept references": (kept, [(5, 7)], {}),
+    "stored references": (stored_references, [(5, 7)], {}),
     "norms": (
         lambda: nn.Sequential(nn.LayerNorm(13), nn.BatchNorm2d(5), nn.GroupNorm(5, 5), nn.InstanceNorm2d(5)),
         [IMAGE],
@@ -226,7 +226,7 @@ matmul = torch.matmul
 COMPLEX = [torch.ones(shape, dtype=torch.complex64) for shape in (X, (11, 5, 3))]
 CONVOLVED, THREE = 3 * 5 * 11 * 5 * 3, "one of three real products that make a complex one"
 OWN_ORDER = "numpy's own order of contraction, printed with four digits"
-NOT_BY_NAME = "called as an operator or by a kept reference: not patched"
+NOT_BY_NAME = "called as an operator or by a stored reference: not patched"
 CAUSES = [
     (PTFLOPS, lambda x, w: x @ w, [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
     (PTFLOPS, lambda x, w: matmul(x, w), [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
@@ -265,7 +265,7 @@ CAUSES = [
     (FVCORE, lambda x, y: torch.einsum("ab,ab->ab", x, y), [(17, 61), (17, 61)], ADDED, 519,
      "aten::einsum, where no contraction was dispatched"),
     (DEEPSPEED, lambda x: matmul(x, x.mT), [X], MISSED, -3 * 5 * 7 * 5,
-     "matmul called by a kept reference: not patched"),
+     "matmul called by a stored reference: not patched"),
     (DEEPSPEED, lambda x: torch.einsum("btd,bsd->bts", x, x), [X], MISSED, -3 * 5 * 7 * 5,
      "einsum: FLOPs are noted and no MACs"),
     (DEEPSPEED, nn.LSTM(7, 11, batch_first=True), [X], MISSED, -3 * 5 * 4 * 11 * (7 + 11),

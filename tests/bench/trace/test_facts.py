@@ -1,4 +1,4 @@
-"""What a recorded run says of tensors, and of modules that are no part of the model."""
+"""The facts of tensors in a recorded run."""
 
 from dataclasses import dataclass
 

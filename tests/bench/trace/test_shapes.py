@@ -55,8 +55,8 @@ def test_cached_shapes_match_torch(call):
 def test_results_have_own_storage():
     x = meta(2, 5)
     with shapes.ShapeCache():
-        kept = [x, *(x + x for _ in range(3))]
-    assert len({y.untyped_storage()._cdata for y in kept}) == 4
+        results = [x, *(x + x for _ in range(3))]
+    assert len({y.untyped_storage()._cdata for y in results}) == 4
 
 
 def test_default_dtype_is_part_of_key():
@@ -88,8 +88,8 @@ def test_cpu_integers_keep_values():
     with shapes.skip_values("cpu"):
         for _ in range(2):
             assert x.topk(2).indices.tolist() == [[0, 2], [1, 2]]
-        for kept in (x > 2, x > 4):
-            assert x[kept].shape == (kept.sum(),)
+        for mask in (x > 2, x > 4):
+            assert x[mask].shape == (mask.sum(),)
     assert not any("index" in str(known) or "topk" in str(known) for known in shapes._KNOWN)
 
 

@@ -74,16 +74,16 @@ class Named(Squared):
     """Nothing of its own."""
 
 
-KEPT = {function: function.apply for function in (Squared, SetUp, Named)}
+STORED = {function: function.apply for function in (Squared, SetUp, Named)}
 
 
-@pytest.mark.parametrize("kept", [False, True])
-@pytest.mark.parametrize("function", KEPT)
-def test_operations_inside_autograd_function(function, kept):
-    if kept and torch.__version__ >= (2, 14):
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("function", STORED)
+def test_operations_inside_autograd_function(function, stored):
+    if stored and torch.__version__ >= (2, 14):
         pytest.skip("from torch 2.14 on a stored apply is implemented in C and cannot be patched")
     trace = record(
-        module(lambda x: KEPT[function](x) if kept else function.apply(x)), (torch.ones(5, 5),), backward=True
+        module(lambda x: STORED[function](x) if stored else function.apply(x)), (torch.ones(5, 5),), backward=True
     )
     (call,) = (event for event in trace.events if event.what == AUTOGRAD)
     assert call.name == function.__name__ and call.args[0].shape == (5, 5)
@@ -93,15 +93,15 @@ def test_operations_inside_autograd_function(function, kept):
 
 
 def test_stored_apply_is_recorded_only_while_recording():
-    kept = []
+    stored = []
 
     def apply_stored(x):
-        kept[:] = kept or [Squared.apply]
-        return kept[0](x)
+        stored[:] = stored or [Squared.apply]
+        return stored[0](x)
 
     first = record(module(apply_stored), (torch.ones(5, 5),))
     length = len(first.events)
-    kept[0](torch.ones(5, 5))
+    stored[0](torch.ones(5, 5))
     second = record(module(apply_stored), (torch.ones(5, 5),))
     assert len(first.events) == length == len(second.events)
     assert [event.name for event in second.events if event.what == AUTOGRAD] == ["Squared"]
