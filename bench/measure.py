@@ -50,7 +50,7 @@ class Measurement:
     @property
     def readings(self) -> dict[str, Any]:
         """The parameters and the reading of each counter, which :func:`measure` takes as ``readings``."""
-        return {"params": self.counted_params, **{count.counter: count.reading for count in self.counts}}
+        return {"params": self.counted_params, **{count.counter: count.result for count in self.counts}}
 
     def disagreements(self, label: str) -> list[str]:
         """Return one line for each count that differs from its prediction, and for wrong parameters."""
@@ -179,7 +179,7 @@ class _Call:
 
     @cached_property
     def _recorded(self) -> Any:
-        from headcount.bench.counters.readings import Recorded
+        from headcount.bench.counters.results import Recorded
         from headcount.bench.counters.run_context import arguments
 
         model, inputs = self._built
@@ -253,13 +253,10 @@ def _record(count: Count) -> dict[str, Any]:
         "additions": dict(count.additions),
         "not_counted": count.reason,
         "counted_there_because": count.why_there,
-        "tool": count.reading and count.reading.tool,
-        "version": count.reading and count.reading.version,
-        "uncounted": count.reading and count.reading.uncounted,
+        "tool": count.result and count.result.tool,
+        "version": count.result and count.result.version,
+        "uncounted": count.result and count.result.uncounted,
     }
     if count.explanation is None:
         return out
-
-    from headcount.bench.counters.readings import explanation_record
-
-    return out | explanation_record(count)
+    return out | base.explanation_record(count)

@@ -21,7 +21,8 @@ except ImportError:
     # a system without file locks
     fcntl = None
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, SCHEMA_VERSION)
 
 NOT_COMPARED = ("bias", "form")
 """Sizes in which a recorded layer may differ: none has biases, and which heads are computed depends on the
@@ -30,8 +31,8 @@ implementation."""
 GRAPH, EVENTS, WALL = "graph", "events", "wall"
 """How a call is timed."""
 
-LATENCY, BROKEN, CHECK = "latency", "latency-broken", "latency-check"
-"""Kinds of records: a timed implementation, one that left the device unusable, a correctness check."""
+LATENCY, CHECK = "latency", "latency-check"
+"""Kinds of records: a timed implementation, a correctness check."""
 
 AGREES = "agrees"
 """Status of a check whose implementation agrees with the reference."""
@@ -39,8 +40,16 @@ AGREES = "agrees"
 ROLES = ("subject", "dense")
 """Roles of rows whose layer is that of their name: the layer itself, and MoH with every head computed."""
 
-OLD_KEYS = {"arm": "layer"}
-"""Keys of records of earlier versions, and the keys that they are read as."""
+OLD_KEYS = {
+    "arm": "layer",
+    "tax": "overhead",
+    "tax_by": "overhead_by",
+    "tax_verdict": "overhead_verdict",
+    "floor_ms": "roofline_ms",
+    "noise": "noise_floor",
+    "noise_wall": "noise_floor_wall",
+}
+"""Keys of records of schema version 1, and the keys that they are read as."""
 
 
 class Count(int):
@@ -76,35 +85,25 @@ class LatencyRecord:
     tokens: Count | None
     macs: Count
     to_mha: Interval | None
-    tax: Interval | None
+    overhead: Interval | None
     to_dense: Interval | None
     to_mha_verdict: str | None
     to_dense_verdict: str | None
     wall_ms: Samples | None
     gpu_ms: Samples | None
-    floor_ms: float | None
+    roofline_ms: float | None
     largest_share: float | None
     error: float | None
     smoke: bool
     peaks: dict | None
     environment: dict
-    noise: Interval | None = None
-    noise_wall: Interval | None = None
+    noise_floor: Interval | None = None
+    noise_floor_wall: Interval | None = None
     timed_by: str | None = None
-    arms_in_cell: Count = None
     blocks: Count = None
     least_bytes: Count = None
     executed_macs: Count = None
     executed_bytes: Count = None
-
-
-@dataclass(frozen=True)
-class BrokenRecord:
-    """An implementation, by its ``label``, that left the device unusable."""
-
-    cell: str
-    label: str
-    status: str
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class CheckRecord:
     core: str | None
 
 
-RECORDS = {LATENCY: LatencyRecord, BROKEN: BrokenRecord, CHECK: CheckRecord}
+RECORDS = {LATENCY: LatencyRecord, CHECK: CheckRecord}
 """Kind of a record -> the class that states its fields."""
 
 _KEYS = {"which": "pass"}
@@ -238,7 +237,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         record = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {_short(error)}") from None
-    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
+    if not isinstance(record, dict) or record.get("schema_version") not in READABLE_VERSIONS:
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
     known = RECORDS.get(kind) if isinstance(kind, str) else None

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 READING_SOURCES = ("models", "bench/trace", "bench/contractions", "bench/counters", "bench/case.py", "bench/measure.py")
 """Folders and files that a counter's result depends on."""
 TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
-CACHED_FIELDS = ("tool", "version", "backend", "device", "macs", "params", "uncounted")
-"""The fields of a reading that are stored: all but its parts by module and by operator."""
+CACHED_FIELDS = ("tool", "version", "device", "macs", "params", "uncounted")
+"""The fields of a reading that are stored: all but its parts by module."""
 
 _RESULTS: dict[tuple, Any] = {}
 
@@ -93,9 +93,7 @@ def stored_calls(stored: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def to_cache(measured: "Measurement") -> dict[str, Any]:
     """Return a measurement as JSON, with a digest of its case."""
-    counts = {
-        count.counter: {name: getattr(count.reading, name) for name in CACHED_FIELDS} for count in measured.counts
-    }
+    counts = {count.counter: {name: getattr(count.result, name) for name in CACHED_FIELDS} for count in measured.counts}
     return {"of": _case_digest(measured.case), "params": measured.counted_params, "counts": counts}
 
 
@@ -103,10 +101,7 @@ def from_cache(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
     """Return the parameters and the readings by counter for ``measure``; empty where ``entry`` is of another case."""
     if not entry or entry["of"] != _case_digest(case):
         return {}
-    counts = {
-        name: CounterResult(name, by_module=None, by_operator=None, **stored)
-        for name, stored in entry["counts"].items()
-    }
+    counts = {name: CounterResult(name, **stored) for name, stored in entry["counts"].items()}
     return {"params": entry["params"], **counts}
 
 

@@ -13,8 +13,8 @@ DASH = "–"
 GOOD, FAIR, BAD = "good", "fair", "bad"
 """What a verdict means to its reader."""
 TONES = {
-    **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "right", "faster"), GOOD),
-    **dict.fromkeys(("explained", "no rule"), FAIR),
+    **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "exact", "faster"), GOOD),
+    **dict.fromkeys(("explained", "not reproducible"), FAIR),
     **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
 }
 """The words that verdicts are made of."""

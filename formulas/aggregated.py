@@ -5,7 +5,7 @@ T tokens lie on a square grid. A query sees the w = 9 tokens around it and M poo
 relative position adds a bias to every score.
 """
 
-from headcount.formulas.blocks import linear
+from headcount.formulas.blocks import linear, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 
 WINDOW = 9
@@ -40,6 +40,10 @@ def layer(
     product = "linear" if k is None else "expert_linear"
     selected = {} if k is None else {"shared": s}
     pairs = {"B": B, **used, "T": T}
+
+    def project(path, rows, used, stored) -> Ledger:
+        return linear(path, rows, *stored, True) if k is None else selected_linear(path, rows, used, stored, s, True)
+
     learned = [
         Entry(path, "elementwise", {**queries, **heads}),
         Entry(path, "elementwise", {**queries, **heads}, weight=all_heads, **selected),
@@ -47,7 +51,7 @@ def layer(
         Entry(path, "elementwise", {**keys, **all_heads}),
     ]
     return ledger(
-        _projection(at(path, "q_proj"), queries, width, heads, all_heads, product, selected),
+        project(at(path, "q_proj"), queries, (width, heads), (width, all_heads)),
         linear(at(path, "k_proj"), keys, width, all_heads, True),
         linear(at(path, "v_proj"), keys, width, all_heads, True),
         learned,
@@ -58,7 +62,7 @@ def layer(
         _seen(path, pairs, {"M": M}, d_h) if M != 0 else (),
         # sum of the outputs of window and pooled tokens
         Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
-        _output(at(path, "out_proj"), queries, width, heads, all_heads, product, selected),
+        project(at(path, "out_proj"), queries, (heads, width), (all_heads, width)),
     )
 
 
@@ -66,7 +70,7 @@ def position(path: str, *, N_pos: Size, d_pos: Size, h: Size) -> Ledger:
     """Return the ledger of the biases of N_pos relative positions, once per batch: N_pos d_pos (2 + h) MACs."""
     rows, inner = {"N_pos": N_pos}, {"d_pos": d_pos}
     return ledger(
-        linear(at(path, "fc1"), rows, {"2": 2}, inner, True),
+        linear(at(path, "fc1"), rows, {"2": 2}, inner, True, from_input=True),
         Entry(path, "activation", {**rows, **inner}),
         linear(at(path, "fc2"), rows, inner, {"h": h}, True),
     )
@@ -105,22 +109,4 @@ def _window(path, pairs, h, d_h, product, selected) -> Ledger:
         Entry(path, "elementwise", {**pairs, **window}),
         Entry(path, "elementwise", {**pairs, **window}, weight=of_heads, **selected),
         Entry(path, "values", {**pairs, **window, "d_h": d_h}),
-    )
-
-
-def _projection(path, queries, width, heads, all_heads, product, selected) -> Ledger:
-    if product == "linear":
-        return linear(path, queries, width, all_heads, True)
-    return ledger(
-        Entry(path, product, {**queries, **width, **heads}, weight={**width, **all_heads}, **selected),
-        Entry(path, "expert_bias", {**queries, **heads}, weight=all_heads, **selected),
-    )
-
-
-def _output(path, queries, width, heads, all_heads, product, selected) -> Ledger:
-    if product == "linear":
-        return linear(path, queries, all_heads, width, True)
-    return ledger(
-        Entry(path, product, {**queries, **heads, **width}, weight={**all_heads, **width}, **selected),
-        Entry(path, "expert_bias", {**queries, **width}, weight=width),
     )

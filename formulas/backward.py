@@ -11,16 +11,13 @@ def nothing(entry: Entry) -> bool:
     return False
 
 
-def backward(
-    forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing, from_input: Callable[[Entry], bool] = nothing
-) -> Ledger:
+def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -> Ledger:
     """Return the ledger of the backward pass: for y = x W the products dx = dy W^T and dW = x^T dy.
 
     Each contraction has two operands, and the gradient of each sums over another of its sizes: the products are
     as large as the forward one. For scores = Q K^T and values = A V the second operand is K and V.
-    ``from_input`` marks entries whose first operand needs no gradient, the inputs of the model; an entry that is
-    not ``trainable`` has no dW. ``recompute`` marks entries whose forward product runs again: fused attention
-    keeps no scores. MACs without either: twice the forward's.
+    An entry ``from_input`` has no dx, and one that is not ``trainable`` no dW. ``recompute`` marks entries whose
+    forward product runs again: fused attention keeps no scores. MACs without any of them: twice the forward's.
     """
     out = []
     for entry in forward:
@@ -28,7 +25,7 @@ def backward(
             parts = []
             if recompute(entry):
                 parts.append("recompute")
-            if not from_input(entry):
+            if not entry.from_input:
                 parts.append("dx")
             if entry.trainable:
                 parts.append("dw")

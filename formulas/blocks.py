@@ -6,10 +6,16 @@ from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 
 
 def linear(
-    path: str, rows: Mapping[str, Size], fan_in: Mapping[str, Size], fan_out: Mapping[str, Size], bias: bool = False
+    path: str,
+    rows: Mapping[str, Size],
+    fan_in: Mapping[str, Size],
+    fan_out: Mapping[str, Size],
+    bias: bool = False,
+    from_input: bool = False,
 ) -> Ledger:
     """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs."""
-    out = ledger(Entry(path, "linear", {**rows, **fan_in, **fan_out}, weight={**fan_in, **fan_out}))
+    weight = {**fan_in, **fan_out}
+    out = ledger(Entry(path, "linear", {**rows, **weight}, weight=weight, from_input=from_input))
     if bias:
         out += ledger(Entry(path, "bias", {**rows, **fan_out}, weight=dict(fan_out)))
     return out
@@ -28,6 +34,28 @@ def expert_linear(
     out = ledger(Entry(path, "expert_linear", {**routed, **matrix}, weight={**experts, **matrix}))
     if bias:
         out += ledger(Entry(path, "expert_bias", {**routed, **fan_out}, weight={**experts, **fan_out}))
+    return out
+
+
+def selected_linear(
+    path: str,
+    rows: Mapping[str, Size],
+    used: tuple[Mapping[str, Size], Mapping[str, Size]],
+    stored: tuple[Mapping[str, Size], Mapping[str, Size]],
+    shared: Size,
+    bias: bool = False,
+) -> Ledger:
+    """Return the ledger of a linear layer of which each row uses some heads, ``shared`` of them the same in all rows.
+
+    ``used`` and ``stored``: fan-in and fan-out of a row, and of the weight.
+    """
+    (fan_in, fan_out), (all_in, all_out) = used, stored
+    out = ledger(
+        Entry(path, "expert_linear", {**rows, **fan_in, **fan_out}, weight={**all_in, **all_out}, shared=shared)
+    )
+    if bias:
+        of_heads = shared if fan_out != all_out else 0
+        out += ledger(Entry(path, "expert_bias", {**rows, **fan_out}, weight=all_out, shared=of_heads))
     return out
 
 

@@ -57,9 +57,9 @@ def model(
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
     patch, inner = {"p_h": p, "p_w": p}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     return ledger(
-        linear("patch_embedding", rows, {"C_in": C_in, **patch}, width, bias=True),
+        linear("patch_embedding", rows, {"C_in": C_in, **patch}, width, bias=True, from_input=True),
         Entry("", "elementwise", {**rows, **width}, weight={"T": T, **width}, trainable=False),
-        linear("timestep_embedding.fc1", {"B": B}, {"d_t": d_t}, width, bias=True),
+        linear("timestep_embedding.fc1", {"B": B}, {"d_t": d_t}, width, bias=True, from_input=True),
         Entry("timestep_embedding", "activation", {"B": B, **width}),
         linear("timestep_embedding.fc2", {"B": B}, width, {"d_out": d_m}, bias=True),
         Entry("label_embedding", "embedding", {"B": B, **width}, weight={"N_y": N_y, **width}),

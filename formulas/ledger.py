@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -40,6 +41,12 @@ term beside something else. No closed form has them and no tool counts them, so 
 KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
 """All valid kinds."""
 
+
+RECORDED = (
+    "path", "kind", "dims", "times", "weight", "size", "macs", "params", "active_params", "trainable", "shared",
+    "from_input",
+)  # fmt: skip
+"""Properties of an entry in plain data."""
 
 SELECTED = {"E": "K", "h": "k"}
 """Letter of a weight -> letter of the number of those that a token uses."""
@@ -77,6 +84,7 @@ class Entry:
     ``3-7`` for those of a run of layers.
     ``weight``: sizes of the parameter tensor; empty if there is none or if it is tied.
     ``shared``: number of the experts or heads of a token that are shared by all tokens.
+    ``from_input``: the first operand is an input of the model or a constant, which needs no gradient.
     """
 
     path: str
@@ -86,6 +94,7 @@ class Entry:
     weight: Mapping[str, Size] = field(default_factory=dict)
     trainable: bool = True
     shared: Size = 0
+    from_input: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -186,28 +195,13 @@ class Ledger:
 
     def as_records(self) -> list[dict[str, Any]]:
         """Return the entries as plain data with their totals (integers only); :meth:`from_records` reads it."""
-        return [
-            {
-                "path": entry.path,
-                "kind": entry.kind,
-                "dims": dict(entry.dims),
-                "times": entry.times,
-                "weight": dict(entry.weight),
-                "size": entry.size,
-                "macs": entry.macs,
-                "params": entry.params,
-                "active_params": entry.active_params,
-                "trainable": entry.trainable,
-                "shared": entry.shared,
-            }
-            for entry in self
-        ]
+        return [{name: getattr(entry, name) for name in RECORDED} for entry in self]
 
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]]) -> "Ledger":
         """Return the ledger that :meth:`as_records` wrote."""
         names = [f.name for f in fields(Entry)]
-        return cls(tuple(Entry(**{name: record[name] for name in names}) for record in records))
+        return cls(tuple(Entry(**{name: record[name] for name in names if name in record}) for record in records))
 
     def at_layers(self) -> "Ledger":
         """Return one entry per layer: ``*`` becomes 0 … times - 1, ``3-7`` becomes 3 … 7 (integers only)."""
@@ -233,13 +227,10 @@ def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
 
 def stack(path: str, mixers: Sequence[Any], block: Callable[[str, Any], Ledger]) -> Ledger:
     """Return ``block(path.index, mixer)`` for each of ``mixers``; neighbours with the same mixer share entries."""
-    out, first = [], 0
-    while first < len(mixers):
-        last = first
-        while last + 1 < len(mixers) and mixers[last + 1] is mixers[first]:
-            last += 1
-        times = last - first + 1
-        index = "*" if times == len(mixers) else str(first) if times == 1 else f"{first}-{last}"
-        out.append(block(at(path, index), mixers[first]).repeat(times))
-        first = last + 1
+    out = []
+    for _, run in groupby(enumerate(mixers), key=lambda indexed: id(indexed[1])):
+        indices, (mixer, *_) = zip(*run, strict=True)
+        times = len(indices)
+        index = "*" if times == len(mixers) else str(indices[0]) if times == 1 else f"{indices[0]}-{indices[-1]}"
+        out.append(block(at(path, index), mixer).repeat(times))
     return ledger(*out)

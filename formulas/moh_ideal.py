@@ -4,7 +4,7 @@ The same function of the same parameters as formulas/moh.py. Nothing of a head i
 use it but its keys and values, which queries of other tokens read.
 """
 
-from headcount.formulas.blocks import cache, cached, linear
+from headcount.formulas.blocks import cache, cached, linear, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 from headcount.formulas.moh import norm_router, routing
@@ -38,12 +38,7 @@ def layer(
     if own_routing is norm_router:
         q_proj = linear(at(path, "q_proj"), queries, width, all_heads, bias)
     else:
-        q_proj = _selected(at(path, "q_proj"), {**queries, **width, **heads}, {**width, **all_heads}, s)
-        if bias:
-            q_proj += ledger(Entry(at(path, "q_proj"), "expert_bias", {**queries, **heads}, weight=all_heads, shared=s))
-    out_proj = _selected(at(path, "out_proj"), {**queries, **heads, **width}, {**all_heads, **width}, s)
-    if bias:
-        out_proj += ledger(Entry(at(path, "out_proj"), "expert_bias", {**queries, **width}, weight=width))
+        q_proj = selected_linear(at(path, "q_proj"), queries, (width, heads), (width, all_heads), s, bias)
     return ledger(
         q_proj,
         own_routing(at(path, "router"), B=B, T=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h),
@@ -52,14 +47,9 @@ def layer(
         rope(path, queries, heads, keys, kv_heads) if rotary else (),
         attention_ledger(path, B=B, T=T, S=S, h=s + r, d_h=d_h, rows="k"),
         Entry(path, "elementwise", {**queries, **heads}),
-        out_proj,
+        selected_linear(at(path, "out_proj"), queries, (heads, width), (all_heads, width), s, bias),
         () if n is None else cache(path, {"2": 2, **kv_heads}, B=B, S=S, n=n, g=_read_heads(T=T, h=h, s=s, r=r, g=g)),
     )
-
-
-def _selected(path, dims, weight, shared) -> Ledger:
-    """Return the ledger of a product with the weights of the selected heads of each token."""
-    return ledger(Entry(path, "expert_linear", dims, weight=weight, shared=shared))
 
 
 def _read_heads(*, T: Size, h: Size, s: Size, r: Size, g: Size) -> Size:

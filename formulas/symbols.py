@@ -69,10 +69,7 @@ LEGEND = (
 
 def by_letter(letter):
     """Return the legend's row for ``letter``. Raises KeyError if there is none."""
-    for row in LEGEND:
-        if row.letter == letter:
-            return row
-    raise KeyError(f"no symbol {letter!r} in the legend")
+    return {row.letter: row for row in LEGEND}[letter]
 
 
 def symbol(letter: str):

@@ -15,11 +15,11 @@ KERNELS = (7, 3)
 """Sides of the overlapping patches of the image, and of the grid before each later stage."""
 
 
-def patch_embedding(path: str, *, B: Size, T: Size, C_in: Size, d_m: Size, p: Size) -> Ledger:
+def patch_embedding(path: str, *, B: Size, T: Size, C_in: Size, d_m: Size, p: Size, from_input: bool = False) -> Ledger:
     """Return the ledger of a convolution of side p on unfolded patches, and LayerNorm: B T C_in p^2 d_m MACs."""
     patch = {"C_in": C_in, "p_h": p, "p_w": p}
     return ledger(
-        linear(at(path, "proj"), {"B": B, "T": T}, patch, {"d_m": d_m}, True),
+        linear(at(path, "proj"), {"B": B, "T": T}, patch, {"d_m": d_m}, True, from_input),
         layer_norm(at(path, "norm"), B=B, T=T, d_m=d_m),
     )
 
@@ -77,7 +77,7 @@ def model(
         stage, rows = f"stages.{i}", {"B": B, "T": T, "d_m": d_m}
         patch = KERNELS[min(i, 1)]
         parts += [
-            patch_embedding(at(stage, "patch_embedding"), C_in=channels[i], p=patch, **rows),
+            patch_embedding(at(stage, "patch_embedding"), C_in=channels[i], p=patch, from_input=i == 0, **rows),
             stack(
                 at(stage, "blocks"),
                 attention[first:last],

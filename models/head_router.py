@@ -73,7 +73,9 @@ class HeadRouter(Router):
         if r:
             logits = self._norms(query[:, :, s:]) if by_norm else self.routed_proj(x)
             probs = torch.softmax(logits, dim=-1)
-            weights, selected = torch.topk(probs, r, dim=-1)
+            # selected by logits: in bfloat16 many probabilities are equal whose logits differ
+            selected = torch.topk(logits, r, dim=-1).indices
+            weights = probs.gather(-1, selected)
             self.record(Routing(weights, selected, logits, probs), padding_mask)
             indices.append(selected + s)
             if by_norm and every:

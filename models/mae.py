@@ -136,7 +136,9 @@ class MixtureOfAttentiveExperts(Attention):
         num_heads = self.config.num_heads
         return (1 - self.gate(mean)) * (num_heads / (num_heads - 1))
 
-    def _mean(self, query, key, *, causal=False, cache=None, key_padding_mask=None, query_padding_mask=None):
+    def _mean(
+        self, query, key, *, causal=False, cache=None, key_padding_mask=None, query_padding_mask=None, rotary=None
+    ):
         if self.config.gate == Gate.RUNNING:
             return (RunningMean() if cache is None else cache.queries).take(query, query_padding_mask)
         if self.config.gate == Gate.SEQUENCE:

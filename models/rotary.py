@@ -36,9 +36,10 @@ def rotary_table(
 def rotate(
     x: Float[Tensor, "batch tgt heads head_dim"], rotary: Rotary | None
 ) -> Float[Tensor, "batch tgt heads head_dim"]:
-    """Turn each pair (x_i, x_(i + d_h/2)) by its angle; ``x`` itself without ``rotary``."""
+    """Turn each pair (x_i, x_(i + d_h/2)) by its angle, in the dtype of ``x``; ``x`` itself without ``rotary``."""
     if rotary is None:
         return x
     first, second = x.chunk(2, dim=-1)
     cos, sin = rotary.cos[:, None], rotary.sin[:, None]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    # under autocast the table is float32 and a projected query bfloat16
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

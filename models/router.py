@@ -118,7 +118,9 @@ class TopKRouter(Router):
             weights, indices = torch.topk(logits, self.top_k, dim=-1)
             weights = torch.softmax(weights, dim=-1)
         else:
-            weights, indices = torch.topk(probs, self.top_k, dim=-1)
+            # selected by logits: in bfloat16 many probabilities are equal whose logits differ
+            indices = torch.topk(logits, self.top_k, dim=-1).indices
+            weights = probs.gather(-1, indices)
             if self.gates is Gates.PRINTED:
                 weights = weights / weights.sum(dim=-1, keepdim=True).detach()
         routing = Routing(weights, indices, logits, probs)

@@ -59,8 +59,10 @@ class SwitchHead(Attention):
         self, router: nn.Linear, x: Float[Tensor, "batch seq d_model"]
     ) -> tuple[Int[Tensor, "batch seq slots"], Float[Tensor, "batch seq slots"]]:
         """For each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
-        scores = torch.sigmoid(router(x)).unflatten(-1, (self.config.num_heads, -1))
-        gates, experts = torch.topk(scores, self.config.top_k, dim=-1)
+        logits = router(x).unflatten(-1, (self.config.num_heads, -1))
+        # selected by logits: sigmoids above about 17 are equal in float32
+        experts = torch.topk(logits, self.config.top_k, dim=-1).indices
+        gates = torch.sigmoid(logits).gather(-1, experts)
         first = torch.arange(self.config.num_heads, device=x.device)[:, None] * self.config.num_experts
         return (experts + first).flatten(2), gates.flatten(2)
 

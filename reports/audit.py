@@ -10,7 +10,7 @@ from headcount.reports.heat_map import Cell
 
 COMMAND = "python -m bench.macs --audit"
 READINGS, CALLS = "readings.csv", "calls.csv"
-OURS = "right"
+OURS = "headcount"
 
 
 def found(facts: Facts) -> list[Cell]:

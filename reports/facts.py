@@ -254,10 +254,14 @@ class Facts:
 
     def stored(self, kind: str) -> list[dict[str, Any]]:
         """Return every stored record of a kind; a line that is not a record is reported on stderr."""
+        return [row for row in self._records if row.get("kind") == kind]
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
         found = []
         for path in sorted(self._folder.glob("*/*.jsonl")):
             rows, problems = records.read(path)
-            found += [row for row in rows if row.get("kind") == kind]
+            found += rows
             for problem in problems:
                 print(problem, file=sys.stderr)
         return found

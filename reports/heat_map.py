@@ -33,7 +33,7 @@ class Cell:
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:
-    """The cells of the audit's matrix, row after row, and in a row the counters in their order, ``right`` first.
+    """The cells of the audit's matrix, row after row, and in a row the counters in their order, ``headcount`` first.
 
     ``rows``: those of the first of the two sections that ``bench.macs --audit`` makes.
     """

@@ -82,7 +82,7 @@ def tables(facts: Facts, subject: str) -> str:
     return "\n\n".join(found)
 
 
-SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "tax", "floors")
+SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "overhead", "over_bound")
 """What a page shows of a row: of a GPU its own time, else wall time."""
 
 
@@ -135,7 +135,7 @@ def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
 
 
 DATA = "times.csv"
-RATIOS = ("to_mha", "tax", "to_dense")
+RATIOS = ("to_mha", "overhead", "to_dense")
 PARTS = ("value", "low", "high")
 
 
@@ -210,8 +210,8 @@ def least_taxes(rows: Sequence[dict[str, Any]]) -> list[float]:
     """Return the routing overhead of the fastest implementation of each timing case that has one."""
     cells: dict[str, list[float]] = {}
     for row in rows:
-        if row["subject"] == "layer" and row["tax"]:
-            cells.setdefault(row["cell"], []).append(row["tax"]["value"])
+        if row["subject"] == "layer" and row["overhead"]:
+            cells.setdefault(row["cell"], []).append(row["overhead"]["value"])
     return [min(values) for values in cells.values()]
 
 

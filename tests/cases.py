@@ -51,9 +51,29 @@ def takes_keys(config):
 
 def made(config, impl, lengths=None):
     """Return a layer that runs ``impl``, in the highest precision that it supports, and its inputs by name."""
-    lengths = LENGTHS | (lengths or {})
     dtype = precision(impl)
-    return build(config, dtype=dtype, impl=impl.name), example_inputs(config, lengths, dtype=dtype)
+    inputs = example_inputs(config, LENGTHS | (lengths or {}), dtype=dtype)
+    return randomise(build(config, dtype=dtype, impl=impl.name)), inputs
+
+
+def randomise(module, scale=0.2):
+    """Add N(0, scale^2) to every trained parameter, so that no bias is 0, and return the module."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in (p for p in module.parameters() if p.requires_grad):
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(scale * noise.to(parameter.dtype))
+    return module
+
+
+def features(*shape, seed=5):
+    """Return seeded N(0, 1) values in float64."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def padding(real, total):
+    """Return a mask (B, total), True after the first ``real`` tokens of each sequence."""
+    return torch.arange(total) >= torch.tensor(real)[:, None]
 
 
 def precision(impl):

@@ -29,6 +29,7 @@ EXACT, STEP, NEAR = 1e-11, 1e-5, 1e-7
 SITUATIONS = {
     "self": {},
     "causal": {"causal": True},
+    "causal-cross": {"causal": True, "cross": True},
     "hidden": {"keys": True},
     "causal-padded": {"causal": True, "keys": True, "queries": True},
     "cross-padded": {"keys": True, "queries": True, "cross": True},
@@ -40,7 +41,9 @@ MOA += [(2, 3, 3, 3, 1, 1, 3), (3, 2, 1, 4, 2, 7, 2), (1, 5, 4, 2, 3, 4, 1), (2,
 MOA += [(2, 3, 2, 5, 2, 3, 4)]
 # h, s, r, g
 MOH = [(3, 1, 1, 3), (4, 2, 1, 2), (4, 0, 2, 4), (3, 3, 0, 1), (4, 1, 0, 2), (5, 1, 4, 5), (6, 3, 2, 3), (5, 2, 2, 1)]
-MOH += [(4, 0, 4, 2)]
+MOH += [(4, 0, 4, 2), (1, 1, 0, 1)]
+# h, g
+MHA = [(3, 3), (1, 1), (6, 2), (5, 1)]
 
 
 class Case(NamedTuple):
@@ -58,7 +61,11 @@ class Case(NamedTuple):
 
 
 def cases():
-    """Those of MoA, then those of MoH; biases, noise and rotary positions come in turns."""
+    """Yield the cases of MHA, MoA and MoH; biases, noise and rotary positions come in turns."""
+    for i, ((h, g), situation) in enumerate(product(MHA, SITUATIONS)):
+        for bias in (False, True):
+            sizes = dict(d_model=5, num_heads=h, num_kv_heads=g, head_dim=2 + 2 * bias, bias=bias)
+            yield Case(dict(attention="mha", **sizes), situation, (2, 3, 4), theta_of(situation, i))
     for i, (size, gates, situation) in enumerate(product(MOA, Gates, SITUATIONS)):
         *lengths, d_model, top_k, num_experts, head_dim = size
         for bias in (False, True):

@@ -5,6 +5,8 @@ choice, f of L_a and L_b, and probabilities that are taken from themselves (Eq. 
 and read at those around it, where differences are taken.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 
 
@@ -162,3 +164,9 @@ def moh(a, config, masks, kept, every=True):
                 summed += probs
     balance = (summed / max(tokens, 1)) @ (chosen_by / max(tokens, 1)) if config.top_k else 0.0
     return out, config.balance_loss_weight * balance * (routed if config.gates == "released" else 1)
+
+
+def mha(a, config, masks, kept):
+    """Output (Eq. 3-4): heads of MoH that are all shared, with the gate 1; no loss."""
+    shared = dict(num_shared_heads=config.num_heads, top_k=0, gates="printed", balance_loss_weight=0.0)
+    return moh(a, SimpleNamespace(**vars(config), **shared), masks, kept)

@@ -12,6 +12,18 @@ def convolution(event: Event) -> list[Product]:
     return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
 
 
+def plain_convolution(event: Event) -> list[Product]:
+    """Return the product of an operator whose name says that it is not transposed."""
+    x, weight = event.args[:2]
+    return [Product(_window_dims(x, weight, event.out, transposed=False), (x, weight), "conv")]
+
+
+def transposed_convolution(event: Event) -> list[Product]:
+    """Return the product of an operator whose name says that it is transposed."""
+    x, weight = event.args[:2]
+    return [Product(_window_dims(x, weight, event.out, transposed=True), (x, weight), "conv")]
+
+
 def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
     """Return the sizes: m are the positions of the input for a transposed convolution, else of the output."""
     batch = x.shape[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import summary
-from headcount.bench.contractions.elementwise import CONTRACTION, Hidden, hidden
+from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.products import Product, products
@@ -45,7 +45,7 @@ class UncountedError(RuntimeError):
 class ElementwiseError(RuntimeError):
     """A run contains contractions written elementwise under the policy "refuse"; ``elementwise`` are these."""
 
-    def __init__(self, elementwise: tuple[Hidden, ...]) -> None:
+    def __init__(self, elementwise: tuple[ElementwiseProduct, ...]) -> None:
         self.elementwise = elementwise
         lines = "; ".join(dict.fromkeys(part.text() for part in elementwise))
         super().__init__(
@@ -84,7 +84,7 @@ class ContractionCount:
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
-    elementwise: tuple[Hidden, ...] = ()
+    elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
 
     @property
@@ -180,14 +180,14 @@ def count_contractions(
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
-    for back in find_untraced_tensors(trace):
-        name = f"data that left by {back.way} and came back, first used by {back.event.name},"
-        shape = (back.fact.shape,)
-        audit[name, back.event.path] = AuditLine(name, UNKNOWN, back.event.path, 1, shape)
+    for tensor in find_untraced_tensors(trace):
+        name = f"data that left by {tensor.way} and came back, first used by {tensor.event.name},"
+        shape = (tensor.fact.shape,)
+        audit[name, tensor.event.path] = AuditLine(name, UNKNOWN, tensor.event.path, 1, shape)
     out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.uncounted and not allow_uncounted:
         raise UncountedError(out.uncounted)
-    written = (*hidden(trace), *fused_cells(trace))
+    written = (*find_elementwise_products(trace), *fused_cells(trace))
     contractions = tuple(part for part in written if part.kind == CONTRACTION)
     if contractions and elementwise == REFUSE:
         raise ElementwiseError(contractions)

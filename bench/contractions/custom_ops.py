@@ -1,10 +1,14 @@
-"""Custom operators with their own rule: an attribute ``contractions`` of ``torch.ops.<library>.<name>``.
+"""Custom operators with their own rule, or with a formula that a library registered with torch.
 
-It takes the call's arguments, of which only shapes are used, and returns each product as (kind, sizes by letter,
-positions of the operands among the arguments), or an empty list.
+The rule is an attribute ``contractions`` of ``torch.ops.<library>.<name>``. It takes the call's arguments, of which
+only shapes are used, and returns each product as (kind, sizes by letter, positions of the operands among the
+arguments), or an empty list. Formulas of ``torch.utils.flop_counter.register_flop_formula`` give FLOPs, of which half
+are counted.
 """
 
-from headcount.bench.trace.events import Event
+from typing import Any
+
+from headcount.bench.trace.events import Event, TensorFact, tensors_in
 
 
 def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
@@ -14,7 +18,30 @@ def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] 
         return None
     import torch
 
-    rule = getattr(getattr(getattr(torch.ops, library), name, None), "contractions", None)
+    operator = getattr(getattr(torch.ops, library), name, None)
+    rule = getattr(operator, "contractions", None)
     if rule is None:
-        return None
+        return _registered(operator, event)
     return [(kind, sizes, tuple(event.args[i] for i in at)) for kind, sizes, at in rule(*event.args)]
+
+
+def _registered(operator: Any, event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
+    """Return the product that a formula registered with torch gives; None without one. Raises ValueError if odd."""
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    if operator not in flop_registry:
+        return None
+
+    def tensor(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(tensor, value))
+        if not isinstance(value, TensorFact):
+            return value
+        return torch.empty(value.shape, dtype=getattr(torch, value.dtype), device="meta")
+
+    kwargs = {name: tensor(value) for name, value in event.kwargs.items()}
+    flops = flop_registry[operator](*tensor(event.args), **kwargs, out_val=tensor(event.out))
+    if flops % 2:
+        raise ValueError(f"the formula registered for {event.name} gives {flops:,} FLOPs, which is odd")
+    return [("contraction", {"i": flops // 2}, tuple(tensors_in(event.args)))]

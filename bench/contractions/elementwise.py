@@ -16,11 +16,11 @@ input or a parameter, such as rotary angles, have neither kind.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from headcount.bench.contractions.dataflow import Known, Memory
-from headcount.bench.contractions.strides import Axis, Mark, aligned, carried, together, written
+from headcount.bench.contractions.dataflow import Dataflow, TensorState
+from headcount.bench.contractions.strides import Axis, Mark, align_axes, merge_marks, new_layout, varies_along
 from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 
@@ -47,7 +47,7 @@ _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_
 
 
 @dataclass(frozen=True)
-class Hidden:
+class ElementwiseProduct:
     """One elementwise product, the operation ``event``; ``call`` is how it was written and summed.
 
     ``dims`` are m retained by i summed elements; ``kind`` is one of the three above.
@@ -80,12 +80,12 @@ class _Product:
     axes: set[int] = field(default_factory=set)
 
 
-def hidden(trace: Trace) -> list[Hidden]:
+def find_elementwise_products(trace: Trace) -> list[ElementwiseProduct]:
     """Return the elementwise contractions, squares and scaled additions of ``trace``, in order of the products."""
     return _Follower(trace).found()
 
 
-class _Follower(Memory):
+class _Follower(Dataflow):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._products: dict[int, _Product] = {}
@@ -94,7 +94,7 @@ class _Follower(Memory):
             if event.out is not None:
                 self._step(event)
 
-    def found(self) -> list[Hidden]:
+    def found(self) -> list[ElementwiseProduct]:
         """Return each product once."""
         out = []
         for index, product in self._products.items():
@@ -103,14 +103,14 @@ class _Follower(Memory):
                 continue
             kind = SQUARE if product.square else CONTRACTION if product.how else SCALED
             summed = prod(product.shape[axis] for axis in product.axes)
-            kept = prod(product.shape) // summed if summed else 0
-            dims = {"m": kept, "i": summed} if product.axes else {"m": kept}
+            rest = prod(product.shape) // summed if summed else 0
+            dims = {"m": rest, "i": summed} if product.axes else {"m": rest}
             if product.event.times != 1:
                 dims["n"] = product.event.times
             name = product.event.name
             call = name if how == name else f"{name}, {how}"
             shapes = tuple(fact.shape for fact in tensors_in(product.event.args))
-            out.append(Hidden(index, product.event.path, call, kind, dims, shapes))
+            out.append(ElementwiseProduct(index, product.event.path, call, kind, dims, shapes))
         return out
 
     # One operation
@@ -135,7 +135,7 @@ class _Follower(Memory):
         elif name in ("cat", "stack") and outs:
             self._gather(event, facts, outs[0])
         elif name in _LINEAR and facts and outs:
-            self._elementwise(event, facts, outs, kept=True)
+            self._elementwise(event, facts, outs, is_linear=True)
         elif name in FREE or name in GATHERS:
             self._move(event, facts, outs)
         else:
@@ -155,45 +155,45 @@ class _Follower(Memory):
         gradient = event.backward and len(factors) == 2 and of_vectors(self._trace, event)
         tensors = factors if gradient else [fact for fact in factors if not self._constant(fact)]
         if len(tensors) < 2 or len(factors) < 2 or out.dtype == "bool":
-            return self._elementwise(event, facts, outs, kept=name == "mul")
+            return self._elementwise(event, facts, outs, is_linear=name == "mul")
         a, b = tensors
         product = _Product(event, out.shape, square=self._same(a, b))
         self._products[event.index] = product
-        first, second = (aligned(self._axes(fact), out.shape) for fact in (a, b))
+        first, second = (align_axes(self._axes(fact), out.shape) for fact in (a, b))
         product.how = self._at_once(event, name, product.shape, first, second)
         if gradient:
             product.how = "gradient of a product of vectors"
         axes = []
         for number, (size, x, y) in enumerate(zip(out.shape, first, second, strict=True)):
-            both = carried(size, x) and carried(size, y)
-            mark = Mark(event.index, number) if both else together(x.mark, y.mark)
+            both = varies_along(size, x) and varies_along(size, y)
+            mark = Mark(event.index, number) if both else merge_marks(x.mark, y.mark)
             axes.append((x.varies and x.size > 1 or y.varies and y.size > 1, mark))
-        decided = all(self._of(fact).decided for fact in (a, b))
-        term = Mark(event.index) if decided and not product.square else None
-        pairs = dict.fromkeys(self._pairs(a, b), event.index) if decided else {}
+        depends_on_input = all(self._state(fact).depends_on_input for fact in (a, b))
+        term = Mark(event.index) if depends_on_input and not product.square else None
+        product_keys = dict.fromkeys(self._product_keys(a, b), event.index) if depends_on_input else {}
         if name in ("addcmul", "lerp") and len(facts) == 3:
-            self._fused_addition(event, facts[0], out, axes, term, pairs)
+            self._fused_addition(event, facts[0], out, axes, term, product_keys)
             return
-        known = Known(written(out, axes, term), pure=term is not None, pairs=pairs)
-        self._put(event, out, known, (a, b))
+        state = TensorState(new_layout(out, axes, term), is_product_sum=term is not None, product_keys=product_keys)
+        self._put(event, out, state, (a, b))
 
     def _at_once(self, event: Event, name: str, shape: tuple[int, ...], first: list[Axis], second: list[Axis]) -> str:
         """Return why it is a contraction regardless of later operations; "" if it is not."""
-        both = [(carried(n, x), carried(n, y)) for n, x, y in zip(shape, first, second, strict=True)]
+        both = [(varies_along(n, x), varies_along(n, y)) for n, x, y in zip(shape, first, second, strict=True)]
         if (True, False) in both and (False, True) in both:
             return _OUTER
         return name if name == "lerp" else "einsum" if summed_by_einsum(self._trace, event) else ""
 
-    def _pairs(self, a: TensorFact, b: TensorFact) -> list[tuple]:
+    def _product_keys(self, a: TensorFact, b: TensorFact) -> list[tuple]:
         """Return the keys that products of the same tensors at different positions share."""
-        one, other = self._of(a), self._of(b)
+        one, other = self._state(a), self._state(b)
         out = []
-        for fact, known, with_ in ((a, one, other), (b, other, one)):
+        for fact, state, with_ in ((a, one, other), (b, other, one)):
             first = self._first.get(fact.storage)
-            moved = known.origin != fact.storage or fact.offset or first is not None and fact.numel < first.numel
+            moved = state.origin != fact.storage or fact.offset or first is not None and fact.numel < first.numel
             weight = self._trace.parameters.get(fact.storage)
             if moved or weight and prod(weight[1]) > fact.numel:
-                out.append((known.origin, with_.chain))
+                out.append((state.origin, with_.chain))
         return out
 
     # Sums
@@ -222,9 +222,9 @@ class _Follower(Memory):
             left = [(axis.varies, axis.mark) for n, axis in enumerate(axes) if n not in dims]
         if len(left) != len(out.shape):
             return self._new(event, facts, outs)
-        known = self._of(fact)
-        layout = written(out, left, term)
-        self._put(event, out, Known(layout, fill=known.fill, pure=known.pure, pairs=known.pairs), facts)
+        state = self._state(fact)
+        layout = new_layout(out, left, term)
+        self._put(event, out, replace(state, layout=layout, is_zero=False, origin=-1, same=None), facts)
 
     def _accumulate(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
         named = list(tensors_in(event.kwargs.get("weights")))
@@ -246,44 +246,48 @@ class _Follower(Memory):
     def _add(self, event: Event, name: str, facts: list[TensorFact], out: TensorFact) -> None:
         a, b = facts
         self._meet(event, a, b, name)
-        one, other = (self._of(fact) for fact in facts)
-        pairs = {**one.pairs, **other.pairs} if one.pairs and other.pairs else one.pairs or other.pairs
-        pure = (one.pure or other.pure) and all(known.pure or known.zeros for known in (one, other))
-        self._combine(event, facts, out, pairs, pure)
+        one, other = (self._state(fact) for fact in facts)
+        keys = one.product_keys or other.product_keys
+        if one.product_keys and other.product_keys:
+            keys = {**one.product_keys, **other.product_keys}
+        sums = [state.is_product_sum for state in (one, other)]
+        is_product_sum = all(sums) or any(sums) and (one.is_zero or other.is_zero)
+        self._combine(event, facts, out, keys, is_product_sum)
 
     def _meet(self, event: Event, a: TensorFact, b: TensorFact, name: str) -> None:
-        one, other = self._of(a), self._of(b)
+        one, other = self._state(a), self._state(b)
         terms = [mark for mark in (self._term(a), self._term(b)) if mark]
-        if one.pure and other.pure and a != b:
+        if one.is_product_sum and other.is_product_sum and a != b:
             self._count(terms, f"summed by {name}")
             return
-        for key in other.pairs if len(other.pairs) < len(one.pairs) else one.pairs:
-            if key in one.pairs and key in other.pairs and a != b:
-                for index in {one.pairs[key], other.pairs[key]}:
+        for key in other.product_keys if len(other.product_keys) < len(one.product_keys) else one.product_keys:
+            if key in one.product_keys and key in other.product_keys and a != b:
+                for index in {one.product_keys[key], other.product_keys[key]}:
                     self._products[index].how = self._products[index].how or f"summed by {name}"
-        for mark, beside in ((self._term(a), other), (self._term(b), one)):
-            if mark and not (beside.fill or beside.zeros):
+        for mark, addend in ((self._term(a), other), (self._term(b), one)):
+            if mark and not (addend.is_constant or addend.is_zero):
                 for index, _ in mark.collect("seen"):
                     self._scaled.setdefault(index, f"added by {name}")
 
-    def _fused_addition(self, event, start, out, axes, term, pairs) -> None:
+    def _fused_addition(self, event, start, out, axes, term, product_keys) -> None:
         """Follow addcmul and lerp, which add a product in the same call."""
-        known = self._of(start)
+        state = self._state(start)
         old = self._term(start)
-        if term and old and known.pure:
+        if term and old and state.is_product_sum:
             self._count((old, term), f"summed by {event.name}")
-        for key in pairs:
-            if key in known.pairs:
-                for index in (known.pairs[key], event.index):
+        for key in product_keys:
+            if key in state.product_keys:
+                for index in (state.product_keys[key], event.index):
                     self._products[index].how = self._products[index].how or f"summed by {event.name}"
-        if not known.zeros:
+        if not state.is_zero:
             self._scaled.setdefault(event.index, event.name)
-        beside = aligned(self._axes(start), out.shape)
-        merged = [(v or x.varies, together(mark, x.mark)) for (v, mark), x in zip(axes, beside, strict=True)]
-        layout = written(out, merged, together(term, old))
-        pure = term is not None and (known.pure or known.zeros)
+        start_axes = align_axes(self._axes(start), out.shape)
+        merged = [(v or x.varies, merge_marks(mark, x.mark)) for (v, mark), x in zip(axes, start_axes, strict=True)]
+        layout = new_layout(out, merged, merge_marks(term, old))
+        is_product_sum = term is not None and (state.is_product_sum or state.is_zero)
         facts = list(tensors_in(event.args))
-        self._put(event, out, Known(layout, pure=pure, pairs={**known.pairs, **pairs}), facts)
+        keys = {**state.product_keys, **product_keys}
+        self._put(event, out, TensorState(layout, is_product_sum=is_product_sum, product_keys=keys), facts)
 
 
 def _dims(event: Event, name: str, rank: int) -> set[int]:
@@ -302,10 +306,10 @@ def summed_by_einsum(trace: Trace, event: Event) -> bool:
     """Return whether ``event`` is torch.einsum's product of two operands over a summed index of size one."""
     for outer in trace.around(event):
         if outer.what == FUNCTION and outer.name == "einsum" and outer.args and isinstance(outer.args[0], str):
-            inputs, _, kept = outer.args[0].partition("->")
+            inputs, _, result = outer.args[0].partition("->")
             first, *others = inputs.split(",")
             # Without an arrow, common indices are summed.
-            return len(others) == 1 and any(x.isalpha() and x not in kept for x in first if x in others[0])
+            return len(others) == 1 and any(x.isalpha() and x not in result for x in first if x in others[0])
     return False
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from headcount.bench.contractions.elementwise import CONTRACTION, Hidden
+from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct
 from headcount.bench.trace.events import Event, Trace, tensors_in
 
 LSTM = 2
 """The number of this mode in torch."""
 
 
-def fused_cells(trace: Trace) -> Iterator[Hidden]:
+def fused_cells(trace: Trace) -> Iterator[ElementwiseProduct]:
     """Iterate over c' = f c + i g of each fused LSTM step: both terms are products (bench.contractions.elementwise).
 
     Other recurrent cells add no two products.
@@ -20,7 +20,7 @@ def fused_cells(trace: Trace) -> Iterator[Hidden]:
         if states:
             shapes = tuple(fact.shape for fact in event.tensors())
             dims = {"m": 2 * states}
-            yield Hidden(event.index, event.path, f"{event.name}, its gates", CONTRACTION, dims, shapes)
+            yield ElementwiseProduct(event.index, event.path, f"{event.name}, its gates", CONTRACTION, dims, shapes)
 
 
 def _outputs(event: Event) -> int:

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Mapping
 from math import prod
 
-from headcount.bench.contractions.convolution import convolution, convolution_backward, time_first
+from headcount.bench.contractions.convolution import (
+    convolution,
+    convolution_backward,
+    plain_convolution,
+    time_first,
+    transposed_convolution,
+)
 from headcount.bench.contractions.custom_ops import custom_op_products
 from headcount.bench.contractions.product import Product
 from headcount.bench.contractions.sparse_nested import stored_products
@@ -180,6 +186,23 @@ def _outer(event: Event) -> list[Product]:
     return [Product({"m": a.numel, "j": b.numel}, (a, b))]
 
 
+def _cross(event: Event) -> list[Product]:
+    """Each element of a cross product is a difference of two products."""
+    return [Product({"m": event.out.numel, "i": 2}, tuple(event.args[:2]), "contraction")]
+
+
+def _distances(event: Event) -> list[Product]:
+    """Return the product of (n, d + 2) and (d + 2, m) that gives all squared distances of (n, d) and (m, d)."""
+    a, b = event.args[:2]
+    dims = {"b": prod(a.shape[:-2])} if len(a.shape) > 2 else {}
+    return [Product({**dims, "m": a.shape[-2], "i": a.shape[-1] + 2, "j": b.shape[-2]}, (a, b))]
+
+
+def _reduced(event: Event) -> list[Product]:
+    """Return the product of a sparse matrix whose rows are summed; the largest or smallest is no sum."""
+    return _matrices(0, 1)(event) if event.args[2] in ("sum", "mean") else []
+
+
 def _grid(event: Event) -> list[Product]:
     """Each position of a grid through one small matrix per sample."""
     theta = event.args[0]
@@ -221,6 +244,14 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "convolution_overrideable": convolution,
     "convolution_backward": convolution_backward,
     "conv_tbc": time_first,
+    "_slow_conv2d_forward": plain_convolution,
+    "slow_conv3d_forward": plain_convolution,
+    "slow_conv_transpose2d": transposed_convolution,
+    "torchvision.deform_conv2d": plain_convolution,
+    "linalg_cross": _cross,
+    "_euclidean_dist": _distances,
+    "_sparse_mm_reduce_impl": _reduced,
+    "hspmm": _matrices(0, 1),
     "addr": _outer,
     "addr_": _outer,
     "affine_grid_generator": _grid,

@@ -33,7 +33,7 @@ class Mark:
         return out
 
 
-def together(*marks: Mark | None) -> Mark | None:
+def merge_marks(*marks: Mark | None) -> Mark | None:
     """Return one mark for several; None for none."""
     found = list(dict.fromkeys(mark for mark in marks if mark is not None))
     if len(found) < 2:
@@ -50,7 +50,7 @@ class Axis:
     varies: bool = True
     mark: Mark | None = None
 
-    def meets(self, size: int, stride: int) -> bool:
+    def overlaps(self, size: int, stride: int) -> bool:
         """Return whether an index of this size and stride runs over a part of this axis; False for stride 0."""
         if self.size < 2 or size < 2:
             return False
@@ -64,7 +64,7 @@ class Layout:
     axes: tuple[Axis, ...]
     term: Mark | None = None
 
-    def seen_as(self, fact: TensorFact) -> tuple[Axis, ...]:
+    def view_axes(self, fact: TensorFact) -> tuple[Axis, ...]:
         """Return the axes of a view of this storage."""
         if fact.strides is None:
             return tuple(Axis(size, 0) for size in fact.shape)
@@ -75,19 +75,19 @@ class Layout:
             return self.axes
         out = []
         for size, stride in zip(fact.shape, fact.strides, strict=True):
-            met = [axis for axis in self.axes if axis.meets(size, stride)]
-            varies = bool(stride) and (any(axis.varies for axis in met) or not met)
-            out.append(Axis(size, stride, varies, together(*(axis.mark for axis in met))))
+            overlapping = [axis for axis in self.axes if axis.overlaps(size, stride)]
+            varies = bool(stride) and (any(axis.varies for axis in overlapping) or not overlapping)
+            out.append(Axis(size, stride, varies, merge_marks(*(axis.mark for axis in overlapping))))
         return tuple(out)
 
 
-def plain(fact: TensorFact) -> tuple[Axis, ...]:
+def default_axes(fact: TensorFact) -> tuple[Axis, ...]:
     """Return the axes of a tensor without a known layout: it does not vary where it is expanded."""
     strides = fact.strides or (1,) * len(fact.shape)
     return tuple(Axis(size, stride, stride != 0) for size, stride in zip(fact.shape, strides, strict=True))
 
 
-def written(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark | None) -> Layout | None:
+def new_layout(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark | None) -> Layout | None:
     """Return the layout of a new tensor; None if it is the default."""
     if fact.strides is None or (term is None and all(varies and mark is None for varies, mark in axes)):
         return None
@@ -95,12 +95,12 @@ def written(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark |
     return Layout(tuple(Axis(size, stride, varies, mark) for size, stride, (varies, mark) in sizes), term)
 
 
-def carried(size: int, axis: Axis) -> bool:
+def varies_along(size: int, axis: Axis) -> bool:
     """Return whether an operand varies along an index of this size, given as one of its axes."""
     return axis.size == size and (axis.varies or size == 1)
 
 
-def aligned(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[Axis]:
+def align_axes(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[Axis]:
     """Return the axes aligned with a shape as by broadcasting."""
     missing = len(shape) - len(axes)
     if missing < 0:

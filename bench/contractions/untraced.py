@@ -17,7 +17,7 @@ _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_em
 
 
 @dataclass(frozen=True)
-class Returned:
+class UntracedTensor:
     """A tensor without a recorded producer at its first use, after data was exported by ``way``."""
 
     way: str
@@ -25,7 +25,7 @@ class Returned:
     fact: TensorFact
 
 
-def find_untraced_tensors(trace: Trace) -> list[Returned]:
+def find_untraced_tensors(trace: Trace) -> list[UntracedTensor]:
     """Return each tensor storage whose values were computed outside the trace, once."""
     ways = list(_ways_out(trace))
     if not ways:
@@ -40,7 +40,7 @@ def find_untraced_tensors(trace: Trace) -> list[Returned]:
             unmade = fact.source is None or _unwritten(trace, event, fact)
             if unmade:
                 seen.add(fact.storage)
-                out.append(Returned(ways[0], event, fact))
+                out.append(UntracedTensor(ways[0], event, fact))
     return out
 
 

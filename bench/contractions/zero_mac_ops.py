@@ -95,7 +95,10 @@ _QUESTIONS_AND_FUSED_GATES = """
     multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward multilabel_margin_loss_forward
     profiler._record_function_enter profiler._record_function_enter_new profiler._record_function_exit
     _convert_weight_to_int4pack_for_cpu quantize_per_channel quantize_per_tensor segment_reduce torchvision.nms values
-    prim.device record_stream sym_constrain_range sym_constrain_range_for_size
+    _cdist_forward _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors _sparse_softmax
+    _sparse_softmax_backward_data _sparse_sum _sparse_sum_backward _spdiags _sparse_compressed_tensor_unsafe
+    sparse_compressed_tensor torchvision.roi_align torchvision.roi_pool torchvision.ps_roi_align
+    torchvision.ps_roi_pool prim.device record_stream sym_constrain_range sym_constrain_range_for_size
 """
 KNOWN = frozenset(
     " ".join(

@@ -9,7 +9,8 @@ Each module listed in bench.counters.registry defines
                            the ledger (a number, or a function of the entry); kinds without a row add nothing
     read(model, inputs)    run the tool on one forward pass and return its CounterResult
     call_counts(trace)     return what the tool counts for each call of a recorded pass (bench.counters.call_counts)
-    missed(trace, event)   return why the tool does not count an operation, and where in its source that is decided
+    missed(trace, event)   return why the tool does not count an operation, and where in its source that is decided;
+                           headcount's counter, which misses none, has no such function
 
 and optionally ``also(ledger, device)``, additions by name that do not depend on kinds, ``NAMES``, the Python names
 whose calls it counts, ``summed(trace, call_counts)``, the total where it is not the sum of the calls, and ``TWICE``,
@@ -41,21 +42,19 @@ class CounterResult:
     """One counter's result for one forward pass over the whole batch; what the tool does not report is None.
 
     ``macs`` is the tool's own total in multiply-accumulates, additions that it counts included.
-    ``by_module`` maps module paths ("" is the model) to MACs, each with its submodules' share.
     ``uncounted`` is what the tool itself names as not counted, with its number: operators with their
-    occurrences, or module types with the number of such modules.
+    occurrences, or module types with the number of such modules. ``by_module`` maps module paths ("" is the model)
+    to MACs, each with its submodules' share.
     """
 
     counter: str
     tool: str
     version: str
-    backend: str
     device: str
     macs: int
-    params: int | None
-    by_module: dict[str, int] | None
-    by_operator: dict[str, int] | None
-    uncounted: dict[str, int] | None
+    params: int | None = None
+    uncounted: dict[str, int] | None = None
+    by_module: dict[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Count:
 
     counter: str
     exact: int
-    reading: CounterResult | None
+    result: CounterResult | None
     reason: str | None = None
     device: str | None = None
     predicted_macs: int | None = None
@@ -80,19 +79,19 @@ class Count:
     @property
     def macs(self) -> int | None:
         """The reported count."""
-        return None if self.reading is None else self.reading.macs
+        return None if self.result is None else self.result.macs
 
     @property
     def difference(self) -> int | None:
         """Reported count minus exact count."""
-        return None if self.reading is None else self.reading.macs - self.exact
+        return None if self.result is None else self.result.macs - self.exact
 
     @property
     def explained(self) -> bool:
         """Whether calls of the trace sum to the difference; True for a counter without a result."""
-        if self.reading is None:
+        if self.result is None:
             return True
-        return self.explanation is not None and self.explanation.explains(self.reading.macs, self.exact)
+        return self.explanation is not None and self.explanation.explains(self.result.macs, self.exact)
 
     @property
     def agrees(self) -> bool:
@@ -102,7 +101,7 @@ class Count:
     @property
     def disagreement(self) -> str | None:
         """One phrase if the reported count is not the predicted one, else None."""
-        if self.reading is None:
+        if self.result is None:
             return None
         by_calls = self.explanation and self.explanation.predicted_macs
         for predicted in (self.predicted_macs, by_calls):
@@ -113,10 +112,29 @@ class Count:
         return None
 
 
-def failed_record(counter: str, reason: str) -> dict[str, Any]:
-    """Return the JSON of a counter that failed (bench.counters.readings.as_record)."""
-    empty = dict.fromkeys(("macs", "difference", "predicted_macs"))
-    return {"counter": counter, **empty, "failed": reason, "explained": True, "unverified": [], "causes": []}
+def as_record(count: Count) -> dict[str, Any]:
+    """Return one counter's count as JSON: raw integers and its causes."""
+    return {
+        "counter": count.counter,
+        "macs": count.macs,
+        "difference": count.difference,
+        "failed": count.reason,
+        "predicted_macs": count.explanation and count.explanation.predicted_macs,
+        **explanation_record(count),
+    }
+
+
+def explanation_record(count: Count) -> dict[str, Any]:
+    """Return the explanation of a counter's difference as JSON."""
+    explanation = count.explanation
+    return {
+        "explained": count.explained,
+        "unverified": list(explanation.unverified) if explanation else [],
+        "causes": [
+            {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}
+            for c in (explanation.causes if explanation else ())
+        ],
+    }
 
 
 def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:
@@ -135,6 +153,16 @@ def additions(tool: ModuleType, ledger: Ledger, device: str) -> dict[str, Size]:
 
 def _times(adds: Any, entry: Entry) -> int:
     return adds(entry) if callable(adds) else adds
+
+
+def biased_linear_again(ledger: Ledger, device: str) -> dict[str, Size]:
+    """Return the products that a tool with patched names counts twice: of every biased nn.Linear on meta.
+
+    There torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py).
+    """
+    biased = {entry.path for entry in ledger if entry.kind == "bias"}
+    again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
+    return {"biased linear again": again} if device == "meta" and again else {}
 
 
 def names(tools: Iterable[ModuleType]) -> tuple[str, ...]:

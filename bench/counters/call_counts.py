@@ -57,18 +57,19 @@ def versions(tools: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def unverified(verified: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
+def unverified(verified: Mapping[str, str]) -> list[str]:
     """Return the installed versions, as "fvcore 0.1.6", for which rules were not ``verified`` ("2.12, 2.13")."""
+    installed = versions(verified)
     return [
-        f"{tool} {versions.get(tool, 'of no known version')}"
+        f"{tool} {installed.get(tool, 'of no known version')}"
         for tool, known in verified.items()
-        if not _is_version(versions.get(tool, ""), known)
+        if not _is_version(installed.get(tool, ""), known)
     ]
 
 
 def known(verified: Mapping[str, str]) -> str:
     """Return a note for a wrong prediction, if the installed versions are not those of the rules, else ""."""
-    other = unverified(verified, versions(verified))
+    other = unverified(verified)
     rules = ", ".join(f"{tool} {version}" for tool, version in verified.items())
     return f" (its rules are known for {rules}, not for {', '.join(other)})" if other else ""
 

@@ -25,12 +25,11 @@ from math import prod
 import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import CounterResult, whole
+from headcount.bench.counters.base import CounterResult, biased_linear_again, whole
 from headcount.bench.counters.call_counts import PRODUCT, CallCount, why
 from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
 from headcount.bench.trace.names import restore_names
-from headcount.formulas.ledger import Ledger, Size
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -42,6 +41,7 @@ DEVICE = "cpu"
 VERIFIED = {"deepspeed": "0.19.8", "torch": "2.13"}
 HOOKS = True
 ADDS = {}
+also = biased_linear_again
 
 _FILE = "profiler.py"
 _PATCHES = f"{_FILE}:890-973"
@@ -51,26 +51,20 @@ _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    ``params`` are all parameters. ``by_module`` are each module's own, without its submodules'. It does not report
-    what it did not count. Raises CounterError.
+    ``params`` are all parameters. It does not report what it did not count. Raises CounterError.
     """
     with run_context(model, counter=NAME, label=label), restore_names(NAMES):
         profile = FlopsProfiler(model)
         try:
             profile.start_profile()
             model(*arguments(model, inputs))
-            own = {path: whole(module.__macs__) for path, module in model.named_modules()}
             return CounterResult(
                 counter=NAME,
                 tool="deepspeed",
                 version=version("deepspeed"),
-                backend="functional",
                 device=device_of(inputs),
                 macs=whole(profile.get_total_macs()),
                 params=whole(profile.get_total_params()),
-                by_module={path: macs for path, macs in own.items() if macs},
-                by_operator=None,
-                uncounted=None,
             )
         finally:
             profile.end_profile()
@@ -78,16 +72,6 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
             profiler.module_flop_count.clear()
             profiler.module_mac_count.clear()
             profiler.old_functions.clear()
-
-
-def also(ledger: Ledger, device: str) -> dict[str, Size]:
-    """Return the products that are counted twice: of every biased nn.Linear on meta.
-
-    There torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py).
-    """
-    biased = {entry.path for entry in ledger if entry.kind == "bias"}
-    again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
-    return {"biased linear again": again} if device == "meta" and again else {}
 
 
 def _linear(event: Event) -> int:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from headcount.bench.contractions.count import ContractionCount
-from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified, versions
+from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
 
-TWICE, MISSED, ADDED, DIFFERS = "billed again", "missed", "added", "differs"
+TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,24 @@ class Explanation:
         return macs == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
-def explain(tool: ModuleType, trace: Trace, right: ContractionCount) -> Explanation:
-    """Return the causes for which the counter ``tool`` differs from ``right`` on ``trace``."""
+def explain(tool: ModuleType, trace: Trace, count: ContractionCount) -> Explanation:
+    """Return the causes for which the counter ``tool`` differs from ``count`` on ``trace``."""
     call_counts = tool.call_counts(trace)
     predicted = tool.summed(trace, call_counts) if hasattr(tool, "summed") else total(call_counts)
-    found = _Causes(tool, trace, right)
+    found = _Causes(tool, trace, count)
     for call_count in call_counts:
         found.add_call_count(call_count)
     found.add_missing()
-    return Explanation(predicted, tuple(found.merged()), tuple(unverified(tool.VERIFIED, versions(tool.VERIFIED))))
+    return Explanation(predicted, tuple(found.merged()), tuple(unverified(tool.VERIFIED)))
 
 
 class _Causes:
     """Match call counts with contractions: the outermost counted call around a contraction covers it."""
 
-    def __init__(self, tool: ModuleType, trace: Trace, right: ContractionCount) -> None:
+    def __init__(self, tool: ModuleType, trace: Trace, count: ContractionCount) -> None:
         self._tool = tool
         self._trace = trace
-        self._macs = {index: sum(p.macs for _, p in parts) for index, parts in right.by_event.items()}
+        self._macs = {index: sum(p.macs for _, p in parts) for index, parts in count.by_event.items()}
         self._within: dict[int, list[int]] = {}
         for index in self._macs:
             for event in (trace.events[index], *trace.around(trace.events[index])):
@@ -63,7 +63,7 @@ class _Causes:
         self._covered: set[int] = set()
         self._causes: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
 
-    def add(self, what: str, name: str, place: str, amount: int, call: int = -1) -> None:
+    def add(self, what: str, name: str, place: str, amount: int, call: int) -> None:
         """Add ``amount`` to a cause, inside the call of that index; do nothing if it is 0."""
         if amount:
             self._causes.setdefault((what, name, place), []).append((amount, call))
@@ -75,13 +75,8 @@ class _Causes:
                 self.add(ADDED, f"{part} by {call_count.rule}", call_count.place, amount, call_count.event)
         if call_count.times != 1:
             again = call_count.amount - sum(call_count.parts.values())
-            self.add(
-                TWICE,
-                f"{call_count.rule}, registered {call_count.times} times",
-                self._tool.TWICE,
-                again,
-                call_count.event,
-            )
+            name = f"{call_count.rule}, registered {call_count.times} times"
+            self.add(TWICE, name, self._tool.TWICE, again, call_count.event)
         product = call_count.parts.get(PRODUCT)
         if product is None:
             return
@@ -93,9 +88,8 @@ class _Causes:
             reason = call_count.differs if exact else "one of three real products that make a complex one"
             self.add(DIFFERS, f"{call_count.rule}: {reason}", call_count.place, product - exact, call_count.event)
         elif within or self._in_contraction(call_count):
-            self.add(
-                TWICE, f"{call_count.rule} in {self._place_of(call_count)}", call_count.place, product, call_count.event
-            )
+            name = f"{call_count.rule} in {self._place_of(call_count)}"
+            self.add(TWICE, name, call_count.place, product, call_count.event)
         else:
             failed = self._trace.events[call_count.event].failed
             reason = "a call that failed" if failed else "where no contraction was dispatched"

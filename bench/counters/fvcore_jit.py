@@ -23,9 +23,8 @@ from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterResult, whole
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
-from headcount.bench.counters.liveness import live_functions
 from headcount.bench.counters.run_context import arguments, device_of, run_context
-from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "fvcore"
@@ -58,12 +57,9 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
             counter=NAME,
             tool="fvcore",
             version=_VERSION,
-            backend="jit",
             device=device_of(inputs),
             macs=whole(total),
             params=whole(parameter_count(model)[""]),
-            by_module={path: whole(macs) for path, macs in analysis.by_module().items()},
-            by_operator={name: whole(macs) for name, macs in analysis.by_operator().items()},
             uncounted=dict(analysis.unsupported_ops()),
         )
 
@@ -145,51 +141,48 @@ def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dic
     return lambda event: {name: of_input * event.args[0].numel + of_output * event.out.numel}
 
 
-def _why_einsum(event: Event) -> str:
-    operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
-    several = "numpy's own order of contraction, printed with four digits"
-    return several if len(operands) > 2 else "numpy prints four digits"
-
-
-def _why_convolution(event: Event) -> str:
-    if isinstance(event.argument(4, "padding"), str):
+def _why(event: Event) -> str:
+    """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
+    if event.name == "einsum":
+        operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
+        several = "numpy's own order of contraction, printed with four digits"
+        return several if len(operands) > 2 else "numpy prints four digits"
+    if event.name.startswith("conv") and isinstance(event.argument(4, "padding"), str):
         return "a window given as a word"
     return why(event)
 
 
-Why = Callable[[Event], str]
-TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str, Why | str]] = {
-    "linear": (_linear, "jit_handles.py:99-110", ""),
-    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227", why)),
-    "bmm": (_columns(0, -1), "jit_handles.py:113-126", ""),
-    "addmm": (_columns(1, -1), "jit_handles.py:82-96", ""),
-    **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110", "")),
+TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
+    "linear": (_linear, "jit_handles.py:99-110"),
+    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227")),
+    "bmm": (_columns(0, -1), "jit_handles.py:113-126"),
+    "addmm": (_columns(1, -1), "jit_handles.py:82-96"),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110")),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        (_convolution, "jit_handles.py:127-171", _why_convolution),
+        (_convolution, "jit_handles.py:127-171"),
     ),
-    "convolution": (_dispatched_convolution, "jit_handles.py:127-171", ""),
-    "einsum": (_einsum, "jit_handles.py:174-214", _why_einsum),
-    "layer_norm": (_norm(2), "jit_handles.py:230-248", ""),
-    "group_norm": (_norm(2), "jit_handles.py:230-248", ""),
-    "instance_norm": (_norm(1), "jit_handles.py:230-248", ""),
-    "batch_norm": (_batch_norm, "jit_handles.py:251-259", ""),
-    "upsample_nearest2d": (_elements("interpolation", 0, 1), "flop_count.py:40", ""),
-    "upsample_bilinear2d": (_elements("interpolation", 0, 4), "flop_count.py:41", ""),
-    "adaptive_avg_pool2d": (_elements("pooling", 1, 0), "flop_count.py:42", ""),
-    "grid_sampler": (_elements("interpolation", 0, 4), "flop_count.py:43", ""),
+    "convolution": (_dispatched_convolution, "jit_handles.py:127-171"),
+    "einsum": (_einsum, "jit_handles.py:174-214"),
+    "layer_norm": (_norm(2), "jit_handles.py:230-248"),
+    "group_norm": (_norm(2), "jit_handles.py:230-248"),
+    "instance_norm": (_norm(1), "jit_handles.py:230-248"),
+    "batch_norm": (_batch_norm, "jit_handles.py:251-259"),
+    "upsample_nearest2d": (_elements("interpolation", 0, 1), "flop_count.py:40"),
+    "upsample_bilinear2d": (_elements("interpolation", 0, 4), "flop_count.py:41"),
+    "adaptive_avg_pool2d": (_elements("pooling", 1, 0), "flop_count.py:42"),
+    "grid_sampler": (_elements("interpolation", 0, 4), "flop_count.py:43"),
 }
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
     out = []
-    for index in sorted(live_functions(trace)):
+    for index in sorted(_live_functions(trace)):
         event = trace.events[index]
         if event.name in TABLE:
-            rule, place, differs = TABLE[event.name]
-            reason = differs(event) if callable(differs) else why(event)
-            out.append(CallCount(index, rule(event), f"aten::{event.name}", place, differs=reason))
+            rule, place = TABLE[event.name]
+            out.append(CallCount(index, rule(event), f"aten::{event.name}", place, differs=_why(event)))
     return out
 
 
@@ -203,3 +196,45 @@ def missed(trace: Trace, event: Event) -> tuple[str, str]:
     if name in TABLE:
         return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"
     return f"aten::{name} has no handle", _HANDLES
+
+
+def _live_functions(trace: Trace) -> set[int]:
+    """Return the calls of a forward pass that stay in a traced graph.
+
+    They are calls into torch's C++; where a transform of torch.func is around one, and in a gradient inside the
+    forward pass, the operations that run. A traced graph holds no operations inside an autograd.Function, only the
+    Function, which always stays (torch/csrc/jit/ir/ir.cpp, hasSideEffects).
+    """
+    live = _live_operations(trace)
+    out = set()
+    for index in live:
+        calls = [outer for outer in trace.around(trace.events[index]) if outer.what == FUNCTION]
+        # The tracer records the call that Python made, not what that call does inside.
+        if trace.events[index].backward or any(call.transformed for call in calls):
+            out.add(index)
+        elif calls:
+            out.add(calls[-1].index)
+    return out
+
+
+def _live_operations(trace: Trace) -> set[int]:
+    forward = [e for e in trace.events if e.what == OPERATION and not e.composite]
+    hidden = {event.index for event in forward if trace.inside(event, AUTOGRAD)}
+    lasting = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
+    lasting |= trace.parameters.keys() | trace.buffers.keys()
+    waiting = [fact.source for fact in tensors_in(trace.out)]
+    waiting += [event.index for event in forward if lasting.intersection(event.writes)]
+    for event in trace.events:
+        if event.what == AUTOGRAD and not event.backward:
+            waiting += _sources(event)
+    live: set[int] = set()
+    while waiting:
+        index = waiting.pop()
+        if index is not None and index not in live and index not in hidden:
+            live.add(index)
+            waiting += _sources(trace.events[index])
+    return live
+
+
+def _sources(event: Event) -> list[int | None]:
+    return [fact.source for fact in event.tensors()]

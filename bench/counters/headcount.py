@@ -9,10 +9,10 @@ from headcount.bench.contractions.count import count_contractions
 from headcount.bench.counters.base import CounterResult
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import arguments, device_of, run_context
-from headcount.bench.trace.events import Event, Trace
+from headcount.bench.trace.events import Trace
 from headcount.bench.trace.record import record
 
-NAME = "right"
+NAME = "headcount"
 DEVICE = "meta"
 VERIFIED = {"torch": TORCH}
 HOOKS = False
@@ -24,7 +24,6 @@ _PRODUCTS = "bench/contractions/products.py"
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    ``by_module`` holds each module's own products, without its submodules'; ``by_operator`` is by kind.
     Raises CounterError, also for an unsupported operator.
     """
     with run_context(model, counter=NAME, label=label):
@@ -33,12 +32,9 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         counter=NAME,
         tool="headcount",
         version=torch.__version__,
-        backend="trace",
         device=device_of(inputs),
         macs=found.macs,
         params=sum(parameter.numel() for parameter in model.parameters()),
-        by_module=found.ledger.group(lambda entry: entry.path),
-        by_operator=found.ledger.group(lambda entry: entry.kind),
         uncounted={},
     )
 
@@ -52,8 +48,3 @@ def call_counts(trace: Trace) -> list[CallCount]:
         )
         for index, parts in by_event.items()
     ]
-
-
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
-    """Return the reason of the interface; never called, because every contraction is counted."""
-    return f"aten.{event.name} is not in its table", _PRODUCTS

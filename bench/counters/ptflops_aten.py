@@ -31,27 +31,22 @@ ADDS = {"bias": 1}
 """In addmm and convolution (aten_ops.py:51, 93); a nn.Linear reaches addmm where its input is 2-D or contiguous."""
 
 _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.MULTILINE)
-_GLOBAL = re.compile(r"^Module:  Global\n((?:\S+: \d+ Mac\n)*)", re.MULTILINE)
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    ``params`` are the trainable ones (aten_engine.py:113). ``by_operator`` and ``uncounted`` are read from
-    what ptflops prints (:67-77, :96). Raises CounterError.
+    ``params`` are the trainable ones (aten_engine.py:113). ``uncounted`` is read from what ptflops prints (:96).
+    Raises CounterError.
     """
     macs, params, report = ptflops_run.run(model, inputs, backend="aten", counter=NAME, label=label)
-    rows = [line.split(": ") for block in _GLOBAL.findall(report) for line in block.splitlines()]
     return CounterResult(
         counter=NAME,
         tool="ptflops",
         version=ptflops_run.VERSION,
-        backend="aten",
         device=device_of(inputs),
         macs=macs,
         params=params,
-        by_module=None,
-        by_operator={name: int(number.removesuffix(" Mac")) for name, number in rows},
         uncounted=dict(Counter(_ZERO_OP.findall(report))),
     )
 

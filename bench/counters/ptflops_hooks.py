@@ -34,17 +34,14 @@ def _norm(module: ModuleFact, event: Event) -> Parts:
     return {"norm": event.args[0].numel * (2 if module.attributes.get("affine") else 1)}
 
 
-def _convolution(transposed: bool) -> Callable[[ModuleFact, Event], Parts]:
-    def rule(module: ModuleFact, event: Event) -> Parts:
-        x, a = event.args[0], module.attributes
-        window = prod(a["kernel_size"]) * a["in_channels"] * (a["out_channels"] // a["groups"])
-        positions = x.shape[0] * prod((x if transposed else event.out).shape[2:])
-        return {PRODUCT: window * positions, "bias": event.out.numel * _has(module, "bias")}
-
-    return rule
+def _convolution(module: ModuleFact, event: Event) -> Parts:
+    x, a = event.args[0], module.attributes
+    window = prod(a["kernel_size"]) * a["in_channels"] * (a["out_channels"] // a["groups"])
+    positions = x.shape[0] * prod((x if a["transposed"] else event.out).shape[2:])
+    return {PRODUCT: window * positions, "bias": event.out.numel * _has(module, "bias")}
 
 
-def _recurrent(rows_of: Callable, extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
+def _recurrent(extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
     """Count both matrices of each layer for every row and ``extra_per_unit`` gate operations per hidden unit."""
 
     def rule(module: ModuleFact, event: Event) -> Parts:
@@ -52,8 +49,10 @@ def _recurrent(rows_of: Callable, extra_per_unit: int) -> Callable[[ModuleFact, 
         both = ("weight_ih", "weight_hh")
         weights = [s for n, s in module.parameters.items() if s and n.startswith(both) and "reverse" not in n]
         biases = [s for n, s in module.parameters.items() if s and n.startswith("bias_") and "reverse" not in n]
+        # A cell has no layers and no sequence.
         layers = module.attributes.get("num_layers", 1)
-        rows = rows_of(event.args[0].shape) * (2 if module.attributes.get("bidirectional") else 1)
+        lengths = event.args[0].shape[: 2 if "num_layers" in module.attributes else 1]
+        rows = prod(lengths) * (2 if module.attributes.get("bidirectional") else 1)
         gates = layers * extra_per_unit * module.attributes["hidden_size"]
         return {PRODUCT: rows * sum(map(prod, weights)), "gates": rows * gates, "bias": rows * sum(map(prod, biases))}
 
@@ -80,14 +79,6 @@ def _has(module: ModuleFact, parameter: str) -> bool:
     return module.parameters.get(parameter) is not None
 
 
-def _sequence(shape: tuple[int, ...]) -> int:
-    return shape[0] * shape[1]
-
-
-def _cell(shape: tuple[int, ...]) -> int:
-    return shape[0]
-
-
 def _by_dimension(*names: str) -> tuple[type, ...]:
     """Return the layers ``nn.<name>1d``, ``2d`` and ``3d`` of each name."""
     return tuple(getattr(nn, f"{name}{n}d") for name in names for n in (1, 2, 3))
@@ -102,14 +93,13 @@ HOOKED: Mapping[type, tuple[Callable[[ModuleFact, Event], Parts], str]] = {
     **dict.fromkeys(_POOLS, (_of_input("pooling"), "46-48")),
     **dict.fromkeys(_NORMS, (_norm, "51-57")),
     nn.Upsample: (_upsample, "21-27"),
-    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), (_convolution(False), "60-92")),
-    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), (_convolution(True), "60-92")),
-    nn.RNN: (_recurrent(_sequence, 1), "105-160"),
-    nn.GRU: (_recurrent(_sequence, 7), "105-160"),
-    nn.LSTM: (_recurrent(_sequence, 10), "105-160"),
-    nn.RNNCell: (_recurrent(_cell, 1), "105-127, 163-177"),
-    nn.GRUCell: (_recurrent(_cell, 7), "105-127, 163-177"),
-    nn.LSTMCell: (_recurrent(_cell, 10), "105-127, 163-177"),
+    **dict.fromkeys(_by_dimension("Conv", "ConvTranspose"), (_convolution, "60-92")),
+    nn.RNN: (_recurrent(1), "105-160"),
+    nn.GRU: (_recurrent(7), "105-160"),
+    nn.LSTM: (_recurrent(10), "105-160"),
+    nn.RNNCell: (_recurrent(1), "105-127, 163-177"),
+    nn.GRUCell: (_recurrent(7), "105-127, 163-177"),
+    nn.LSTMCell: (_recurrent(10), "105-127, 163-177"),
     nn.MultiheadAttention: (_multihead, "180-243"),
 }
 """Types with a hook: the rule, and its lines in pytorch_ops.py (the table itself is :271-336)."""

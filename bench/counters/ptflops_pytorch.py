@@ -19,12 +19,11 @@ from math import prod
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
-from headcount.bench.counters.base import CounterResult
+from headcount.bench.counters.base import CounterResult, biased_linear_again
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total, why
 from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.run_context import device_of
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
-from headcount.formulas.ledger import Ledger, Size
 
 NAME = "ptflops-pytorch"
 # On meta it counts biased linear layers twice, see also.
@@ -35,7 +34,9 @@ ADDS = {"bias": 1, "norm": 1, "activation": 1, "pooling": 1}
 """Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu, F.silu and
 F.adaptive_avg_pool2d patched (pytorch_engine.py:348-390). Not torch.softmax, ``+`` and ``*``,
 nor nn.Embedding, which has no hook."""
+also = biased_linear_again
 TWICE = "pytorch_engine.py:96-103"
+"""Modules registered under p parents are counted p times; a ledger does not hold that."""
 
 _PATCHES = "pytorch_engine.py:348-390, 434-474"
 
@@ -54,29 +55,11 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         counter=NAME,
         tool="ptflops",
         version=ptflops_run.VERSION,
-        backend="pytorch",
         device=device_of(inputs),
         macs=macs,
         params=params,
-        by_module=None,
-        by_operator=None,
         uncounted={name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops},
     )
-
-
-def also(ledger: Ledger, device: str) -> dict[str, Size]:
-    """Return the products that are counted twice: of every biased nn.Linear on meta.
-
-    There torch's addmm is Python that calls the patched torch.mm (torch/_decomp/decompositions.py). Raises ValueError
-    for a bias without a product. Modules registered under p parents are counted p times (TWICE); a ledger does not
-    hold that.
-    """
-    biased = {entry.path for entry in ledger if entry.kind == "bias"}
-    products = {entry.path for entry in ledger if entry.kind in ("linear", "conv")}
-    if biased - products:
-        raise ValueError(f"bias without a product at {', '.join(sorted(biased - products))}")
-    again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
-    return {"biased linear again": again} if device == "meta" and again else {}
 
 
 def _matmul(event: Event) -> dict[str, int]:
@@ -170,10 +153,10 @@ def _reached(trace: Trace) -> list[int]:
     return times
 
 
-def summed(trace: Trace, call_counts: list[CallCount], batch: int = 1) -> int:
-    """Return the total; ``batch`` is the length by which module sums are divided, 1 where inputs go by keyword."""
+def summed(trace: Trace, call_counts: list[CallCount]) -> int:
+    """Return the total. Module sums pass through a float; they are divided by 1, because inputs go by keyword."""
     hooks = total(call_count for call_count in call_counts if trace.events[call_count.event].what == MODULE)
-    return int(hooks / batch + (total(call_counts) - hooks))
+    return int(float(hooks) + (total(call_counts) - hooks))
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:

@@ -51,14 +51,12 @@ def run(
         macs, params = get_model_complexity_info(
             root,
             (1,),
-            print_per_layer_stat=backend == "aten",
+            print_per_layer_stat=False,
             as_strings=False,
             input_constructor=lambda _: named,
             ost=report,
             verbose=True,
             backend=backend,
-            # Any unit but G, M and K makes ptflops print whole numbers.
-            flops_units="Mac",
         )
         # The cycle lives until the next garbage collection; the model must not.
         del root.model

@@ -13,13 +13,18 @@ COUNTERS = {
     "fvcore": "fvcore_jit",
     "torch": "torch_dispatch",
     "deepspeed": "deepspeed_profiler:deepspeed",
-    "right": "headcount",
+    "headcount": "headcount",
 }
 """The module of each (its interface: bench.counters.base), and after a colon the package that it needs if that is
 headcount's extra of the same name."""
 
-CHOICES = tuple(name for name in COUNTERS if name != "right") + ("right",)
-"""All counters: the tools, then headcount's counter."""
+CHOICES = tuple(COUNTERS)
+"""All counters: the tools, then headcount's own."""
+
+
+def canonical(name: str) -> str:
+    """Return the name of a counter; headcount's own was called ``right`` before."""
+    return "headcount" if name == "right" else name
 
 
 def installed(name: str) -> bool:
@@ -28,7 +33,7 @@ def installed(name: str) -> bool:
     return not extra or find_spec(extra) is not None
 
 
-NAMES = tuple(name for name in CHOICES if name != "right" and installed(name))
+NAMES = tuple(name for name in CHOICES if name != "headcount" and installed(name))
 """The installed tools, which are compared by default."""
 
 

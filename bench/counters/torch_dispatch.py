@@ -36,21 +36,17 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         with cache_shapes(model), FlopCounterMode(display=False) as mode:
             model(*arguments(model, inputs))
         counts = mode.get_flop_counts()
-        by_operator = counts.pop("Global", {})
+        counts.pop("Global", None)
         return CounterResult(
             counter=NAME,
             tool="torch",
             version=torch.__version__,
-            backend="dispatch",
             device=device_of(inputs),
             macs=macs_from_flops(mode.get_total_flops()),
-            params=None,
             by_module={
                 _path(name, type(model).__name__): macs_from_flops(sum(flops.values()))
                 for name, flops in counts.items()
             },
-            by_operator={str(operator): macs_from_flops(flops) for operator, flops in by_operator.items()},
-            uncounted=None,
         )
 
 
@@ -112,6 +108,9 @@ def _flash(event: Event) -> int | None:
     return _forward(*shapes)
 
 
+_FUSED = [f"_scaled_dot_product_{kernel}_attention" for kernel in ("efficient", "flash", "cudnn")]
+if torch.__version__ >= (2, 15):
+    _FUSED.append("_scaled_dot_product_flash_attention_for_cpu")
 TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
     "mm": (_product(0), "76-86"),
     "addmm": (_product(1), "88-91"),
@@ -123,22 +122,13 @@ TABLE: dict[str, tuple[Callable[[Event], int | None], str]] = {
         (_convolution, "131-177"),
     ),
     "convolution_backward": (_convolution_backward, "181-282"),
-    **{
-        f"_scaled_dot_product_{kernel}_attention": (_attention, "285-319") for kernel in ("efficient", "flash", "cudnn")
-    },
-    **{
-        f"_scaled_dot_product_{kernel}_attention_backward": (_attention_backward, "505-546")
-        for kernel in ("efficient", "flash", "cudnn")
-    },
+    **dict.fromkeys(_FUSED, (_attention, "285-319")),
+    **{f"{name}_backward": (_attention_backward, "505-546") for name in _FUSED},
     "_flash_attention_forward": (_flash, "442-470"),
 }
 if torch.__version__ >= (2, 15):
     # FlexAttention has been in torch's table for longer, where its mode did not look for operators of this sort
-    TABLE |= {
-        "_scaled_dot_product_flash_attention_for_cpu": (_attention, "285-319"),
-        "_scaled_dot_product_flash_attention_for_cpu_backward": (_attention_backward, "505-546"),
-        "flex_attention": (_attention, "615-647"),
-    }
+    TABLE["flex_attention"] = (_attention, "615-647")
 
 
 def call_counts(trace: Trace) -> list[CallCount]:

@@ -14,7 +14,8 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UncountedError
-from headcount.bench.counters.readings import Readings, as_record, read
+from headcount.bench.counters.base import as_record
+from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError, build, called, load
@@ -56,25 +57,25 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     with one_thread():
         found, device, why_not_meta = _run_on_device(run, module, args, kwargs, request["device"])
-    right = found.right
+    count = found.headcount
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
-        for one in right.elementwise
+        for one in count.elementwise
     )
     return ModuleCount(
         device=device,
         why_not_meta=why_not_meta,
-        macs=right.macs,
-        headline=right.headline,
-        dispatched=right.dispatched,
-        with_elementwise=right.with_elementwise,
+        macs=count.macs,
+        headline=count.headline,
+        dispatched=count.dispatched,
+        with_elementwise=count.with_elementwise,
         trainable_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
         inputs=tuple(inputs_of(args, kwargs)),
-        ledger=right.ledger,
+        ledger=count.ledger,
         elementwise=tuple(merge_elementwise(products)),
         parameters=tuple(parameters(module)),
         counters=tuple(map(as_record, found.counters)),
-        audit=tuple({**vars(line), "text": line.text()} for line in right.audit),
+        audit=tuple({**vars(line), "text": line.text()} for line in count.audit),
     )
 
 
@@ -116,16 +117,16 @@ CHEAP_MACS = 10**9
 
 
 def _run_on_device(
-    run: Callable[..., Readings], module: nn.Module, args: tuple, kwargs: dict, device: str | None
-) -> tuple[Readings, str, str | None]:
-    """Return the readings on ``device`` (default: on meta, else where the module is), the device, and why not meta."""
+    run: Callable[..., ReportedCounts], module: nn.Module, args: tuple, kwargs: dict, device: str | None
+) -> tuple[ReportedCounts, str, str | None]:
+    """Return the counts on ``device`` (default: on meta, else where the module is), the device, and why not meta."""
     own = {tensor.device.type for tensor in (*module.parameters(), *tensors_of((args, kwargs)))} or {"cpu"}
     why = None
     if device in (None, META):
         try:
             found = run(_on_meta(module), *_moved((args, kwargs), META))
             if not device:
-                why = _difference(run, found.right, module, args, kwargs, own)
+                why = _difference(run, found.headcount, module, args, kwargs, own)
             if why is None:
                 return found, META, None
         except _PASSED_ON:
@@ -152,13 +153,18 @@ def _run_on_device(
 
 
 def _difference(
-    run: Callable[..., Readings], on_meta: ContractionCount, module: nn.Module, args: tuple, kwargs: dict, own: set[str]
+    run: Callable[..., ReportedCounts],
+    on_meta: ContractionCount,
+    module: nn.Module,
+    args: tuple,
+    kwargs: dict,
+    own: set[str],
 ) -> str | None:
     """Return by how much a cheap module counts differently on its own device and on meta; None where it does not."""
     if META in own or on_meta.macs > CHEAP_MACS:
         return None
     try:
-        there = run(module, args, kwargs, counters=()).right
+        there = run(module, args, kwargs, counters=()).headcount
     except Exception:
         return None
     if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headcount.bench.counters.base import CounterError, failed_record
+from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
 from headcount.formulas.ledger import Ledger
@@ -69,7 +69,7 @@ def count_module(
     """Count the module that ``spec`` builds for ``settings``, by every counter of ``counters``.
 
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
-    that as the reason for its missing reading.
+    that as the reason for its missing count.
     """
     request = {
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
@@ -80,19 +80,20 @@ def count_module(
     except ProcessExited:
         if not counters:
             raise
-    count, readings = _count({**request, "counters": []}), []
+    count, reported = _count({**request, "counters": []}), []
     for name in counters:
         try:
-            readings += _count({**request, "counters": [name]}).counters
+            reported += _count({**request, "counters": [name]}).counters
         except ProcessExited as error:
-            readings.append(failed_record(name, f"it ended its process, with exit code {error.code}"))
-    return replace(count, counters=tuple(readings))
+            failed = Count(name, count.macs, None, f"it ended its process, with exit code {error.code}")
+            reported.append(as_record(failed))
+    return replace(count, counters=tuple(reported))
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
     answer = run_isolated(request)
     if "refused" in answer:
-        raise CounterError("right", request["spec"], answer["refused"])
+        raise CounterError("headcount", request["spec"], answer["refused"])
     return ModuleCount.from_record(answer)
 
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 from headcount.bench.cli import Parser, Work, add_output, serve, start
 from headcount.bench.errors import UsageError
@@ -35,9 +35,9 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import implementations, option_limits, routings
+from headcount.bench.latency import implementations, schedule
 from headcount.bench.latency.table import Columns
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROUTINGS
 from headcount.bench.measure import check_device
 from headcount.bench.table import Section, plural
 from headcount.models.configs import layers
@@ -77,9 +77,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument(
         "--device", choices=("cpu", "cuda", *HARDWARE), help="(default: cpu); named hardware with --estimate"
     )
-    out.add_argument(
-        "--routing", nargs="+", choices=routings.ROUTINGS, default=["balanced"], help="(default: balanced)"
-    )
+    out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     out.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
     out.add_argument("--blocks", type=int, metavar="N", help=f"fewer are a smoke test (default: {BLOCKS})")
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
@@ -111,15 +109,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), other.plan, argv[1:], tells=True)
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, tells=True)
-
-
-class _AnyShape:
-    """Stands for every annotated array."""
-
-    def __class_getitem__(cls, shape: Any) -> Any:
-        return Any
+        return serve(name, other.parser(name), other.plan, argv[1:])
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
 def replace_jaxtyping() -> None:
@@ -127,9 +118,8 @@ def replace_jaxtyping() -> None:
     try:
         import jaxtyping
     except ImportError:
-        jaxtyping = ModuleType("jaxtyping")
-        jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = _AnyShape
-        sys.modules["jaxtyping"] = jaxtyping
+        jaxtyping = sys.modules["jaxtyping"] = ModuleType("jaxtyping")
+        jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = Annotated
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
@@ -148,16 +138,13 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
 
         torch.set_num_threads(args.threads)
     cases = _cases(args)
-    from headcount.bench.env import device_name, environment
-    from headcount.bench.latency.session import Session, write_json
+    from headcount.bench.env import device_name
+    from headcount.bench.latency.session import LATENCY_FILE, Session, environment_of
 
-    environ = environment(args.device, ["bench.latency", *argv])
-    if args.commit:
-        environ |= {"commit": args.commit, "dirty": None}
+    environ = environment_of(args, argv)
     path = Path(args.json) if args.json else None
     if args.out_dir:
-        path = Path(args.out_dir) / "latency.jsonl"
-        write_json(Path(args.out_dir) / "env.json", environ)
+        path = Path(args.out_dir) / LATENCY_FILE
     if args.record:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
@@ -195,11 +182,10 @@ def fill(args: argparse.Namespace) -> None:
     args.passes = args.passes or ["forward", "both"]
     args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = BLOCKS if args.blocks is None else args.blocks
-    option_limits.check(args)
+    schedule.check_limits(args)
 
 
 def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
-    from headcount.bench.latency import schedule
     from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
     shape = {
@@ -207,7 +193,7 @@ def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
         "batch_size": args.batch_size,
         "dtype": args.dtype,
         "device": args.device,
-        "asked": tuple(args.impl) if args.impl else None,
+        "requested": tuple(args.impl) if args.impl else None,
     }
     found = []
     if args.layer or not args.model:
@@ -228,7 +214,7 @@ def _listing() -> str:
             "layers           " + ", ".join(layers.LAYERS),
             "models           " + ", ".join(implementations.timed_models()),
             *(f"implementations  {name}: {', '.join(how)}" for name, how in implementations.impls_by_variant().items()),
-            "routings         " + ", ".join(routings.ROUTINGS),
+            "routings         " + ", ".join(ROUTINGS),
             "passes           " + ", ".join(PASSES),
             "dtypes           " + ", ".join(DTYPES),
             "hardware         " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),

@@ -1,6 +1,6 @@
 """Measure on a GPU everything that the documents need, most valuable first, in one command.
 
-In this order: environment, correctness checks, timing cases (bench/latency/gpu_cases.toml), ways to configure kernels.
+In this order: environment, correctness checks, timing cases (bench/latency/gpu_cases.toml).
 No case begins that would not finish in time. Each finished case is appended to DIR/latency.jsonl; a later run with the
 same DIR skips what that file holds. The last lines name the missing cases.
 """
@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.errors import UsageError
-from headcount.bench.latency import gates, option_limits, schedule
+from headcount.bench.latency import gates, schedule
 from headcount.bench.measure import check_device
-from headcount.bench.table import Row, Section
+from headcount.bench.table import Section
 
 PROG = "python -m bench.latency campaign"
 CHECKS_SHARE = 0.2
@@ -26,7 +25,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("--within", type=float, metavar="SECONDS", help="time limit (default: none)")
-    out.add_argument("--out-dir", metavar="DIR", required=True, help="folder of latency.jsonl, env.json, choices.json")
+    out.add_argument("--out-dir", metavar="DIR", required=True, help="folder of latency.jsonl and env.json")
     out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")
     out.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="(default: cuda)")
     out.add_argument(
@@ -46,53 +45,30 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
-    option_limits.check(args, "tokens", "blocks")
-    if args.within is not None and args.within < 0:
-        raise UsageError(f"--within must be at least 0, not {args.within:g}")
+    schedule.check_limits(args, "tokens", "blocks", "within")
     check_device(args.device, ["cpu"])
-    from headcount.bench.env import environment
-    from headcount.bench.latency.session import Session, write_json
+    from headcount.bench.latency.session import LATENCY_FILE, Session, environment_of
     from headcount.bench.latency.table import Columns
 
-    out_dir = Path(args.out_dir)
     limit = [] if args.within is None else ["--within", f"{args.within:g}"]
-    environ = environment(args.device, ["bench.latency", "campaign", *limit])
-    if args.commit:
-        environ |= {"commit": args.commit, "dirty": None}
-    columns = Columns(args.device)
-    session = Session(out_dir / "latency.jsonl", columns, environ, blocks=args.blocks, within=args.within)
-    write_json(out_dir / "env.json", environ)
+    environ = environment_of(args, ["campaign", *limit])
+    columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
+    session = Session(path, columns, environ, blocks=args.blocks, within=args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
     session.check_writable(cases)
-    session.announce(cases)
 
     def remark() -> str:
         missing = [case.key for case in cases if case.key not in session.done]
         lines = "".join(f"\nmissing: {key}" for key in missing)
         return f", records in {session.path}{lines}" + ("" if missing else "; nothing is missing")
 
-    return Work(_sections(args, session, cases, out_dir), remark=remark, result=columns.result)
+    return Work(_sections(args, session, cases), remark=remark, result=columns.result)
 
 
-def _sections(args: argparse.Namespace, session: Any, cases: list, out_dir: Path) -> Iterator[Section]:
+def _sections(args: argparse.Namespace, session: Any, cases: list) -> Iterator[Section]:
     def has_time() -> bool:
         return args.within is None or session.left_s > (1 - CHECKS_SHARE) * args.within
 
     checks = gates.check_cases(gates.LAYERS, args.device)
     yield gates.section(checks, session.path, has_time, session.restart)
     yield Section(session.columns.table(session.environ, args.blocks), session.rows(cases), session.columns.below())
-    if args.device == "cuda" and session.left_s > 0:
-        from headcount.bench.latency import tuning
-
-        yield Section(tuning.TABLE, _choices(args, out_dir))
-
-
-def _choices(args: argparse.Namespace, out_dir: Path) -> Iterator[Row]:
-    from headcount.bench.latency import tuning
-    from headcount.bench.latency.case_tensors import DTYPES
-    from headcount.bench.latency.session import write_json
-
-    found = list(tuning.choices(args.tokens, DTYPES[args.dtype]))
-    write_json(out_dir / "choices.json", found)
-    for row in found:
-        yield Row(row, [], [row])

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.latency.routings import expert_shares, inclusion
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROTATED_BYTES, TimingCase
 from headcount.models.build import build, example_inputs
 from headcount.models.cache import KeyValueCache
@@ -173,6 +172,38 @@ def wake(model: nn.Module) -> None:
             parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
 
 
+def expert_shares(routing: str, num_experts: int) -> list[float]:
+    """Return the share of (token, slot) pairs of each expert, as far as K different experts allow (``inclusion``).
+
+    ``paper``: falls evenly so that the largest is 5.5 times the smallest, as in Figures 3-4 (E = 32: 5.29 % and
+    0.96 %). ``zipf``: proportional to 1 / rank. Otherwise equal.
+    """
+    if routing == "paper":
+        weights = [5.5 - 4.5 * i / max(1, num_experts - 1) for i in range(num_experts)]
+    elif routing == "zipf":
+        weights = [1 / (i + 1) for i in range(num_experts)]
+    else:
+        weights = [1.0] * num_experts
+    return [weight / sum(weights) for weight in weights]
+
+
+def inclusion(shares: list[float], top_k: int) -> list[float]:
+    """Return the probability that a token selects each expert, of sum K: K times its share, at most 1.
+
+    K different experts leave no expert more than 1 / K of the choices: what a larger share would get beyond it goes
+    to the others, in proportion.
+    """
+    certain: set[int] = set()
+    while True:
+        rest = sum(share for e, share in enumerate(shares) if e not in certain)
+        left = top_k - len(certain)
+        found = [1.0 if e in certain else left * share / rest for e, share in enumerate(shares)]
+        more = {e for e, probability in enumerate(found) if probability >= 1} - certain
+        if not more:
+            return found
+        certain |= more
+
+
 def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
     """Return (N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
     ``one-expert`` sends every token to expert 0 and its other slots in turn.
@@ -207,12 +238,7 @@ def variations(x: Tensor, count: int) -> Iterator[Tensor]:
 
 
 def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
-    """Return ``x`` with its first E features shifted so that :func:`steer`ed routers select ``selected``.
-
-    ValueError where the model is narrower than E.
-    """
-    if num_experts > x.shape[-1]:
-        raise ValueError(f"{num_experts} experts need as many features, but x has {x.shape[-1]}")
+    """Return ``x`` with its first E features shifted so that :func:`steer`ed routers select ``selected``."""
     chosen = x.new_zeros(selected.shape[0], num_experts).scatter_(1, selected.to(x.device), 1.0).view(*x.shape[:-1], -1)
     moved = x.clone()
     moved[..., :num_experts] = LOGIT_MARGIN * (2 * chosen - 1) + 0.5 * x[..., :num_experts].clamp(-3, 3)

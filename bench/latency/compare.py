@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,9 @@ from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.table import INTERVAL, TONES, Column, Row, Section, Table, plural, shown
+from headcount.bench.table import TONES, Column, Row, Section, Table, plural, shown
 
 PROG = "python -m bench.latency compare"
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One row that both files hold; the ratio is B's time over A's."""
-
-    cell: str
-    row: str
-    a_ms: float
-    b_ms: float
-    ratio: Ratio
-    verdict: str
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -55,18 +43,13 @@ def plan(args: argparse.Namespace) -> Work:
         notes_above=["Medians of separate runs: drift between them is not seen, which one run excludes."],
     )
     below = [f"only in A: {plural(only_a, 'row')}; only in B: {plural(only_b, 'row')}."]
-    return Work([Section(table, list(map(_row, rows)), below)], result=_result)
+    return Work([Section(table, [Row(values, records=[values]) for values in rows], below)], result=_result)
 
 
 def _result(printed: Sequence[Section]) -> str:
     found = [row.values["verdict"] for row in printed[0].rows]
     each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
     return f"B against A, {plural(len(found), 'row')}: {each}."
-
-
-def _row(row: Compared) -> Row:
-    values = {**vars(row), "ratio": {name: getattr(row.ratio, name) for name in INTERVAL}}
-    return Row(values, records=[values])
 
 
 def _load(path: Path) -> list[dict[str, Any]]:
@@ -81,8 +64,8 @@ def _load(path: Path) -> list[dict[str, Any]]:
 
 def compare(
     a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], *, force: bool = False
-) -> tuple[list[Compared], int, int]:
-    """Return the rows that both hold, and the numbers of rows that only one holds.
+) -> tuple[list[dict[str, Any]], int, int]:
+    """Return the rows that both hold, with B's time over A's, and the numbers of rows that only one holds.
 
     UsageError for different devices without ``force``, and where no row is in both.
     """
@@ -99,9 +82,9 @@ def compare(
     for key in both:
         by = records.common_timing(left[key], right[key])
         x, y = records.comparable_samples(left[key], by), records.comparable_samples(right[key], by)
-        ratio = unpaired_ratio(y, x)
-        noise = _noise(by, left[key], right[key])
-        rows.append(Compared(*key, quantile(x, 0.5), quantile(y, 0.5), ratio, verdict(ratio, noise)))
+        ratio, noise = unpaired_ratio(y, x), _noise(by, left[key], right[key])
+        times = {"cell": key[0], "row": key[1], "a_ms": quantile(x, 0.5), "b_ms": quantile(y, 0.5)}
+        rows.append({**times, "ratio": asdict(ratio), "verdict": verdict(ratio, noise)})
     return rows, len(left) - len(both), len(right) - len(both)
 
 
@@ -112,6 +95,6 @@ def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
     """Return the wider noise floor of the two runs, of samples of this kind where recorded."""
-    key = "noise_wall" if by == records.WALL else "noise"
-    ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise"))]
+    key = "noise_floor_wall" if by == records.WALL else "noise_floor"
+    ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise_floor"))]
     return max(ratios, key=lambda ratio: ratio.half_width, default=None)

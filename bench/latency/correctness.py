@@ -134,7 +134,7 @@ class CorrectnessCheck:
             errors = relative_errors(by_plain, exact)
             known = self.shared.memo[self.config] = (plain_chosen, exact, errors, counts)
         plain_chosen, exact, errors, counts = known
-        if not _alike(chosen, plain_chosen):
+        if not _same_selection(chosen, plain_chosen):
             exact, counts = self._exactly(lambda: results(reference, exact_inputs), chosen)
         self.seen.update(counts)
         return found, exact, errors, backends
@@ -259,7 +259,7 @@ def replay_error(run: Run, captured: Capture) -> float:
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))
 
 
-def _alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
+def _same_selection(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     """Return whether two lists of choices select the same experts, in whatever order."""
     return len(a) == len(b) and all(
         x.shape == y.shape and torch.equal(x.sort(-1).values, y.sort(-1).values) for x, y in zip(a, b, strict=True)

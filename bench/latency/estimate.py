@@ -74,7 +74,7 @@ def _rows(cases: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
     from headcount.bench.latency.roofline import executed_work
 
     for case in cases:
-        for spec in case.impls(of_every_device=True):
+        for spec in case.impls(any_device=True):
             done = executed_work(case, spec)
             moved = done.elements * case.element_bytes
             number = launches(case, spec)

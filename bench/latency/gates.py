@@ -93,7 +93,7 @@ def section(
     cases: Sequence[TimingCase],
     path: Path | None,
     has_time: Callable[[], bool] = lambda: True,
-    on_lost: Callable[[], None] = lambda: None,
+    on_lost: Callable[[str], None] = lambda reason: None,
 ) -> Section:
     """Return the table of ``cases``, checked while ``has_time``; those that ``path`` holds are not checked again.
 
@@ -106,26 +106,25 @@ def section(
 def _rows(cases, path, has_time, on_lost, below) -> Iterator[Row]:
     from headcount.bench.latency import measure
 
-    done: dict[str, list[dict[str, Any]]] = {}
-    for record in records.read(path)[0] if path and path.exists() else ():
-        if record.get("kind") == records.CHECK:
-            done.setdefault(record["cell"], []).append(record)
+    done = schedule.read_finished(path, records.CHECK)
     for number, case in enumerate(cases):
         if case.key not in done:
             if not has_time():
                 below.append(f"No time was left for {len(cases) - number} of {len(cases)} cases.")
                 return
+            lost = None
             try:
-                found, lost = list(measure.check_case(case)), False
+                found = list(measure.check_case(case))
             except measure.DeviceLost as error:
+                lost = error
                 name, _, impl = error.label.rpartition(" ")
-                found, lost = [{"layer": name, "implementation": impl, "status": error.status}], True
+                found = [{"layer": name, "implementation": impl, "status": error.status}]
             found = [_record(case, one) for one in found]
             done[case.key] = found
             if path:
                 records.append(path, *found)
             if lost:
-                on_lost()
+                on_lost(f"{case.key}: {lost}")
         for record in done[case.key]:
             label = f"{record['layer']} {record['implementation']}"
             failures = [] if record["status"] == records.AGREES else [f"{case.key} {label}: {record['status']}"]

@@ -41,35 +41,35 @@ class ImplSpec:
         return f"{self.name} {self.impl}"
 
     @property
-    def masks(self) -> bool:
-        """Whether the implementation takes masks, and so can decode."""
-        known = impl_of(self.config, self.impl)
-        return known is None or known.masks
+    def definition(self) -> Implementation | None:
+        """The implementation of the attention; None for ``auto``."""
+        return impl_of(self.config, self.impl)
 
     @property
-    def form(self) -> str | None:
-        """The form whose ledger states what the implementation needs, where that is not the configuration's own."""
-        known = impl_of(self.config, self.impl)
-        return known and known.form
+    def masks(self) -> bool:
+        """Whether the implementation takes masks, and so can decode."""
+        return self.definition is None or self.definition.masks
 
     @property
     def executed(self) -> AttentionConfig | ModelConfig:
         """The configuration whose closed form states the work that is executed, which may exceed what is needed."""
-        known = impl_of(self.config, self.impl)
         attention = getattr(self.config, "attention", self.config)
-        fields = {field: getattr(attention, other) for field, other in (known.executes if known else ())}
+        fields = {
+            field: getattr(attention, other) for field, other in (self.definition.executes if self.definition else ())
+        }
         return with_attention(self.needed, **fields) if fields else self.needed
 
     @property
     def needed(self) -> AttentionConfig | ModelConfig:
         """The configuration whose closed form states the work that is needed: for packed heads, the ideal form."""
-        return with_attention(self.config, form=self.form) if self.form else self.config
+        form = self.definition and self.definition.form
+        return with_attention(self.config, form=form) if form else self.config
 
     @property
     def reference(self) -> AttentionConfig | ModelConfig:
         """The configuration whose reference has the same outputs and gradients."""
-        known = impl_of(self.config, self.impl)
-        return with_attention(self.config, form=known.gradient) if known and known.gradient else self.config
+        form = self.definition and self.definition.gradient
+        return with_attention(self.config, form=form) if form else self.config
 
 
 def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Implementation | None:
@@ -84,17 +84,17 @@ def skips(name: str, impl: str) -> bool:
 
 
 def layer_impls(
-    name: str, asked: Sequence[str] | None, device: str | None, tokens: int | None = None
+    name: str, requested: Sequence[str] | None, device: str | None, tokens: int | None = None
 ) -> list[ImplSpec]:
     """Return the rows of a layer: one for each implementation, and the dense layers that it is compared with.
 
-    Without ``asked`` those implementations that run on ``device`` (None: on any); for few ``tokens`` more.
+    Without ``requested`` those implementations that run on ``device`` (None: on any); for few ``tokens`` more.
     """
     config = layer(name)
     # where an implementation skips heads, the timed one that does not is what it is compared with
     skips = any(impl.form for impl in config.implementations)
     rows = []
-    for how in _resolve_impls(config, asked, device, tokens):
+    for how in _resolve_impls(config, requested, device, tokens):
         known = impl_of(config, how)
         every_head = skips and known is not None and known.timed and known.form is None
         rows.append(ImplSpec(name, config, how, "dense" if every_head else "subject"))
@@ -106,7 +106,7 @@ def layer_impls(
 
 
 def model_impls(
-    name: str, asked: Sequence[str] | None, device: str | None, tokens: int | None = None
+    name: str, requested: Sequence[str] | None, device: str | None, tokens: int | None = None
 ) -> list[ImplSpec]:
     """Return the rows of a model, one for each implementation. UsageError for a model without a module."""
     if name not in PRESETS:
@@ -114,7 +114,9 @@ def model_impls(
     config = preset(name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; {LISTED} names the models that run")
-    return [ImplSpec(name, config, how, "subject") for how in _resolve_impls(config.attention, asked, device, tokens)]
+    return [
+        ImplSpec(name, config, how, "subject") for how in _resolve_impls(config.attention, requested, device, tokens)
+    ]
 
 
 def timed_models() -> list[str]:
@@ -132,16 +134,18 @@ def impls_by_variant() -> dict[str, list[str]]:
 
 
 def _resolve_impls(
-    config: AttentionConfig, asked: Sequence[str] | None, device: str | None, tokens: int | None
+    config: AttentionConfig, requested: Sequence[str] | None, device: str | None, tokens: int | None
 ) -> list[str]:
     here = list(config.implementations) if device is None else _available(config, device)
-    if not asked:
+    if not requested:
         few = tokens is not None and tokens <= FEW_TOKENS
         return [impl.name for impl in here if impl.timed or few and impl.few_rows]
     known = [impl.name for impl in config.implementations] + [AUTO]
-    chosen = [how for how in asked if how in known]
+    chosen = [how for how in requested if how in known]
     if not chosen:
-        raise UsageError(f"{config.variant} has no implementation {', '.join(asked)}; choose from {', '.join(known)}")
+        raise UsageError(
+            f"{config.variant} has no implementation {', '.join(requested)}; choose from {', '.join(known)}"
+        )
     for impl in config.implementations:
         if impl.name in chosen and impl not in here:
             lack = lacks(impl, device)

@@ -23,13 +23,15 @@ from headcount.bench.latency.timing_cases import TimingCase
 TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
-RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "tax": "mqa", "to_dense": "dense"}
-"""Ratio -> role of the row that is its denominator. ``tax`` is the routing overhead, over dense MQA."""
+RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
+"""Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
 
 ROUTED = ("subject", "dense")
 
+NO_PEAKS = Peaks(1.0, 1.0, "not measured")
+
 NO_RATIOS = dict.fromkeys(
-    ("noise", "noise_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
+    ("noise_floor", "noise_floor_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
 )
 """The fields of a record before anything is compared."""
 
@@ -40,16 +42,14 @@ def measure_case(
     *,
     blocks: int,
     on_block: Callable[[int], None] = lambda block: None,
-    known: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each implementation: checked against the reference first, then timed with the others.
 
-    ``known`` holds the status of implementations, by label, that are not run again. Raises DeviceLost where one leaves
-    the device unusable for this process.
+    Raises DeviceLost where one leaves the device unusable for this process.
     """
     with side_stream(case.device):
         shared = CaseTensors(case, case.config)
-        prepared = [prepare(case, spec, shared, known or {}) for spec in case.impls()]
+        prepared = [prepare(case, spec, shared) for spec in case.impls()]
         control = _time_together(case, prepared, blocks, on_block)
     fill_ratios([(record, impl) for record, impl in prepared if impl is not None], control)
     for record, impl in prepared:
@@ -69,8 +69,8 @@ def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
             if case.device == "cuda":
                 # freed memory holds NaN, so that what an implementation does not write is NaN
                 torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-            record, impl = prepare(case, spec, shared, {})
-            status, more = _check_again(case, impl) if impl else (record["status"], {})
+            record, impl = prepare(case, spec, shared)
+            again = _check_again(case, impl) if impl else {"status": record["status"]}
             yield {
                 "layer": spec.name,
                 "implementation": spec.impl,
@@ -78,14 +78,13 @@ def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
                 "bound": _short(record["bound"]),
                 "choices": record["choices"] and record["choices"]["other"],
                 "core": ", ".join(record["backends"] or ()) or None,
-                **more,
-                "status": status,
+                **again,
             }
 
 
-def _check_again(case: TimingCase, impl: "TimedRun") -> tuple[str, dict[str, Any]]:
+def _check_again(case: TimingCase, impl: "TimedRun") -> dict[str, Any]:
     """Return the status of an implementation whose results agree: same bits in a second run, replay on other inputs."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"status": records.AGREES}
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
         found["same"] = "yes" if all(map(torch.equal, once, again)) else "no"
@@ -93,15 +92,15 @@ def _check_again(case: TimingCase, impl: "TimedRun") -> tuple[str, dict[str, Any
             error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
             found["replay"] = _short(error)
             if not error <= impl.bound:
-                return "wrong: a replay on other inputs is not right", found
+                found["status"] = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
         found["replay"] = f"none: {reason}"[:60]
     except Exception as error:
         if is_lost(case.device):
             raise DeviceLost(impl.name, format_status(error)) from error
-        return format_status(error), found
-    return records.AGREES, found
+        found["status"] = format_status(error)
+    return found
 
 
 def _short(value: float | None) -> str | None:
@@ -119,27 +118,35 @@ class TimedRun(TimedCall):
         self.replay_error: float | None = None
 
 
-def prepare(
-    case: TimingCase, spec: ImplSpec, shared: CaseTensors, known: Mapping[str, str]
-) -> tuple[dict[str, Any], "TimedRun | None"]:
-    """Return the beginning of a record, and the implementation where it may be timed."""
-    record = {
+def failed_case(case: TimingCase, error: Exception, blocks: int) -> list[dict[str, Any]]:
+    """Return a record for each implementation of a case that raised ``error``; one that lost the device is named."""
+    found = []
+    for spec in case.impls():
+        status = format_status(error)
+        if isinstance(error, DeviceLost):
+            skipped = f"skipped: {error.label} left the device unusable"
+            status = error.status if spec.label == error.label else skipped
+        found.append(_finished(_begin(case, spec) | {"status": status}, None, case, NO_PEAKS, blocks))
+    return found
+
+
+def _begin(case: TimingCase, spec: ImplSpec) -> dict[str, Any]:
+    """Return the fields of a record that are known before an implementation runs."""
+    return {
         "layer": spec.name,
         "role": spec.role,
         "implementation": spec.impl,
-        "implementation_used": None,
-        "largest_share": None,
-        "error": None,
-        "bound": None,
-        "choices": None,
-        "backends": None,
+        **dict.fromkeys(("implementation_used", "largest_share", "error", "bound", "choices", "backends")),
         **NO_RATIOS,
         "status": "timed",
         "work": work(case, spec),
         "executed": executed_work(case, spec),
     }
-    if spec.label in known:
-        return record | {"status": known[spec.label]}, None
+
+
+def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> tuple[dict[str, Any], "TimedRun | None"]:
+    """Return the beginning of a record, and the implementation where it may be timed."""
+    record = _begin(case, spec)
     try:
         if spec.role in ROUTED:
             record["largest_share"] = shared.largest_share
@@ -223,7 +230,7 @@ def _finished(
 ) -> dict[str, Any]:
     done, executed = record.pop("work"), record.pop("executed")
     bound_s = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
-    shape = {k: v for k, v in asdict(case).items() if k not in ("which", "asked")}
+    shape = {k: v for k, v in asdict(case).items() if k not in ("which", "requested")}
     found = {
         "kind": "latency",
         "cell": case.key,
@@ -248,8 +255,8 @@ def _finished(
         "sets": impl.sets if impl else None,
         "rotated_bytes": impl.run.rotated_bytes if impl else None,
         "peak_memory_bytes": impl.peak_memory if impl else None,
-        "floor_ms": 1000 * bound_s,
-        "peaks": peaks.as_dict(),
+        "roofline_ms": 1000 * bound_s,
+        "peaks": asdict(peaks),
         "blocks": blocks,
         "smoke": blocks < TRUSTED_BLOCKS,
     }
@@ -270,8 +277,8 @@ def fill_ratios(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: Time
     by_role = {record["role"]: impl for record, impl in timed if record["role"] != "subject"}
     noises = _noises(timed, control)
     for record, impl in timed:
-        record["noise"] = _stored(noises.get(_kind(impl, impl)))
-        record["noise_wall"] = _stored(noises.get(records.WALL))
+        for key, by in (("noise_floor", _kind(impl, impl)), ("noise_floor_wall", records.WALL)):
+            record[key] = asdict(noises[by]) if by in noises else None
         for key, role in RATIOS.items():
             other = by_role.get(role)
             if other is None or other is impl or record["role"] not in ROUTED:
@@ -297,7 +304,3 @@ def _kind(a: TimedCall, b: TimedCall) -> str:
 
 def _samples(impl: TimedCall, by: str) -> list[float]:
     return impl.wall_s if by == records.WALL else impl.gpu_s
-
-
-def _stored(ratio: Ratio | None) -> dict[str, float] | None:
-    return ratio and asdict(ratio)

@@ -1,6 +1,6 @@
 """Compute the work of a call from its ledger, and the roofline bound on its time. Imports no torch."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 
 from headcount.bench import accounts
@@ -33,10 +33,6 @@ class Peaks:
     def most_bytes_per_s(self) -> float:
         """The greater of the rates of a copy and of a sum."""
         return max(self.bytes_per_s, self.read_bytes_per_s or 0.0)
-
-    def as_dict(self) -> dict:
-        """Return the fields for a record."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -37,29 +37,29 @@ class RoutingRecorder(TorchFunctionMode):
 
 
 class RoutingReplay(TorchFunctionMode):
-    """Replaces the result of every topk by the ``given`` indices, in the order of the calls.
+    """Replaces the result of every topk by the given ``indices``, in the order of the calls.
 
     ``rows`` selects tokens of indices that were recorded for more. ``tokens`` counts selections, ``clear`` those that
     rounding cannot change, ``other`` those of them that differ from the K largest scores.
     """
 
-    def __init__(self, given: Sequence[Tensor], margin: float, rows: Sequence[int] = ()) -> None:
+    def __init__(self, indices: Sequence[Tensor], margin: float, rows: Sequence[int] = ()) -> None:
         super().__init__()
-        self.given, self.margin, self.rows = list(given), margin, list(rows)
+        self.indices, self.margin, self.rows = list(indices), margin, list(rows)
         self.tokens = self.clear = self.other = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call ``func``."""
-        if func not in _TOPK or not self.given:
+        if func not in _TOPK or not self.indices:
             return func(*args, **(kwargs or {}))
         scores, top_k = args[0], args[1]
-        given = self.given.pop(0).to(scores.device)
-        if given.shape[1] != scores.shape[1]:
-            given = given[:, self.rows]
-        self._compare(scores.detach(), top_k, given)
-        return scores.gather(-1, given), given
+        indices = self.indices.pop(0).to(scores.device)
+        if indices.shape[1] != scores.shape[1]:
+            indices = indices[:, self.rows]
+        self._compare(scores.detach(), top_k, indices)
+        return scores.gather(-1, indices), indices
 
-    def _compare(self, scores: Tensor, top_k: int, given: Tensor) -> None:
+    def _compare(self, scores: Tensor, top_k: int, indices: Tensor) -> None:
         best = torch.topk(scores, min(top_k + 1, scores.shape[-1]), dim=-1)
         every = top_k == scores.shape[-1]
         clear = torch.ones_like(best.values[..., 0], dtype=torch.bool)
@@ -67,7 +67,7 @@ class RoutingReplay(TorchFunctionMode):
             last, next_one = best.values[..., top_k - 1], best.values[..., top_k]
             clear = (last - next_one > self.margin) & (next_one < (1 - RATIO * self.margin) * last)
         own = best.indices[..., :top_k].sort(-1).values
-        other = (given.sort(-1).values != own).any(-1) & clear
+        other = (indices.sort(-1).values != own).any(-1) & clear
         self.tokens += clear.numel()
         self.clear += int(clear.sum())
         self.other += int(other.sum())

@@ -1,5 +1,9 @@
-"""List the timing cases of a GPU campaign, most valuable first, with the seconds that each is expected to take."""
+"""Plan a run: the timing cases of a GPU campaign, most valuable first, stored cases, and limits of options."""
 
+import argparse
+import math
+import os
+import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,12 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headcount.bench import records
+from headcount.bench.errors import UsageError
 from headcount.bench.latency.timing_cases import TimingCase, layer_cases, model_cases
+from headcount.bench.table import shown
 
 TOKENS = 16384
 """Tokens of a call, for which gpu_cases.toml states the expected seconds."""
 HEADLINE = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D")
 """The layers that documents show first."""
+MOST, MOST_BLOCKS = 2**31 - 1, 10_000
+"""Largest length or batch, and most blocks."""
 
 
 @cache
@@ -23,7 +32,7 @@ def read_rows() -> list[dict[str, Any]]:
 
 def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
     """Return the timing case of each row of gpu_cases.toml."""
-    shape = dict(tokens=tokens, batch_size=None, dtype=dtype, device=device, asked=None)
+    shape = dict(tokens=tokens, batch_size=None, dtype=dtype, device=device, requested=None)
     found = []
     for row in read_rows():
         subject, name, seq_len, which, routing, blocks = _identity_of_row(row)
@@ -54,3 +63,33 @@ def _identity(case: TimingCase) -> tuple:
 def _identity_of_row(row: dict[str, Any]) -> tuple:
     subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
     return subject, row[subject], row["seq_len"], row["pass"], row.get("routing", routing), row.get("blocks")
+
+
+def read_finished(path: Path | None, kind: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of a kind in ``path`` by key of their case, those of the last run of each.
+
+    Lines that are no records are reported on stderr.
+    """
+    found, problems = records.read(path) if path and path.exists() else ([], [])
+    if problems:
+        print(shown(records.briefly(problems)), file=sys.stderr)
+    done: dict[str, list[dict[str, Any]]] = {}
+    for record in found:
+        if record.get("kind") == kind:
+            rows = done.setdefault(record["cell"], [])
+            if rows and rows[0].get("environment") != record.get("environment"):
+                rows.clear()
+            rows.append(record)
+    return done
+
+
+def check_limits(args: argparse.Namespace, *names: str) -> None:
+    """Raise UsageError for the first option, of ``names`` or of all, that is below 1 or above its limit."""
+    most = {"tokens": MOST, "batch_size": MOST, "blocks": MOST_BLOCKS, "threads": os.cpu_count() or 1}
+    most |= {"within": math.inf, "seq_len": MOST}
+    for name in names or most:
+        given, bound = getattr(args, name), most[name]
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and not 1 <= value <= bound:
+                wanted = f"at most {bound:,}" if value > bound else "at least 1"
+                raise UsageError(f"--{name.replace('_', '-')} must be {wanted}, not {value}")

@@ -62,13 +62,13 @@ class Columns:
             Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
             Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
             Column("to_mha_verdict", "verdict", width=11, tones=TONES),
-            Column("tax", "routing\noverhead", kind="interval", digits=2, width=18, priority=2),
+            Column("overhead", "routing\noverhead", kind="interval", digits=2, width=18, priority=2),
             Column("to_dense", "vs dense", kind="interval", digits=2, width=18, priority=3),
             Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
             Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
             Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
             Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4),
-            Column("floors", "time /\nbound", kind="fixed", digits=2, width=7, priority=3),
+            Column("over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3),
             *estimate,
             Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
             Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5),
@@ -95,13 +95,13 @@ class Columns:
             "p90_ms": quantile(wall, 0.9) if wall else None,
             "to_mha": record["to_mha"],
             "to_mha_verdict": record["to_mha_verdict"],
-            "tax": record["tax"],
+            "overhead": record["overhead"],
             "to_dense": record["to_dense"],
             "to_dense_verdict": record["to_dense_verdict"],
             "macs": record["macs"],
             "rate": rate / 1e9 if rate else None,
             "peak_share": 100 * rate / peak if rate else None,
-            "floors": best / bound_ms if best and bound_ms else None,
+            "over_bound": best / bound_ms if best and bound_ms else None,
             "estimate_ms": estimate.of_record(record),
             "tokens_per_s": round(record["tokens"] / best * 1000) if best else None,
             "memory": record["peak_memory_bytes"],
@@ -122,7 +122,7 @@ class Columns:
     def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
         """Return peak MACs per second, and the roofline bound in milliseconds; None for old records without bytes."""
         if self.hardware is None:
-            return record["peaks"]["macs_per_s"], record["floor_ms"]
+            return record["peaks"]["macs_per_s"], record["roofline_ms"]
         rate = self.hardware.macs_per_s[record["dtype"]]
         if record.get("least_bytes") is None:
             return rate, None

@@ -4,6 +4,8 @@ A field that cannot be read is left out and reported.
 """
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from statistics import median
 from typing import Any
 
@@ -46,16 +48,10 @@ class Telemetry:
         None without a sample."""
         if not self.samples:
             return None
-        names = dict.fromkeys(name for sample in self.samples for name in sample if name != "block")
         out: dict[str, Any] = {"samples": len(self.samples), "failed": dict(self.failed)}
-        for name in names:
+        for name in dict.fromkeys(name for sample in self.samples for name in sample if name != "block"):
             values = [sample[name] for sample in self.samples if name in sample]
-            if name == REASONS:
-                out[name] = 0
-                for value in values:
-                    out[name] |= value
-            else:
-                out[name] = {"min": min(values), "max": max(values)}
+            out[name] = reduce(or_, values) if name == REASONS else {"min": min(values), "max": max(values)}
         usual = median(self.clocks) if self.clocks else 0
         out["slow_blocks"] = [s["block"] for s in self.samples if CLOCK in s and s[CLOCK] < SLOW * usual]
         return out

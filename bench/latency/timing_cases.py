@@ -10,6 +10,8 @@ from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
 
+ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
+"""Distributions of the timed tokens over experts (``case_tensors.expert_shares``)."""
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
@@ -20,7 +22,7 @@ ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 class TimingCase:
     """A layer or model at one shape.
 
-    ``subject`` is ``layer`` or ``model``; ``which`` the pass; ``asked`` the implementations that were requested.
+    ``subject`` is ``layer`` or ``model``; ``which`` the pass; ``requested`` the implementations that were requested.
     Decoding is one token after ``seq_len`` - 1 cached ones. ``blocks``: the number of blocks of a second measurement,
     which is stored in addition to the first.
     """
@@ -33,14 +35,14 @@ class TimingCase:
     which: str
     device: str
     routing: str
-    asked: tuple[str, ...] | None = None
+    requested: tuple[str, ...] | None = None
     blocks: int | None = None
 
     @property
     def key(self) -> str:
         """The unique name of this case."""
         parts = (self.subject, self.name, f"T{self.seq_len}", f"B{self.batch_size}", self.dtype, self.which)
-        how = ("+".join(self.asked),) if self.asked else ()
+        how = ("+".join(self.requested),) if self.requested else ()
         again = (f"again in {self.blocks} blocks",) if self.blocks else ()
         return " ".join((*parts, self.device, self.routing, *how, *again))
 
@@ -64,10 +66,10 @@ class TimingCase:
         """Bytes of an element."""
         return ELEMENT_BYTES[self.dtype]
 
-    def impls(self, *, of_every_device: bool = False) -> list[ImplSpec]:
+    def impls(self, *, any_device: bool = False) -> list[ImplSpec]:
         """Return the rows of this case: implementations that run on its device, or on any, and dense layers."""
         how = layer_impls if self.subject == "layer" else model_impls
-        impls = how(self.name, self.asked, None if of_every_device else self.device, self.tokens)
+        impls = how(self.name, self.requested, None if any_device else self.device, self.tokens)
         # decoding needs a causal mask
         return [impl for impl in impls if impl.masks or self.which != "decode"]
 

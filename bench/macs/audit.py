@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from headcount.bench.counters import registry
+from headcount.bench.counters.base import as_record
 from headcount.bench.counters.call_counts import known
-from headcount.bench.counters.readings import LONGEST, Readings, as_record, read
+from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
@@ -31,7 +32,7 @@ class Cells:
 
     formulation: Formulation
     device: str
-    found: Readings | None = None
+    found: ReportedCounts | None = None
     failed: str | None = None
     ours: bool = False
 
@@ -55,7 +56,7 @@ def _cells(formulation: Formulation, device: str, counters: Sequence[str]) -> Ce
         return Cells(formulation, device, failed=reason, ours=_runs(formulation, device))
 
 
-def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> Readings:
+def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> ReportedCounts:
     module, inputs = formulation.build(device)
     with one_thread():
         return read(
@@ -82,7 +83,7 @@ def _matrix_table(counters: Sequence[str]) -> Table:
         Column("written", "written with", width=max(len(s.written) for s in FORMULATIONS), priority=3, wraps=20),
         Column("device", "device", width=6, priority=0),
         macs_column("exact", "MACs\nexact", width=9),
-        difference("right", "headcount", width=9, priority=0),
+        difference("headcount", "headcount", width=9, priority=0),
         *(difference(name, name.replace("-", "\n"), width=9) for name in counters),
     ]
     notes = [f"Sizes: {sizes}, {experts}.", ABOUT]
@@ -95,16 +96,16 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
     place = {"spelling": formulation.name, "device": cells.device, "exact": exact}
     values: dict[str, Any] = {**place, "written": formulation.written}
     if found is None:
-        names = ("right", *counters)
+        names = ("headcount", *counters)
         records = [{**place, "failed": cells.failed, "counter": name} for name in names]
         # a layer that runs untraced is headcount's failure, not the device's
         failures = [f"{where}: {cells.failed}"] if cells.ours else []
         return Row(values | dict.fromkeys(names, "failed"), [cells.failed], records, failures)
     failures, notes = [], []
-    values["right"] = found.right.macs - exact
-    records = [{**place, "counter": "right", "macs": found.right.macs}]
-    if values["right"]:
-        failures.append(f"{where}: the right count is {found.right.macs:,}, exact {exact:,}")
+    values["headcount"] = found.headcount.macs - exact
+    records = [{**place, "counter": "headcount", "macs": found.headcount.macs}]
+    if values["headcount"]:
+        failures.append(f"{where}: headcount counts {found.headcount.macs:,}, exact {exact:,}")
     for cell in found.counters:
         records.append({**place, **as_record(cell)})
         values[cell.counter] = "failed" if cell.reason else cell.difference
@@ -121,7 +122,7 @@ def _causes_table() -> Table:
         Column("counter", "counter", width=15),
         macs_column("difference", "error\nvs exact", sign=True, width=10),
         macs_column("amount", "of which", sign=True, width=10, priority=0),
-        Column("what", "what", width=12, priority=3),
+        Column("what", "what", width=13, priority=3),
         Column("name", "call", width=70, priority=0, wraps=20),
         Column("calls", "calls", kind="int", priority=4),
         Column("place", "place in the tool's source", width=40, priority=2, wraps=20),

@@ -87,7 +87,7 @@ def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) ->
 
 
 def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
-    """Each counter's reading less what it adds by name, or why there is none; of a module the right count, whichever
+    """Each counter's reading less what it adds by name, or why there is none; of a module headcount's, whichever
     counters the other side is read by."""
     if isinstance(case, ModuleCase):
         return dict.fromkeys(counters, case.ledger.macs)

@@ -78,14 +78,14 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
 
 def _which(count: ModuleCount) -> str:
     left_out = sum(line["calls"] for line in count.unsupported)
-    return f"partial count without {plural(left_out, 'unsupported call')}" if left_out else "the right count"
+    return f"partial count without {plural(left_out, 'unsupported call')}" if left_out else "headcount"
 
 
 def _equal(count: ModuleCount) -> str:
-    """Return the verdict on a reported count that equals the headline: right only where nothing is left out of it."""
+    """Return the verdict on a reported count that equals the headline: exact only where nothing is left out of it."""
     if count.unsupported:
         return "the same part"
-    return "as dispatched" if count.macs != count.with_elementwise else "right"
+    return "as executed" if count.macs != count.with_elementwise else "exact"
 
 
 _APART = "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
@@ -120,9 +120,9 @@ def _counters_section(count: ModuleCount) -> Section:
         "counters",
         [
             Column("counter", "counter"),
-            Column("macs", "reading", kind="int", of="MACs", priority=0),
-            Column("difference", "reading\nless right", kind="int", sign=True, of="MACs", priority=0),
-            Column("explained", "by its calls", priority=0, tones=TONES),
+            Column("macs", "reported\nMACs", kind="int", of="MACs", priority=0),
+            Column("difference", "minus\nheadcount", kind="int", sign=True, of="MACs", priority=0),
+            Column("explained", "explained\nby trace", priority=0, tones=TONES),
         ],
         note_column="explained",
     )

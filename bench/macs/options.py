@@ -57,7 +57,9 @@ def _sizes(group) -> None:
 
 def _counters(group) -> None:
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
-    group.add_argument("--counter", nargs="+", metavar="NAME", choices=counters, help=", ".join(counters))
+    group.add_argument(
+        "--counter", nargs="+", metavar="NAME", choices=counters, type=registry.canonical, help=", ".join(counters)
+    )
     group.add_argument(
         "--device",
         choices=DEVICES,

@@ -8,7 +8,7 @@ from headcount.bench.table import Row, Section, plural
 from headcount.formulas.ledger import flops
 from headcount.formulas.published import tables
 
-NOTHING = "nothing printed"
+NOTHING = "no printed value"
 QUANTITIES = {
     "macs": "MAC",
     "params": "parameter",
@@ -89,7 +89,7 @@ def of_module(printed: Sequence[Section], in_flops: bool) -> str:
 def audited(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of an audit: how many runs are exact, explained, failed and unexplained."""
     rows = _rows(printed, "audit")
-    cells = [record for row in rows for record in row.records if record["counter"] != "right"]
+    cells = [record for row in rows for record in row.records if record["counter"] != "headcount"]
     failed = sum(record.get("macs") is None for record in cells)
     exact = sum(record.get("macs") == record["exact"] for record in cells)
     wrong = sum(len(row.failures) for row in rows)

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headcount.bench.counters.run_context import one_thread
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.recorder import record
 from headcount.bench.routing.stats import LayerRouting
 from headcount.models import losses
 from headcount.models.build import build
-from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import preset
 
 CLASSES, WORDS, SEQ_LEN = 4, 8, 16
@@ -33,9 +33,8 @@ FIELDS = {
     "d_model": 32, "d_ff": 64, "num_layers": 1, "vocab_size": CLASSES * WORDS, "max_positions": SEQ_LEN + 2,
     "num_experts": 8, "top_k": 2, "head_dim": 16, "bias": False,
 }  # fmt: skip
-RUNS = [
-    {"L_a": alpha, "L_z": beta} for alpha, beta in ((0.01, 0.0), (0.0, 0.01), (0.0, 0.001), (0.01, 0.001), (0.01, 0.01))
-]
+WEIGHTS = (0.01, 0.0), (0.0, 0.01), (0.0, 0.001), (0.01, 0.001), (0.01, 0.01)
+RUNS = [{"L_a": balance, "L_z": z} for balance, z in WEIGHTS]
 """Coefficients of the auxiliary losses, one run each; the columns of Table 7."""
 PAPER = {"L_a": 0.01, "L_z": 0.001}
 """The coefficients that the paper trains with."""
@@ -81,28 +80,20 @@ def held_out() -> Tensor:
     return next(batches(SEED + 1, HELD_OUT))
 
 
-def config(coefficients: Mapping[str, float]) -> ModelConfig:
-    """Return the model's configuration with these coefficients of L_a and L_z."""
-    return preset(PRESET, {**FIELDS, "balance_loss_weight": coefficients["L_a"], "z_loss_weight": coefficients["L_z"]})
-
-
 def run(report: Callable[[str], None] = lambda line: None) -> list[Outcome]:
     """Train one model for each of ``RUNS``, on one thread so that results are the same every time."""
     outcomes = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         for coefficients in RUNS:
             report(f"training with {label(coefficients)}")
             outcomes.append(train(coefficients))
-        return outcomes
-    finally:
-        torch.set_num_threads(threads)
+    return outcomes
 
 
 def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcome:
     """Train from fixed weights on fixed batches for ``steps`` (default: STEPS), and evaluate on held-out sequences."""
-    model, log = build(config(coefficients), seed=SEED).train(), []
+    weights = {"balance_loss_weight": coefficients["L_a"], "z_loss_weight": coefficients["L_z"]}
+    model, log = build(preset(PRESET, FIELDS | weights), seed=SEED).train(), []
     optimizer, data = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE), batches(SEED, BATCH_SIZE)
     for step in range(1, (steps or STEPS) + 1):
         tokens = next(data)
@@ -123,15 +114,11 @@ def _evaluate(model: torch.nn.Module, coefficients: Mapping[str, float], log: Lo
     logits, answers = model(tokens), targets(tokens)
     ((_, module),) = losses.routed_modules(model)
     routing = module.router.recorded.routing
-    auxiliary = {"L_a": losses.balance_loss(routing.probs, routing.indices), "L_z": losses.z_loss(routing.logits)}
+    balance, z = losses.balance_loss(routing.probs, routing.indices), losses.z_loss(routing.logits)
+    accuracy = (logits.argmax(-1) == answers).double().mean().item()
+    auxiliary = {"L_a": balance.item(), "L_z": z.item()}
     return Outcome(
-        coefficients,
-        loss=_loss(logits, answers).item(),
-        accuracy=(logits.argmax(-1) == answers).double().mean().item(),
-        auxiliary={name: loss.item() for name, loss in auxiliary.items()},
-        layer=layer,
-        log=log,
-        state=model.state_dict(),
+        coefficients, _loss(logits, answers).item(), accuracy, auxiliary, layer, log, state=model.state_dict()
     )
 
 
@@ -151,10 +138,10 @@ def effects(outcomes: Sequence[Outcome]) -> list[str]:
     for with_loss in outcomes:
         for name, value in with_loss.coefficients.items():
             others = {**with_loss.coefficients, name: 0.0}
-            beside = f" (beside {label(others)})" if any(others.values()) else ""
+            also = f" (and {label(others)})" if any(others.values()) else ""
             for without in outcomes:
                 if value and without.coefficients == others:
-                    lines.append(f"With {value:g} {name}{beside} {_effect(name, without, with_loss)}.")
+                    lines.append(f"With {value:g} {name}{also} {_effect(name, without, with_loss)}.")
     return lines
 
 

@@ -88,25 +88,19 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
     no tokens.
     """
     if not hasattr(config, "vocab_size"):
-        raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(_token_presets())}")
+        routed = variants_with("routed")
+        names = (name for name, given in PRESETS.items() if given["attention"] in routed and "vocab_size" in given)
+        raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(names)}")
     data = read_file(path)
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no text: token ids with spaces between are expected") from None
-    examples = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            examples.append(_example(f"{path}: line {number}", line, config))
+    numbered = enumerate(lines, 1)
+    examples = [_example(f"{path}: line {number}", line, config) for number, line in numbered if line.strip()]
     if not examples:
         raise UsageError(f"{path} holds no tokens")
     return examples
-
-
-def _token_presets() -> list[str]:
-    """Return the presets that route tokens of a vocabulary."""
-    routed = variants_with("routed")
-    return [name for name, fields in PRESETS.items() if fields["attention"] in routed and "vocab_size" in fields]
 
 
 def _example(where: str, line: str, config: ModelConfig) -> Example:

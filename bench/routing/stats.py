@@ -105,10 +105,8 @@ def grouped(
     chosen: Sequence[Mapping[Hashable, int]], group_of: Callable[[Hashable], Hashable]
 ) -> list[Counter[Hashable]]:
     """Return the same choices by group of tokens."""
-    groups = []
-    for counts in chosen:
-        group: Counter = Counter()
+    groups: list[Counter] = [Counter() for _ in chosen]
+    for group, counts in zip(groups, chosen, strict=True):
         for token, count in counts.items():
             group[group_of(token)] += count
-        groups.append(group)
     return groups

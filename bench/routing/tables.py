@@ -9,6 +9,16 @@ from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, to
 from headcount.bench.table import Column, Row, Section, Table
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
+EXTREMES = [
+    Column("largest", "largest\nshare", **PERCENT, priority=0),
+    Column("smallest", "smallest\nshare", **PERCENT, priority=0),
+]
+
+
+def extremes(counts: Sequence[int]) -> dict[str, Fraction]:
+    """Return the largest and the smallest share of counts, in percent."""
+    percent = [100 * share for share in shares(counts)]
+    return {"largest": max(percent), "smallest": min(percent)}
 
 
 def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
@@ -31,8 +41,7 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
             Column("layer", "layer"),
             Column("tokens", "tokens", kind="int", priority=2),
             *(shared if "s" in routed.sizes else []),
-            Column("largest", "largest\nshare", **PERCENT, priority=0),
-            Column("smallest", "smallest\nshare", **PERCENT, priority=0),
+            *EXTREMES,
             Column("sorted", "shares in %, sorted", wraps=24),
         ],
         notes_above=[routed.shares],
@@ -41,15 +50,14 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
 
 
 def _layer_row(layer: LayerRouting) -> Row:
-    percent = sorted((100 * share for share in layer.shares), reverse=True)
+    percent = sorted((float(100 * share) for share in layer.shares), reverse=True)
     values = {
         "layer": layer.path,
         "tokens": layer.tokens,
         "heads": layer.num_experts,
         "shared": layer.num_shared,
-        "largest": percent[0],
-        "smallest": percent[-1],
-        "sorted": " ".join(f"{float(value):.1f}" for value in percent),
+        "sorted": " ".join(f"{value:.1f}" for value in percent),
+        **extremes(layer.counts),
     }
     record = {"layer": layer.path, "tokens": layer.tokens, "top_k": layer.top_k, "tokens_per_expert": layer.counts}
     if "s" in layer.routed.sizes:
@@ -73,6 +81,7 @@ def expert_section(
         Column("class", "class of\nhighest PMI"),
         Column("class_pmi", "PMI of\nthe class", kind="fixed", digits=2, priority=3),
     ]
+    executed = "MACs\nideal" if routed.released else "executed\nMACs"
     released = [Column("released_macs", "MACs\nas released", kind="int", of="MACs", priority=4)]
     table = Table(
         f"{unit}s",
@@ -82,13 +91,7 @@ def expert_section(
             Column(unit, unit, kind="int", priority=0),
             Column("count", "tokens", kind="int"),
             Column("share", "share", **PERCENT, priority=0),
-            Column(
-                "macs",
-                "MACs\nideal" if routed.released else "executed\nMACs",
-                kind="int",
-                of="MACs",
-                priority=2,
-            ),
+            Column("macs", executed, kind="int", of="MACs", priority=2),
             *(released if routed.released else []),
             *(classes if class_of else []),
             Column("tokens", f"tokens of highest PMI,\nof those with at least\n{min_count} choices", wraps=24),
@@ -106,9 +109,9 @@ def expert_section(
 def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_of) -> Iterator[Row]:
     for head in range(layer.num_shared):
         values = {"layer": layer.path, "head": head, "count": layer.tokens, "macs": layer.every_token_macs.numerator}
-        record = {**values, "shared": True}
         shared = {"released_macs": values["macs"], "tokens": "shared: every token uses it"}
-        yield Row(dict.fromkeys(("share", "class", "class_pmi")) | values | shared, records=[record])
+        empty = dict.fromkeys(("share", "class", "class_pmi"))
+        yield Row(empty | values | shared, records=[values | {"shared": True}])
     best = top_tokens(layer.chosen, top, min_count)
     by_class = _classes(layer, class_of) if class_of else [(None, None)] * layer.num_experts
     order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
@@ -156,18 +159,14 @@ def _specialists(layer: LayerRouting, class_of) -> str:
 def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Section:
     """Return a row for each class of tokens: which experts or routed heads its tokens choose."""
     unit = layer.unit
+    header = f"{unit} (share of the class's choices in %), the most chosen first"
     table = Table(
         "classes",
         f"{unit.capitalize()}s chosen per class",
         [
             Column("class", "class"),
             Column("choices", "choices", kind="int", priority=0),
-            Column(
-                "chosen",
-                f"{unit} (share of the class's choices in %), the most chosen first",
-                priority=0,
-                wraps=24,
-            ),
+            Column("chosen", header, priority=0, wraps=24),
         ],
     )
     by_class = grouped(layer.chosen, class_of)
@@ -192,8 +191,7 @@ def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
             Column("label", "coefficients"),
             Column("loss", "task loss\n(nats)", kind="fixed", digits=3),
             Column("accuracy", "accuracy", **PERCENT),
-            Column("largest", "largest\nshare", **PERCENT, priority=0),
-            Column("smallest", "smallest\nshare", **PERCENT, priority=0),
+            *EXTREMES,
             Column("L_a", "L_a", kind="fixed", digits=3),
             Column("L_z", "L_z", kind="fixed", digits=3),
         ],
@@ -208,13 +206,11 @@ def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
 
 
 def _run_row(outcome: example.Outcome) -> Row:
-    percent = [100 * share for share in outcome.layer.shares]
     values = {
         "label": example.label(outcome.coefficients),
         "loss": outcome.loss,
         "accuracy": 100 * outcome.accuracy,
-        "largest": max(percent),
-        "smallest": min(percent),
+        **extremes(outcome.layer.counts),
         **outcome.auxiliary,
     }
     record = {
@@ -232,17 +228,14 @@ def log_section(log: Log) -> Section:
     table = Table(
         "balance",
         "Balance over training steps",
-        [
-            Column("step", "step", kind="int"),
-            Column("layer", "layer", priority=0),
-            Column("largest", "largest\nshare", **PERCENT, priority=0),
-            Column("smallest", "smallest\nshare", **PERCENT, priority=0),
-        ],
+        [Column("step", "step", kind="int"), Column("layer", "layer", priority=0), *EXTREMES],
     )
-    rows = []
-    for step, layers in log:
-        for path, counts in layers.items():
-            percent = [100 * share for share in shares(counts)]
-            values = {"step": step, "layer": path, "largest": max(percent), "smallest": min(percent)}
-            rows.append(Row(values, records=[{"step": step, "layer": path, "tokens_per_expert": counts}]))
+    rows = [
+        Row(
+            {"step": step, "layer": path, **extremes(counts)},
+            records=[{"step": step, "layer": path, "tokens_per_expert": counts}],
+        )
+        for step, layers in log
+        for path, counts in layers.items()
+    ]
     return Section(table, rows)

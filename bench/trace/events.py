@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 MODULE, NAMED, FUNCTION, AUTOGRAD, OPERATION = "module", "named", "function", "autograd", "operation"
@@ -33,10 +34,7 @@ class TensorFact:
     @property
     def numel(self) -> int:
         """Number of elements."""
-        out = 1
-        for size in self.shape:
-            out *= size
-        return out
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

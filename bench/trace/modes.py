@@ -1,10 +1,9 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
-from contextlib import AbstractContextManager
 from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +17,9 @@ from headcount.bench.trace.decompositions import each_score, fused_on_meta, unfo
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
 from headcount.bench.trace.names import ORIGINAL, Guards
 
+if TYPE_CHECKING:
+    from headcount.bench.trace.recorder import Recorder
+
 _DIFFERENTIATES = "headcount: index of the event that this node differentiates"
 _LAYOUT_QUESTIONS = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
@@ -25,22 +27,10 @@ _LAYOUT_QUESTIONS = {
 }  # fmt: skip
 
 
-class Recorder(Protocol):
-    """The part of bench.trace.recorder.Recorder that the modes use."""
-
-    def begin(self, what: str, name: str, args: tuple, kwargs: dict) -> Event: ...
-
-    def call(self, event: Event, function: Any, args: tuple, kwargs: dict) -> Any: ...
-
-    def wrote(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None: ...
-
-    def repeated(self, times: int) -> AbstractContextManager[None]: ...
-
-
 class FunctionTracer(TorchFunctionMode):
     """Record every call from Python into torch's C++."""
 
-    def __init__(self, recorder: Recorder, guards: Guards) -> None:
+    def __init__(self, recorder: "Recorder", guards: Guards) -> None:
         super().__init__()
         self._recorder = recorder
         self._guards = guards
@@ -76,7 +66,7 @@ class DispatchTracer(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: "Recorder") -> None:
         super().__init__()
         self._recorder = recorder
 

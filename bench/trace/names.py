@@ -5,7 +5,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -23,37 +23,26 @@ ORIGINAL = "_headcount_original"
 """The attribute of a replaced function that holds the function itself."""
 
 
-class AttributePatches:
-    """Attributes set on modules and classes, with their previous values."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
+class AttributePatches(ExitStack):
+    """Attributes set on modules and classes; leaving the block restores the previous values, in reverse order."""
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Set ``owner.name`` and remember the previous value, if any."""
-        self._before.append((owner, name, vars(owner).get(name, _MISSING)))
+        """Set ``owner.name`` until the block ends."""
+        before = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)
-
-    def restore(self) -> None:
-        """Restore all previous values, in reverse order."""
-        while self._before:
-            owner, name, value = self._before.pop()
-            if value is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+        if before is _MISSING:
+            self.callback(delattr, owner, name)
+        else:
+            self.callback(setattr, owner, name, before)
 
 
 @contextmanager
 def patched(*values: tuple[Any, str, Any]) -> Iterator[AttributePatches]:
     """Set ``values`` (owner, name, value) and restore them, and later patches, on leaving."""
-    out = AttributePatches()
-    try:
+    with AttributePatches() as out:
         for owner, name, value in values:
             out.set(owner, name, value)
         yield out
-    finally:
-        out.restore()
 
 
 @contextmanager
@@ -82,8 +71,13 @@ def set_eval_mode(model: nn.Module) -> None:
     Other errors of a user's ``eval`` pass through.
     """
     frozen = not all(hasattr(module, "training") for module in model.modules())
-    with suppress(NotImplementedError, *[AttributeError] * frozen):
+    try:
         model.eval()
+    except NotImplementedError:
+        pass
+    except AttributeError:
+        if not frozen:
+            raise
 
 
 def keep_flex_eager(replaced: AttributePatches) -> None:
@@ -92,16 +86,15 @@ def keep_flex_eager(replaced: AttributePatches) -> None:
         replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[[str], Any]) -> None:
-    """Make every call through one of ``names`` ("torch.Tensor.matmul") pass through ``around(name)(call)``.
+def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
+    """Make each call through one of ``names`` ("torch.Tensor.matmul") a call of ``around``, see :func:`wrapped`.
 
     Names that the installed torch lacks are skipped.
     """
     for name in names:
         owner, attribute = _owner(name)
-        original = getattr(owner, attribute, None)
-        if original is not None:
-            replaced.set(owner, attribute, _wrapped(original, around(name)))
+        if hasattr(owner, attribute):
+            replaced.set(owner, attribute, wrapped(name, getattr(owner, attribute), around))
 
 
 def _owner(name: str) -> tuple[Any, str]:
@@ -110,10 +103,13 @@ def _owner(name: str) -> tuple[Any, str]:
     return owner, attribute
 
 
-def _wrapped(original: Callable, around: Callable) -> Callable:
-    @functools.wraps(original)
+def wrapped(name: str, original: Callable, around: Callable[..., Any]) -> Callable:
+    """Return a function that calls ``around(name, original, args, kwargs)``."""
+
+    # A class has attributes that a function cannot take over.
+    @functools.wraps(original, updated=())
     def wrapper(*args, **kwargs):
-        return around(original, args, kwargs)
+        return around(name, original, args, kwargs)
 
     setattr(wrapper, ORIGINAL, original)
     return wrapper

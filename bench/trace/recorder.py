@@ -5,7 +5,7 @@ import functools
 import multiprocessing.pool
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
@@ -21,13 +21,13 @@ import torch.nn.functional as F
 import torch.overrides
 import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
+from torch.autograd.function import Function, _SingleLevelFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
-from headcount.bench.trace.events import MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
-from headcount.bench.trace.functions import patch_autograd_functions
+from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, differentiated, tensors_of
-from headcount.bench.trace.names import Guards, keep_flex_eager, patched, watch
+from headcount.bench.trace.names import Guards, keep_flex_eager, patched, watch, wrapped
 
 _UNTRACED = (
     (threading.Thread, "start"),
@@ -41,6 +41,8 @@ _UNTRACED = (
 )
 """Calls whose work no dispatch mode of this thread sees."""
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+_APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
+"""The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -68,7 +70,7 @@ class Recorder:
                     path=paths[module],
                     kind=type(module),
                     children=tuple(self._numbers[child] for child in module.children()),
-                    parameters={n: None if p is None else _shape(p) for n, p in module._parameters.items()},
+                    parameters={n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()},
                     attributes=attributes,
                 )
             )
@@ -79,7 +81,7 @@ class Recorder:
             (model.named_buffers(), self.trace.buffers),
         ):
             for name, tensor in named:
-                into.setdefault(self._storage(tensor), (name, _shape(tensor)))
+                into.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
     @contextmanager
     def recording(self, names: Sequence[str] = ()):
@@ -90,12 +92,13 @@ class Recorder:
             # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
-            replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
-            stack.enter_context(patch_autograd_functions(self))
+            replaced.set(nn.Module, "__call__", wrapped("", nn.Module.__call__, self._module_call))
+            stack.enter_context(_patch_autograd_functions(self))
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
             for owner, name in _UNTRACED:
-                replaced.set(owner, name, self._crossing(getattr(owner, name), f"{owner.__name__}.{name}"))
+                full_name = f"{owner.__name__}.{name}"
+                replaced.set(owner, name, wrapped(full_name, getattr(owner, name), self._untraced_call))
             # Compiled functions run eagerly: modes do not see compiled code.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             # torch 2.12 warns if a function with fullgraph=True was not compiled.
@@ -185,24 +188,17 @@ class Recorder:
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
             stored = sum(map(prod, parts))
             source = self._sources.get(storage)
-            return TensorFact((), _dtype(tensor), False, storage, source, stored=stored, parts=parts)
+            return TensorFact((), _dtype_name(tensor.dtype), False, storage, source, stored=stored, parts=parts)
         try:
             contiguous = tensor.is_contiguous()
         except RuntimeError:
             contiguous = False
-        shape, strides, offset = _shape(tensor), None, 0
+        strides, offset = None, 0
         if storage >= 0 and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
-        return TensorFact(
-            shape,
-            _dtype(tensor),
-            contiguous,
-            storage,
-            self._sources.get(storage),
-            strides,
-            offset,
-            _stored(tensor),
-        )
+        # Symbolic sizes (bench.derive.symbolic) stay symbols.
+        shape, dtype, source = tuple(tensor.shape), _dtype_name(tensor.dtype), self._sources.get(storage)
+        return TensorFact(shape, dtype, contiguous, storage, source, strides, offset, _stored(tensor))
 
     def _storage(self, tensor: Tensor) -> int:
         try:
@@ -232,46 +228,29 @@ class Recorder:
     def _is_weight(self, storage: int) -> bool:
         return storage in self.trace.parameters or storage in self.trace.buffers
 
-    # Wrappers that record calls
+    # Recorded calls (bench.trace.names.wrapped)
 
-    def _module_call(self, original: Callable) -> Callable:
-        def __call__(module, *args, **kwargs):
-            number = self._numbers.get(module)
-            outer = self._open[-1].path if self._open else ""
-            if number is None:
-                path = f"{outer}{'.' if outer else ''}({type(module).__name__})"
-            else:
-                path = self.trace.modules[number].path
-            event = self.begin(MODULE, type(module).__name__, args, kwargs, path)
-            event.module = number
-            return self.call(event, lambda *a, **k: original(module, *a, **k), args, kwargs)
+    def _module_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
+        module, *rest = args
+        number = self._numbers.get(module)
+        if number is None:
+            outer = self._path()
+            path = f"{outer}{'.' if outer else ''}({type(module).__name__})"
+        else:
+            path = self.trace.modules[number].path
+        event = self.begin(MODULE, type(module).__name__, tuple(rest), kwargs, path)
+        event.module = number
+        return self.call(event, original, args, kwargs)
 
-        return __call__
+    def _untraced_call(self, name: str, original: Callable, args: tuple, kwargs: dict) -> Any:
+        self.trace.left.append((name, self._path()))
+        return original(*args, **kwargs)
 
-    def _crossing(self, original: Callable, name: str) -> Callable:
-        """Return ``original``, recording each call of it as leaving the trace."""
+    def _path(self) -> str:
+        return self._open[-1].path if self._open else ""
 
-        @functools.wraps(original, updated=())
-        def wrapper(*args, **kwargs):
-            self.trace.left.append((name, self._open[-1].path if self._open else ""))
-            return original(*args, **kwargs)
-
-        return wrapper
-
-    def _named_call(self, name: str) -> Callable:
-        def around(original: Callable, args: tuple, kwargs: dict) -> Any:
-            return self.call(self.begin(NAMED, name, args, kwargs), original, args, kwargs)
-
-        return around
-
-
-def _shape(tensor: Tensor) -> tuple[int, ...]:
-    # Symbolic sizes (bench.derive.symbolic) stay symbols.
-    return tuple(tensor.shape)
-
-
-def _dtype(tensor: Tensor) -> str:
-    return _dtype_name(tensor.dtype)
+    def _named_call(self, name: str, original: Callable, args: tuple, kwargs: dict) -> Any:
+        return self.call(self.begin(NAMED, name, args, kwargs), original, args, kwargs)
 
 
 @functools.cache
@@ -290,3 +269,31 @@ def _stored(tensor: Tensor) -> int | None:
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN_TYPES) or isinstance(value, tuple) and all(_is_plain(part) for part in value)
+
+
+_recorders: list[Recorder] = []
+"""The recorders at work, the innermost last."""
+
+
+@contextmanager
+def _patch_autograd_functions(recorder: Recorder) -> Iterator[None]:
+    """Record every call of a ``torch.autograd.Function`` as an event and mark its nodes in the autograd graph.
+
+    From torch 2.14 on a stored reference to ``apply`` is implemented in C and cannot be patched: the operations that
+    it runs are recorded as part of the event around it.
+    """
+    with patched(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
+        _recorders.append(recorder)
+        try:
+            yield
+        finally:
+            _recorders.pop()
+
+
+def _apply(cls, *args, **kwargs):
+    original = super(_SingleLevelFunction, cls).apply
+    # A stored reference may outlive the recording. A transform calls a Function that it derives from this one.
+    if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():
+        return original(*args, **kwargs)
+    recorder = _recorders[-1]
+    return recorder.call(recorder.begin(AUTOGRAD, cls.__name__, args, kwargs), original, args, kwargs)

@@ -165,23 +165,16 @@ def load() -> Claims:
     )
 
 
-def _claim(
-    *, letters, premise, assume, as_printed, as_executed, cases=(), shown=None, threshold=None, own=(),
-    only_without=(), **sentence,
-) -> Claim:  # fmt: skip
-    return Claim(
-        letters=tuple(letters),
-        premise={letter: expression(text) for letter, text in premise.items()},
-        assume=tuple(bound(text) for text in assume),
-        as_printed=statement(as_printed),
-        as_executed=statement(as_executed),
-        cases=tuple(relation(text) for text in cases),
-        shown={letter: expression(text) for letter, text in (shown or {}).items()},
-        threshold=threshold and Threshold(**{**threshold, "relation": relation(threshold["relation"])}),
-        own=tuple(own),
-        only_without=tuple(bound(text) for text in only_without),
-        **_checked(**sentence),
-    )
+def _claim(**fields) -> Claim:
+    for name, parse in _PARSERS.items():
+        fields[name] = tuple(map(parse, fields.get(name, ())))
+    for name in ("premise", "shown"):
+        fields[name] = {letter: expression(text) for letter, text in fields.get(name, {}).items()}
+    for name in ("as_printed", "as_executed"):
+        fields[name] = statement(fields[name])
+    if found := fields.get("threshold"):
+        fields["threshold"] = Threshold(**{**found, "relation": relation(found["relation"])})
+    return Claim(**_checked(**fields))
 
 
 def _checked(*, quoted, rows=(), sizes=(), entries=(), **texts) -> dict[str, Any]:
@@ -207,3 +200,7 @@ def bound(text: str) -> Relation:
     if found.operator not in (">", ">=") or {found.left.text} != found.left.letters:
         raise ValueError(f"{text!r} is no lower bound of a letter")
     return found
+
+
+_PARSERS = {"letters": str, "own": str, "assume": bound, "only_without": bound, "cases": relation}
+"""Parser of each text of a claim's lists, by field."""

@@ -1,6 +1,6 @@
 """Columns of published tables: for each quantity a class that computes it from a model and prints it.
 
-To add a quantity, add a class with ``@quantity`` here and its columns in bench/macs/published.py.
+To add a quantity, add a subclass of Column here and its columns in bench/macs/published.py.
 """
 
 from abc import ABC, abstractmethod
@@ -77,11 +77,13 @@ class Column(ABC):
     quantity: ClassVar[str]
     account: ClassVar[str] = "size"
     """The property of an entry that an adjustment adds."""
+    rule: ClassVar[str] = ""
+    """What the column counts, in words."""
 
     @property
-    @abstractmethod
     def statement(self) -> str:
-        """The rule in words."""
+        """The rule and how its values are printed, in words."""
+        return f"{self.rule}, {self.printing.statement()}."
 
     @abstractmethod
     def total(self, case: Case) -> int | Fraction:
@@ -106,22 +108,13 @@ class Column(ABC):
         return ""
 
 
-QUANTITIES: dict[str, type[Column]] = {}
-
-
-def quantity(kind: type[Column]) -> type[Column]:
-    """Register a class under its quantity."""
-    QUANTITIES[kind.quantity] = kind
-    return kind
-
-
 def make(*, quantity: str, judged: bool = True, unit: str, rounding: str, **rule: Any) -> Column:
     """Return the column described by a table's data. Raises KeyError for an unknown quantity, TypeError for a key."""
+    kinds = {kind.quantity: kind for kind in Column.__subclasses__()}
     digits = {word: rule.pop(word) for word in ("decimals", "significant", "multiple") if word in rule}
-    return QUANTITIES[quantity](printing=Printing(unit, rounding, **digits), judged=judged, **rule)
+    return kinds[quantity](printing=Printing(unit, rounding, **digits), judged=judged, **rule)
 
 
-@quantity
 @dataclass(frozen=True, kw_only=True)
 class Macs(Column):
     """Multiply-accumulates under a convention of formulas/conventions.py."""
@@ -169,18 +162,14 @@ class Macs(Column):
         return out
 
 
-@quantity
 @dataclass(frozen=True, kw_only=True)
 class Params(Column):
     """Parameters; ``names``: the printed columns, of which the first is judged."""
 
     quantity = "params"
     account = "params"
+    rule = "All parameters, frozen ones included"
     names: Sequence[str] = ("params",)
-
-    @property
-    def statement(self) -> str:
-        return f"All parameters, frozen ones included, {self.printing.statement()}."
 
     def total(self, case: Case) -> int:
         return case.ledger.params
@@ -189,47 +178,35 @@ class Params(Column):
         return row.cells.get("params", {}).get(self.names[0])
 
 
-@quantity
 @dataclass(frozen=True, kw_only=True)
 class Activated(Column):
     """Heads that a token uses, in percent."""
 
     quantity = "activated"
-
-    @property
-    def statement(self) -> str:
-        return f"Heads that a token uses, of all heads of all layers, {self.printing.statement()}."
+    rule = "Heads that a token uses, of all heads of all layers"
 
     def total(self, case: Case) -> Fraction:
         return activated_percent(case.ledger, case.ideal_ledger or case.ledger)
 
 
-@quantity
 @dataclass(frozen=True, kw_only=True)
 class Shared(Column):
     """Heads that every token uses, in percent of those that a token uses."""
 
     quantity = "shared"
-
-    @property
-    def statement(self) -> str:
-        return f"Shared heads, of the heads that a token uses in all layers, {self.printing.statement()}."
+    rule = "Shared heads, of the heads that a token uses in all layers"
 
     def total(self, case: Case) -> Fraction:
         return shared_percent(case.ideal_ledger or case.ledger)
 
 
-@quantity
 @dataclass(frozen=True, kw_only=True)
 class Active(Column):
     """Parameters that a token uses, those of the embedding left out."""
 
     quantity = "active"
     account = "active_params"
-
-    @property
-    def statement(self) -> str:
-        return f"Parameters that a token uses, without the embedding, {self.printing.statement()}."
+    rule = "Parameters that a token uses, without the embedding"
 
     def total(self, case: Case) -> int:
         return sum(entry.active_params for entry in case.ledger if entry.kind != "embedding")

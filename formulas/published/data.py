@@ -1,12 +1,10 @@
 """Printed tables without costs: settings, quality, analyses, with their place in the paper."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources.abc import Traversable
 
-from headcount.formulas.published.tables import FOLDER
+from headcount.formulas.published.tables import FOLDER, read_toml
 
 Cell = str | int
 
@@ -41,13 +39,9 @@ class DataTable:
         return [entry[key] for entry in self.entries if key in entry]
 
 
-@cache
 def typed(folder: Traversable = FOLDER) -> dict[str, DataTable]:
     """Return the data tables by name, in order. Raises ValueError for an unknown cell or a missing first cell."""
-    texts = [file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".toml")]
-    found = [data for text in texts if "entry" in (data := tomllib.loads(text))]
-    made = [_table(**data) for data in sorted(found, key=lambda data: (data["order"], data["name"]))]
-    return {table.name: table for table in made}
+    return {data["name"]: _table(**data) for data in read_toml("entry", folder)}
 
 
 def _table(*, column, entry, **texts) -> DataTable:

@@ -28,8 +28,7 @@ class Search:
 def search(claim: Claim, relation: Relation, largest_sum: int = LARGEST_SUM) -> Search:
     """Test ``relation`` at every point of positive integers with a sum of at most ``largest_sum``."""
     tried, named = 0, costs()
-    for letters in _admitted(claim, largest_sum):
-        tried += 1
+    for tried, letters in enumerate(_admitted(claim, largest_sum), 1):
         if not relation.holds(letters, named):
             return Search(letters, tried)
     return Search(None, tried)
@@ -79,15 +78,13 @@ def cases(claim: Claim) -> dict[Relation | None, dict[str, sympy.Expr]]:
     return out
 
 
-def margin(claim: Claim, relation: Relation, case: Relation | None = None) -> sympy.Expr:
-    """Return the right side minus the left side in a case of the claim, with the premise substituted, factored."""
-    symbols, named = cases(claim)[case], costs()
-    return sympy.factor(relation.right.value(symbols, named) - relation.left.value(symbols, named))
-
-
 def differences(claim: Claim, relation: Relation) -> dict[Relation | None, sympy.Expr]:
-    """Return the margin in each case of the claim."""
-    return {case: margin(claim, relation, case) for case in cases(claim)}
+    """Return the right side minus the left side in each case of the claim, factored."""
+    named = costs()
+    return {
+        case: sympy.factor(relation.right.value(symbols, named) - relation.left.value(symbols, named))
+        for case, symbols in cases(claim).items()
+    }
 
 
 def threshold(claim: Claim) -> dict[Relation | None, sympy.Expr]:
@@ -101,8 +98,9 @@ def threshold(claim: Claim) -> dict[Relation | None, sympy.Expr]:
 def proved(claim: Claim, relation: Relation, bounds: Sequence[Relation] = ()) -> bool:
     """Return whether a proof is found that the relation (<, <=, ==) holds at every point within ``bounds``.
 
-    With each letter written as its least value plus a non-negative rest, the margin must have no negative coefficient,
-    and a positive constant if the relation is strict."""
+    With each letter written as its least value plus a non-negative rest, the difference must have no negative
+    coefficient, and a positive constant if the relation is strict.
+    """
     claim = replace(claim, assume=(*claim.assume, *bounds))
     found = differences(claim, relation)
     if relation.operator == "==":
@@ -121,7 +119,7 @@ def refuted(claim: Claim, relation: Relation) -> bool:
 
 
 def _sign(claim: Claim, difference: sympy.Expr, case: Relation | None, sign: int, strict: bool) -> bool:
-    """Return whether a margin times ``sign`` is >= 0, or > 0 if ``strict``, at every point of a case."""
+    """Return whether a difference times ``sign`` is >= 0, or > 0 if ``strict``, at every point of a case."""
     expression, least = sign * difference, _least(claim, case)
     # substitute bounds by other letters first, because these letters are shifted too
     for letter in sorted(claim.letters, key=lambda name: least[name].is_number):

@@ -11,7 +11,7 @@ from typing import Any
 from headcount.formulas.published import columns
 from headcount.formulas.published.columns import Adjustment, Baseline, Column, Row
 
-VERDICTS = ("reproduced", "explained", "no rule", "unexplained", "nothing printed")
+VERDICTS = ("reproduced", "explained", "not reproducible", "unexplained", "no printed value")
 FOLDER = files("headcount.formulas.published")
 
 
@@ -52,27 +52,27 @@ class PublishedTable:
 
 def typed(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
     """Return the tables in ``folder`` by name, in order."""
-    return {data["name"]: _table(data) for data in _read(folder)}
+    return {data["name"]: _table(data) for data in read_toml("row", folder)}
 
 
 def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, ...]:
     """Return the names of all tables, or of those of ``paper``, in order."""
-    return tuple(data["name"] for data in _read(folder) if paper in (None, data["paper"]))
+    return tuple(data["name"] for data in read_toml("row", folder) if paper in (None, data["paper"]))
 
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError if there is none."""
-    data = next((data for data in _read(folder) if data["name"] == name), None)
+    data = next((data for data in read_toml("row", folder) if data["name"] == name), None)
     if data is None:
         raise ValueError(f"unknown table {name!r}; choose from {', '.join(names(folder=folder))}")
     return _table(data)
 
 
 @cache
-def _read(folder: Traversable) -> list[dict[str, Any]]:
+def read_toml(key: str, folder: Traversable = FOLDER) -> list[dict[str, Any]]:
+    """Return the data of the TOML files in ``folder`` that have ``key``, in the order that they give."""
     found = [tomllib.loads(file.read_text("utf-8")) for file in folder.iterdir() if file.name.endswith(".toml")]
-    # other data files have no rows
-    return sorted((data for data in found if "row" in data), key=lambda data: (data["order"], data["name"]))
+    return sorted((data for data in found if key in data), key=lambda data: (data["order"], data["name"]))
 
 
 def _table(data: Mapping[str, Any]) -> PublishedTable:

@@ -9,7 +9,7 @@ from headcount.formulas.published.columns import Case, Column, Row
 from headcount.formulas.published.rounding import UNITS, Printing
 from headcount.formulas.published.tables import PublishedTable
 
-SEVERITY = ("nothing printed", "reproduced", "explained", "no rule", "unexplained")
+SEVERITY = ("no printed value", "reproduced", "explained", "not reproducible", "unexplained")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def judge(table: PublishedTable, cases: Mapping[str, Case]) -> dict[str, Verdict
 def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradictions: Mapping[str, str]) -> Verdict:
     case, printed = cases[row.name], column.printed(row)
     if printed is None:
-        return Verdict("nothing printed", None)
+        return Verdict("no printed value", None)
     printing, total = column.printing.like(printed), column.total(case)
     if printing.text(total) == printed:
         return Verdict("reproduced", None)
@@ -70,7 +70,7 @@ def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradic
         again = f", which rounded again prints {printed}" if once != printed else ""
         return Verdict("explained", None, f"{by_rule}; {shown}{steps} = {adjusted:,} prints {once}{again}{note}")
     if contradiction := contradictions.get(row.name):
-        return Verdict("no rule", None, f"{by_rule}; {contradiction}{note}")
+        return Verdict("not reproducible", None, f"{by_rule}; {contradiction}{note}")
     return Verdict("unexplained", None, by_rule + column.near_misses(row, table.rows, cases) + note)
 
 

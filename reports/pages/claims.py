@@ -75,7 +75,7 @@ def of_rows(sentence: Sentence, facts: Facts) -> str:
     three = claim_verdicts.verdicts(sentence, facts)
     failing = any(not found.holds for check in sentence.checks for found in facts.findings(check))
     lines = [*claim_verdicts.checked(sentence, facts), *([sentence.because] if failing or three.smallest else [])]
-    own = f" *At its own sizes: {three.own or 'nothing printed'}.*"
+    own = f" *At its own sizes: {three.own or 'no printed value'}.*"
     return "\n".join([f"{quoted(sentence)}{own}", "", *(f"- {line}" for line in lines if line)])
 
 

@@ -33,7 +33,9 @@ def page(facts: Facts) -> Page:
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),
             Section("CUDA: measured and estimated", [beside_measured], [latency.ON_CUDA]),
-            Section("The authors' wall-clock sentence", [latency.sentence], latency.commands(facts, "layer", "tax")),
+            Section(
+                "The authors' wall-clock sentence", [latency.sentence], latency.commands(facts, "layer", "overhead")
+            ),
             Section(
                 "MoH: where skipping heads pays",
                 [clock.SKIPPING.shown, latency.break_even],

@@ -33,9 +33,9 @@ def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str,
 def _overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
     cases: dict[str, dict[str, Ratio]] = {}
     for row in records:
-        if row["subject"] == "layer" and row["tax"]:
+        if row["subject"] == "layer" and row["overhead"]:
             case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
-            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["tax"]
+            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["overhead"]
     return cases
 
 

@@ -9,7 +9,7 @@ from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
 FAMILIES = {"mha": "multi-head attention", "moa": "mixture of attention heads", "vocabulary": "vocabulary projection"}
-COUNTERS = {"right": "headcount", "ptflops-pytorch": "ptflops", "ptflops-aten": "ptflops aten"}
+COUNTERS = {"headcount": "headcount", "ptflops-pytorch": "ptflops", "ptflops-aten": "ptflops aten"}
 """How a counter is headed where that is not its name."""
 STEPS = ((30, 1.0), (10, 0.6), (3, 0.4), (1, 0.25), (0, 0.12))
 """From an error of so many percent on, this opacity."""

@@ -6,7 +6,12 @@ from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
-COLOURS = {"reproduced": style.GREEN, "explained": style.AMBER, "no rule": style.VERMILLION, "unexplained": style.INK}
+COLOURS = {
+    "reproduced": style.GREEN,
+    "explained": style.AMBER,
+    "not reproducible": style.VERMILLION,
+    "unexplained": style.INK,
+}
 
 Entry = tuple[str, float, float, str]
 """A row's name, its MACs under the rule and exact in percent off the printed number, and its verdict."""

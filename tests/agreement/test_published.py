@@ -30,7 +30,7 @@ def test_row_has_typed_verdict(name, row_name):
     typed = next(row.verdict for row in table.rows if row.name == row_name)
     assert verdict.status == typed
     assert typed in VERDICTS
-    assert (verdict.because is None) == (typed in ("reproduced", "nothing printed"))
+    assert (verdict.because is None) == (typed in ("reproduced", "no printed value"))
 
 
 def test_changed_number_changes_verdict():

@@ -36,7 +36,7 @@ def measured(case, device, **options):
     config = make_config(CASES[case])
     wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
     lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
-    return measure.measure(Case(case, config, lengths), (*registry.NAMES, "right"), device=device, **options)
+    return measure.measure(Case(case, config, lengths), (*registry.NAMES, "headcount"), device=device, **options)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -39,8 +39,7 @@ EQUAL = {"float": ("Count", "float"), "dict": ("dict", "Interval")}
 
 @pytest.mark.parametrize("field", fields(records.LatencyRecord), ids=lambda field: field.name)
 def test_wrong_field_is_reported(field, tmp_path):
-    path, whole = tmp_path / "r.jsonl", shipped()
-    whole["layer"] = whole.pop("arm")
+    path, whole = tmp_path / "r.jsonl", {records.OLD_KEYS.get(key, key): value for key, value in shipped().items()}
     key, optional = {"which": "pass"}.get(field.name, field.name), "None" in str(field.type)
     kind = getattr(field.type, "__name__", str(field.type)).partition(" ")[0].rpartition(".")[2]
     right = RIGHT[kind] if key != "environment" else whole[key]
@@ -56,6 +55,14 @@ def test_wrong_field_is_reported(field, tmp_path):
     assert found == [lines[0], whole]
     assert [problem.split(": ")[0] for problem in problems] == [f"{path}:{n}" for n in range(2, len(lines))]
     assert all(key in problem for problem in problems)
+
+
+def test_old_keys_are_renamed(tmp_path):
+    old = shipped()
+    (tmp_path / "r.jsonl").write_text(json.dumps(old))
+    (found,), problems = records.read(tmp_path / "r.jsonl")
+    assert found == {records.OLD_KEYS.get(key, key): value for key, value in old.items()} and problems == []
+    assert not records.OLD_KEYS.keys() & found.keys() and found["roofline_ms"] == old["floor_ms"]
 
 
 @pytest.mark.parametrize("path", sorted(records.shipped().rglob("*.jsonl")), ids=lambda path: path.name)

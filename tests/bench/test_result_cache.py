@@ -26,7 +26,7 @@ def empty_cache():
 
 @pytest.fixture
 def entry():
-    """Readings of two counters, as JSON."""
+    """ReportedCounts of two counters, as JSON."""
     return json.loads(json.dumps(result_cache.to_cache(measure.measure(case(), TOOLS))))
 
 
@@ -48,7 +48,7 @@ def test_reading_of_another_case_or_device_is_not_used(entry):
     longer = replace(case(), lengths={**case().lengths, "src_len": 11})
     assert result_cache.from_cache(entry, case(d_model=514)) == result_cache.from_cache(entry, longer) == {}
     on_cpu = measure.measure(case(), ["torch"], device="cpu", readings=result_cache.from_cache(entry, case()))
-    assert on_cpu.counts[0].reading.device == "cpu"
+    assert on_cpu.counts[0].result.device == "cpu"
 
 
 def test_wrong_stored_number_disagrees_with_the_rules(entry):

@@ -17,7 +17,7 @@ BELOW = {
     "a million candidates": (3, "budget --macs 1.2G --any --range K=1:64 E=1:128 D=8:256"),
     "millions of candidates of MoH": (3, "budget --attention moh --macs 350G --any"),
     "MoA derived in six sizes": (20, "derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
-    "8B Llama, our count": (10, "macs --module {llama} --set T=8192 --counter right"),
+    "8B Llama, our count": (10, "macs --module {llama} --set T=8192 --counter headcount"),
     "8B Llama, every counter": (40, "macs --module {llama} --set T=8192 --counter all"),
     "the largest MoH-ViT, every counter": (10, "macs --preset moh-vit-b-50"),
     "JetMoE-8B, every counter": (10, "macs --preset jetmoe-8b --seq-len 4096"),

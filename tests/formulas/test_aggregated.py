@@ -49,15 +49,3 @@ def test_routed_heads_in_both_forms(s, r, pooled):
     assert ideal.params - ideal.active_params == unused * idle
     assert moh.activated_percent(released, ideal) * 11 == 100 * (s + r)
     assert sum(moh.skipped(released, ideal).values()) == released.macs - ideal.macs
-
-
-def test_symbols():
-    import sympy
-
-    letters = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in (*SIZES, "M", "s", "r")}
-    ideal = moh_aggregated.layer("a", form="ideal", **letters)
-    sizes = SIZES | dict(M=5, s=4, r=2)
-    assert (
-        ideal.macs.subs({letters[letter]: size for letter, size in sizes.items()})
-        == moh_aggregated.layer("a", form="ideal", **sizes).macs
-    )

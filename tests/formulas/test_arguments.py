@@ -1,4 +1,4 @@
-"""Arguments in whole numbers: when no rule that bills each contraction alike can print a set of rows."""
+"""When no convention that counts each contraction equally often can print a set of rows."""
 
 from dataclasses import replace
 
@@ -26,22 +26,19 @@ def test_printable_rows_are_not_contradicted():
 
 @pytest.mark.parametrize("gap", [10, 90, 110, 190], ids=lambda gap: f"gap{gap}")
 def test_gap_between_multiples_is_contradiction(gap):
-    text = (
-        f"a and b print {gap} apart; every contraction in which they differ (y.z linear) does so by a multiple of 100, "
-    )
+    found = no_common_rule(two_rows(100, 200, 500, 500 + gap))
+    assert set(found) == {"a", "b"} and found["a"] == found["b"]
     below = gap // 100
-    text += f"and {below} x 100 = {below * 100} is too little, {below + 1} x 100 = {below * 100 + 100} too much"
-    assert no_common_rule(two_rows(100, 200, 500, 500 + gap)) == {"a": text, "b": text}
+    for text in (f"print {gap} apart", "y.z linear", f"{below} x 100 = {below * 100} ", f"{below + 1} x 100 = "):
+        assert text in found["a"]
 
 
 def test_different_multiples_are_contradiction():
     (a, b), (_, c) = two_rows(100, 200, 500, 600), two_rows(100, 300, 500, 900)
     found = no_common_rule([a, b, replace(c, name="c")])
     assert set(found) == {"a", "b", "c"}
-    assert found["c"] == (
-        "only y.z differs: a and b by 100, printed 100 apart, so it is billed once; "
-        "a and c by 200, printed 400 apart, so it is billed 2 times"
-    )
+    for text in ("a and b by 100, printed 100 apart", "a and c by 200, printed 400 apart", "2 times"):
+        assert text in found["c"]
 
 
 def test_negative_multiple_is_contradiction():

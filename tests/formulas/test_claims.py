@@ -1,6 +1,5 @@
 """The papers' sentences about cost: typed relations, the costs that they name, searches, verdicts, proofs."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -35,6 +34,8 @@ def test_costs_of_moa_and_mha():
     assert value("moa_macs()", letters) == router + experts + shared + core
     assert value("moa_params_eq20()", letters) == 24 * 5 * 13
     assert value("moa_params()", letters) == 24 * 5 * 13 + 13 * 11
+    assert value("moa_own_keys_macs() - moa_macs()", letters) == 10 * 2 * 7 * 13 * 5
+    assert value("moa_own_keys_params() - moa_params()", letters) == 10 * 2 * 13 * 5
     assert value("mha_params_eq20()", letters) == value("mha_params()", letters) == 4 * 13 * 13
 
 
@@ -51,25 +52,24 @@ def test_costs_of_moh():
     assert value("moh_params()", moh) == 4 * 13 * 11 * 5 + routers
 
 
-@pytest.mark.parametrize("text", ["moa_macs()", "1 < K < 3", "K > 3", "K != 3"])
-def test_invalid_statement_raises(text):
-    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is no relation "):
-        claims.statement(text)
-
-
-@pytest.mark.parametrize("text", ["K < 3", "K == 3", "K + 1 > 3", "3 > K", "f() > K"])
-def test_invalid_bound_raises(text):
-    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is no lower bound of a letter$"):
-        claims.bound(text)
-    assert claims.bound("E >= K + 1") == relation("E >= K + 1")
-
-
-def test_fewer_macs_holds_as_printed_only():
-    printed, executed = searches("fewer-macs")
-    assert printed.counterexample is None
-    # E = 2 D (K - 1) is where both cost the same
-    assert executed == Search({"T": 1, "K": 2, "E": 2, "D": 1, "d_m": 2}, 1)
-    assert verdict(printed, executed) == "holds only as printed"
+@pytest.mark.parametrize(
+    "name, as_printed, as_executed, status",
+    [
+        # E = 2 D (K - 1): both cost the same
+        ("fewer-macs", "", "T1 K2 E2 D1 d_m2", "holds only as printed"),
+        ("fewer-macs-with-one-expert", "T1 E1 D1 K1 d_m1", "T1 E1 D1 K1 d_m1", "fails"),
+        ("fewer-params", "", "E2 D1 K2 d_m2 T1", "holds only as printed"),
+        ("params-without-macs", "", "T1 K1 E1 D1 d_m1", "holds only as printed"),
+        ("no-more-parameters", *["h2 s1 r1 d_h1 g2 d_m2 T1"] * 2, "fails"),
+        ("part-of-the-heads", *["h3 s1 r1 d_h1 T1 g3 d_m3"] * 2, "fails"),
+        ("inference-efficiency", *["h3 s1 r1 d_h1 T1 g3 d_m3"] * 2, "fails"),
+    ],
+)
+def test_smallest_counterexamples(name, as_printed, as_executed, status):
+    found = searches(name)
+    expected = [{one[:-1]: int(one[-1]) for one in text.split()} or None for text in (as_printed, as_executed)]
+    assert [one.counterexample for one in found] == expected
+    assert verdict(*found) == status
 
 
 def test_search_tries_every_point_once():
@@ -88,38 +88,6 @@ def test_search_finds_smallest_sum():
     assert found.tried == 1 + 2 + 3 + 3
     assert search(claim, relation("T + K < 9"), 9).tried == search(claim, relation("T + K < 9"), 10).tried == 29
     assert search(claim, relation("T + K < 9"), 8) == Search(None, 28)
-
-
-def test_one_expert_counterexample():
-    printed, executed = searches("fewer-macs-with-one-expert")
-    assert printed.counterexample == executed.counterexample == {"T": 1, "E": 1, "D": 1, "K": 1, "d_m": 1}
-    assert verdict(printed, executed) == "fails"
-
-
-@pytest.mark.parametrize(
-    "name, smallest",
-    [
-        ("fewer-params", {"E": 2, "D": 1, "K": 2, "d_m": 2, "T": 1}),
-        ("params-without-macs", {"T": 1, "K": 1, "E": 1, "D": 1, "d_m": 1}),
-    ],
-)
-def test_smallest_counterexamples(name, smallest):
-    printed, executed = searches(name)
-    assert (printed.counterexample, executed.counterexample) == (None, smallest)
-
-
-@pytest.mark.parametrize(
-    "name, smallest",
-    [
-        ("no-more-parameters", {"h": 2, "s": 1, "r": 1, "d_h": 1, "g": 2, "d_m": 2, "T": 1}),
-        ("part-of-the-heads", {"h": 3, "s": 1, "r": 1, "d_h": 1, "T": 1, "g": 3, "d_m": 3}),
-        ("inference-efficiency", {"h": 3, "s": 1, "r": 1, "d_h": 1, "T": 1, "g": 3, "d_m": 3}),
-    ],
-)
-def test_moh_sentences_fail(name, smallest):
-    printed, executed = searches(name)
-    assert printed.counterexample == executed.counterexample == smallest
-    assert verdict(printed, executed) == "fails"
 
 
 @pytest.mark.parametrize("h, s, r, saves", [(32, 16, 8, True), (16, 4, 4, True), (3, 1, 1, True), (3, 2, 1, False)])
@@ -146,27 +114,16 @@ def test_threshold_is_where_sides_are_equal():
     assert sympy.expand(proofs.threshold(claim)[None] - 2 * (K + 1) * D) == 0
 
 
-def test_symbolic_margin():
-    claim = BY_NAME["fewer-macs"]
-    T, K, E, D = sympy.symbols("T K E D", positive=True, integer=True)
-    assert sympy.expand(proofs.margin(claim, claim.as_executed) - T * K * D * (2 * D * (K - 1) - E)) == 0
+@pytest.mark.parametrize("text", ["moa_macs()", "1 < K < 3", "K > 3", "K != 3"])
+def test_invalid_statement_raises(text):
+    with pytest.raises(ValueError, match="is no relation "):
+        claims.statement(text)
 
 
-@pytest.mark.parametrize(
-    "text, sure",
-    [
-        ("moa_macs_eq18() < mha_macs_eq19()", True),
-        ("moa_macs() < mha_macs()", False),
-        ("T <= T + K - 2", True),
-        ("T < T + K - 2", False),
-        ("E + K == K + E", True),
-        ("K <= E", True),
-        ("K < E", False),
-        ("1 <= 1", True),
-    ],
-)
-def test_proved_under_assumptions(text, sure):
-    assert proofs.proved(BY_NAME["fewer-macs"], relation(text)) == sure
+@pytest.mark.parametrize("text", ["K < 3", "K == 3", "K + 1 > 3", "3 > K", "f() > K"])
+def test_invalid_bound_raises(text):
+    with pytest.raises(ValueError, match="is no lower bound of a letter"):
+        claims.bound(text)
 
 
 @pytest.mark.parametrize(
@@ -212,17 +169,6 @@ def test_proof_by_cases():
     assert not proofs.proved(PLAIN, relation("2 * K <= K * K + 1 - 1"))
     only_large = replace(PLAIN, cases=(claims.bound("K > 1"),))
     assert proofs.proved(only_large, relation("K + 1 < K * K + 1"))
-
-
-def test_refuted():
-    assert proofs.refuted(PLAIN, relation("T + K < T"))
-    assert proofs.refuted(PLAIN, relation("T + K == T"))
-    assert not proofs.refuted(PLAIN, relation("T < K"))
-    assert not proofs.refuted(PLAIN, relation("T <= T"))
-    assert proofs.refuted(PLAIN, relation("T < T"))
-    # what holds everywhere fails nowhere
-    assert not proofs.refuted(PLAIN, relation("T < T + K"))
-    assert not proofs.refuted(PLAIN, relation("T <= T + K"))
 
 
 def test_shift_order_of_bounded_letters():

@@ -35,20 +35,9 @@ def test_malformed_entry_raises(entry, tmp_path):
         data.typed(folder(tmp_path, f'{{row = "a", score = 7}}, {entry}'))
 
 
-DEPARTURE = """
-[[departure]]
-paper = "moa"
-what = "what"
-theirs = "theirs"
-ours = "ours"
-why = "why"
-"""
-
-
-def test_departure_needs_field_or_reason():
-    by_field, without = departures.read(DEPARTURE + 'field = "gates"' + DEPARTURE + 'no_field = "why"\nfile = "f"')
-    assert (by_field.field, by_field.no_field, by_field.file) == ("gates", "", "")
-    assert (without.field, without.no_field, without.file) == ("", "why", "f")
-    for both in ("", 'field = "gates"\nno_field = "why"'):
-        with pytest.raises(ValueError, match="^what: name a field, or say why there is none$"):
-            departures.read(DEPARTURE + both)
+@pytest.mark.parametrize("field, no_field", [("", ""), ("gates", "why")])
+def test_departure_needs_field_or_reason(field, no_field):
+    texts = dict(paper="moa", what="what", theirs="theirs", ours="ours", why="why")
+    assert departures.Departure(**texts, field="gates").no_field == ""
+    with pytest.raises(ValueError, match="^what: name a field, or say why there is none$"):
+        departures.Departure(**texts, field=field, no_field=no_field)

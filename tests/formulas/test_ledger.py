@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, Ledger, divide, flops, ledger
+from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, Ledger, divide, ledger
 from headcount.formulas.symbols import LEGEND, by_letter
 
 ROUTED = Entry(
@@ -20,11 +20,6 @@ FROZEN = Entry("positions", "embedding", {"T": 7, "d_m": 13}, weight={"P": 19, "
 def test_macs_are_product_of_dims():
     assert ROUTED.macs == 2 * 7 * 3 * 13 * 5
     assert Ledger((ROUTED,)).repeat(23).macs == 23 * 2 * 7 * 3 * 13 * 5
-
-
-def test_flops_are_twice_macs():
-    assert flops(7) == 14 and isinstance(flops(7), int)
-    assert ledger(ROUTED, BIAS, DENSE).flops == 2 * (2 * 7 * 3 * 13 * 5 + 2 * 17 * 13 * 5)
 
 
 def test_only_contractions_have_macs():
@@ -53,10 +48,6 @@ def test_frozen_params():
     assert both.params == 13 * 5 + 19 * 13
     assert both.frozen_params == 19 * 13
     assert both.active_params == both.params
-
-
-def test_convention_weights_entries():
-    assert ledger(DENSE, BIAS).billed(lambda e: {"linear": 2, "bias": 1}[e.kind]) == 2 * 2 * 17 * 13 * 5 + 2 * 17 * 5
 
 
 def test_group_keeps_order_and_sum():
@@ -90,7 +81,7 @@ def test_legend_letters_are_unique():
     letters = [symbol.letter for symbol in LEGEND]
     assert len(letters) == len(set(letters))
     assert by_letter("K").word == "top_k"
-    with pytest.raises(KeyError, match="no symbol 'Q' in the legend"):
+    with pytest.raises(KeyError, match="Q"):
         by_letter("Q")
 
 
@@ -108,8 +99,10 @@ def test_records_round_trip():
         "active_params": 3 * 3 * 13 * 5,
         "trainable": True,
         "shared": 2,
+        "from_input": False,
     }
     assert [(one["macs"], one["params"], one["trainable"]) for one in others] == [(0, 5, True), (0, 19 * 13, False)]
     assert Ledger.from_records(form.as_records()) == form
-    with pytest.raises(KeyError, match="shared"):
-        Ledger.from_records([{name: value for name, value in first.items() if name != "shared"}])
+    # records written before the field existed have none
+    older = [{name: value for name, value in one.items() if name != "from_input"} for one in form.as_records()]
+    assert Ledger.from_records(older) == form

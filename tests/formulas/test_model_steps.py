@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from headcount.formulas import convolution, decoding, jetmoe, mae, mha, moh, moh_ideal
+from headcount.formulas import decoding, jetmoe, mae, mha
 
 MAE = partial(mae.layer, "a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7, n=16)
 
@@ -36,29 +36,3 @@ def test_jetmoe_step():
     assert step.macs == 2 * (3 * (attention + feed_forward) + 13 * 29)
     assert decoding.cache_elements(step) == 2 * 3 * 2 * 17 * 7
     assert decoding.cache_writes(step) == 2 * 3 * 2 * 7
-
-
-CONVOLVED = {"B": 2, "S": 19, "d_m": 14, "F": 11, "V": 29, "h_w": 7, "decoder_kernels": (3, 31), "dynamic": True}
-
-
-def test_convolution_step():
-    cross = partial(mha.layer, h=2, d_h=7, g=2, d_m=14, bias=True)
-    step = convolution.step(cross, new=1, stored=17, **CONVOLVED)
-    first, second, *_ = step
-    rows = {"B": 2, "T": 1, "d_m": 14}
-    assert (first.path, first.kind, dict(first.dims)) == ("embedding", "embedding", rows)
-    # scaling and positions
-    assert (second.path, second.kind, dict(second.dims)) == ("", "elementwise", {"2": 2, **rows})
-    windows = [entry for entry in step if "N_w" in entry.dims]
-    assert [(entry.kind, entry.dims["N_w"]) for entry in windows] == [
-        ("cache", 2), ("cache_write", 1), ("cache_read", 2), ("cache", 17), ("cache_write", 1), ("cache_read", 16)
-    ]  # fmt: skip
-    assert all(list(entry.dims) == ["B", "N_w", "d_m"] for entry in windows)
-
-
-def test_shared_percent():
-    layer = partial(moh_ideal.layer, "a", B=2, T=7, S=7, d_m=13, h=11, d_h=5, g=11)
-    assert moh.shared_percent(layer(s=3, r=1)) == 75
-    assert moh.shared_percent(layer(s=0, r=4)) == 0
-    dense = mha.layer("a", B=2, T=7, S=7, d_m=13, h=11, d_h=5, g=11)
-    assert moh.shared_percent(dense) == 0

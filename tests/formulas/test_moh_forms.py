@@ -17,24 +17,6 @@ def layer(form="released", **more):
     return FORMS[form].layer("attn", **SIZES | more)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_active_parameters(bias):
-    released, ideal = layer(bias=bias), layer(bias=bias, form="ideal")
-    by_norm = layer(bias=bias, form="ideal", router="query_norm")
-    assert released.active_params == released.params == ideal.params
-    one_head = 13 * 17 + (17 if bias else 0)
-    assert ideal.params - ideal.active_params == 3 * (one_head + 17 * 13)
-    assert by_norm.params - by_norm.active_params == 3 * 17 * 13
-    biases = 2 * 11 * 17 + 11 * 17 + 13 if bias else 0
-    assert released.params == 13 * (4 * 11 * 17 + 13) + biases
-
-
-def test_query_norm_router_sizes():
-    form = layer(router="query_norm").select(lambda e: e.path == "attn.router")
-    assert {e.kind: e.size for e in form} == {"elementwise": 2 * 7 * 8 * 17, "softmax": 2 * 7 * 8}
-    assert not layer(router="query_norm", s=11, r=0).select(lambda e: ".router" in e.path).entries
-
-
 def test_macs_skipped_by_ideal_form():
     released, ideal = layer(), layer(form="ideal")
     idle = 11 - 3 - 5
@@ -78,14 +60,6 @@ def test_decode_steps_sum_to_causal_half():
     for form in FORMS.values():
         steps = sum(form.layer("", T=1, S=n + 1, n=n, **sizes).macs for n in range(7))
         assert steps == mha.causal_half(form.layer("", T=7, S=7, **sizes)).macs
-
-
-def test_rotary_sizes():
-    for moh_form, heads in (("released", 11), ("ideal", 8)):
-        ropes = [e.size for e in layer(rotary=True, form=moh_form, n=2) if e.kind == "rope"]
-        assert ropes == [2 * 7 * heads * 17, 2 * 3 * 11 * 17]
-    assert [e.size for e in mha.layer("", **{k: SIZES[k] for k in "BTSgh"}, d_m=13, d_h=17, rotary=True) if
-            e.kind == "rope"] == [2 * 7 * 11 * 17, 2 * 5 * 11 * 17]  # fmt: skip
 
 
 def test_activated_percent():

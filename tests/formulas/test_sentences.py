@@ -9,19 +9,9 @@ from headcount.formulas.ledger import Entry, ledger
 from headcount.formulas.published import claims, data, sentences, tables
 from headcount.formulas.published.claims import Rows
 from headcount.formulas.published.costs import costs
-from headcount.formulas.published.expressions import expression, relation
+from headcount.formulas.published.expressions import relation
 
 FOUND = claims.load()
-
-
-@pytest.mark.parametrize("marking", ["", "quoted", None])
-def test_unmarked_sentence_raises(marking):
-    with pytest.raises(ValueError, match="^x: quoted must be one of verbatim, read as, not "):
-        claims._checked(name="x", quoted=marking)
-    with pytest.raises(TypeError, match="quoted"):
-        claims._checked(name="x")
-    with pytest.raises(TypeError, match="place"):
-        claims.Sentence(name="x", paper="moa", sentence="x", quoted="verbatim")
 
 
 def form(linear, square):
@@ -91,14 +81,6 @@ def test_entries_must_meet_all_relations():
     assert {one.form for one in found.values()} == {"printed"}
 
 
-def test_relation_of_sizes():
-    check = claims.Sizes("label", relation("2 * s <= r"), "some-preset")
-    found = sentences.of_sizes(check, {"s": 3, "r": 7, "h": 11})
-    assert (found.label, found.form, found.relations) == ("label", "printed", (check.relation,))
-    assert found.values == {"s": 3, "r": 7} and found.holds
-    assert not sentences.of_sizes(check, {"s": 4, "r": 7}).holds
-
-
 @pytest.mark.parametrize(
     "name, sizes, admitted",
     [
@@ -124,16 +106,6 @@ def test_layers_where_relation_holds():
     layers = {name: {"T": 7, "K": 3, "E": E, "D": 11, "d_m": 33} for name, E in (("below", 43), ("at", 44))}
     found = sentences.own_layers(claim, layers)
     assert found.holding(claim.as_executed) == ["below"] and found.holding(claim.as_printed) == ["below", "at"]
-
-
-def test_own_keys_and_values_per_expert():
-    letters = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
-
-    def value(text):
-        return expression(text).value(letters, costs())
-
-    assert value("moa_own_keys_macs() - moa_macs()") == 10 * 2 * 7 * 13 * 5
-    assert value("moa_own_keys_params() - moa_params()") == 10 * 2 * 13 * 5
 
 
 @pytest.mark.parametrize("name", [claim.name for claim in FOUND.claims if claim.threshold and claim.threshold.holds])

@@ -9,7 +9,7 @@ from headcount.formulas.published import verdicts
 from headcount.formulas.published.columns import Activated, Adjustment, Macs, Params, Row
 from headcount.formulas.published.rounding import Printing
 from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
+from headcount.formulas.published.verdicts import VocabularyRange, implied_vocabulary, judge
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,6 @@ def test_implied_vocabulary(printed, low, high):
     assert implied_vocabulary(printed, Printing("k", "truncate"), form) == VocabularyRange(printed, low, high)
 
 
-def test_common_vocabulary():
-    ranges = [VocabularyRange("1k", 3, 11), VocabularyRange("2k", 5, 13)]
-    assert common_vocabulary(ranges) == VocabularyRange("all", 5, 11)
-
-
 @pytest.mark.parametrize("once, status", [("9.05k", "explained"), ("9.04k", "unexplained"), ("9.15k", "unexplained")])
 def test_second_rounding(once, status):
     # 7,000 + 2,047 prints 9.05 with two decimals, and that again 9.1
@@ -119,11 +114,3 @@ def test_second_rounding(once, status):
     if status == "explained":
         because = "7,000 + 2,047 (norms) = 9,047 prints 9.05k, which rounded again prints 9.1k"
         assert found.because == f"7,000 prints 7.0k, not 9.1k; {because}"
-
-
-def test_second_rounding_must_print_number():
-    # 9.05 is what the sum prints, and rounds to 9.1
-    form = FORM + ledger(Entry("x", "norm", {"T": 2047}))
-    only = replace(row("a", "9.2k", adjust=(Adjustment(1, "norms"),)), rounded_from={"macs": "9.05k"})
-    column = Macs(printing=Printing("k", "half-up", decimals=-1), convention="exact")
-    assert judge(replace(table(only), columns=(column,)), {"a": Case(form)})["a"].status == "unexplained"

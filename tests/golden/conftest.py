@@ -124,12 +124,12 @@ def folder(_files, tmp_path, monkeypatch):
     return copy
 
 
-def run(line: str) -> Ended:
-    """Run ``headcount ...`` in this process."""
+def run(line: str | list[str]) -> Ended:
+    """Run ``headcount ...`` in this process; ``line``: a shell line or its words."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            code = main(shlex.split(line))
+            code = main(shlex.split(line) if isinstance(line, str) else line)
         except SystemExit as ended:
             code = ended.code
     return Ended(code, out.getvalue(), err.getvalue())

@@ -96,9 +96,9 @@ MACS = [
     ("macs --module model.py:make --depth 0", 2, ["--depth", "0"]),
     ("macs --module model.py:make --seq-len 7", 2, ["--seq-len", "--module", "--set NAME=INTEGER"]),
     ("macs --module model.py:make --elementwise maybe", 2, ["'maybe'", "report", "include", "refuse"]),
-    ("macs --module model.py:spectrum --counter right", 1, ["model.py:spectrum", "_fft_r2c", "8x8", "--formula"]),
-    ("macs --module model.py:spectrum --counter right --formula _fft_r2c=a0*", 2, ["a0*"]),
-    ("macs --module model.py:elementwise --counter right --elementwise refuse", 1, ["mul", "sum"]),
+    ("macs --module model.py:spectrum --counter headcount", 1, ["model.py:spectrum", "_fft_r2c", "8x8", "--formula"]),
+    ("macs --module model.py:spectrum --counter headcount --formula _fft_r2c=a0*", 2, ["a0*"]),
+    ("macs --module model.py:elementwise --counter headcount --elementwise refuse", 1, ["mul", "sum"]),
 ]
 LATENCY = [
     ("latency --layer moa", 2, ["'moa'", "moa-8K8E128D"]),

@@ -98,7 +98,7 @@ def running(installed, tmp_path_factory):
             (project / path.format(room)).write_text("MINE = 23\n")
         (project / "model.py").write_text(MODEL)
         (project / "use.py").write_text(LIBRARY)
-        asked = (command, "macs", "--module", "model.py:make", "--counter", "right")
+        asked = (command, "macs", "--module", "model.py:make", "--counter", "headcount")
         start(name, project, *(asked if name == "folders" else (sys.executable, "use.py")))
     tested = tmp_path_factory.mktemp("tested")
     (tested / "test_cost.py").write_text(COSTED)

@@ -9,6 +9,8 @@ import torch
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.losses import auxiliary_loss, head_balance_loss
+from tests.cases import randomise
+from tests.models.test_attention_layers import compare
 
 DENSE = dict(attention="aggregated", d_model=15, num_heads=3, side=6, pool_ratio=2, position_width=7)
 MOH = DENSE | dict(attention="moh_aggregated", num_shared_heads=1, top_k=1)
@@ -26,14 +28,10 @@ LAYERS = {
 }
 
 
-def made(values, batch_size=2, seed=1):
+def made(values, batch_size=2):
     """A layer with random parameters everywhere, and its input."""
     config = make_config(values)
-    layer = build(config, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.5)
+    layer = randomise(build(config, dtype=torch.float64), 0.5)
     return layer, example_inputs(config, {"batch_size": batch_size}, dtype=torch.float64)["query"]
 
 
@@ -136,25 +134,7 @@ def test_ideal_form_equals_released_form(name):
     layer, x = made(LAYERS[name])
     ideal = build(replace(layer.config, form="ideal"), dtype=torch.float64)
     ideal.load_state_dict(layer.state_dict(), strict=True)
-    x = x.requires_grad_()
-    both = [one(x) for one in (layer, ideal)]
-    torch.testing.assert_close(*both)
-    gradients = [
-        torch.autograd.grad(out.square().sum(), [x, *one.parameters()], retain_graph=True, allow_unused=True)
-        for out, one in zip(both, (layer, ideal), strict=True)
-    ]
-    for released, other in zip(*gradients, strict=True):
-        assert (released is None) == (other is None)
-        if released is not None:
-            torch.testing.assert_close(released, other)
-
-
-def test_every_parameter_has_a_gradient():
-    # of routers only where there is a choice of more than one head, and more than one to weigh
-    for values in (LAYERS["pooled"], LAYERS["all-tokens"], MOH | dict(num_heads=5, num_shared_heads=2, top_k=2)):
-        layer, x = made(values)
-        layer(x).square().sum().backward()
-        assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.any()] == []
+    compare(ideal, layer, [x])
 
 
 def test_balance_loss_equals_moh():

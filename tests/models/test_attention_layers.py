@@ -1,4 +1,4 @@
-"""A layer equals a plain loop over batch, token and head in float64: its output and every gradient."""
+"""Properties of every attention variant and implementation: gradients, masks, caches, precisions, unusable inputs."""
 
 import math
 from dataclasses import replace
@@ -6,191 +6,433 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headcount.models.build import build, example_inputs
-from headcount.models.configs.mha import MultiHeadAttentionConfig
-from headcount.models.configs.moa import Gates, MixtureOfAttentionHeadsConfig
+from headcount.bench.count import count_macs
+from headcount.models import losses
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+from headcount.models.kernels import grouped
+from headcount.models.rotary import rotary_table
+from tests.cases import (
+    LAYERS,
+    assert_close,
+    cases,
+    configurations,
+    features,
+    made,
+    padding,
+    precision,
+    randomise,
+    takes_keys,
+)  # fmt: skip
 
-BATCH, TGT, SRC = 2, 5, 7
-
-MHA = [
-    MultiHeadAttentionConfig(d_model=13, num_heads=h, num_kv_heads=g, head_dim=d_h, bias=bias)
-    for h, g, d_h in ((3, 3, 5), (1, 1, 7), (6, 3, 5), (6, 2, 5), (3, 1, 7))
-    for bias in (False, True)
+VARIED = ("form", "router", "gates", "gate")
+EDGES = {
+    "K1-E1": dict(num_experts=1, top_k=1),
+    "K-is-E": dict(num_experts=3, top_k=3),
+    "one-key": dict(num_kv_heads=1),
+    "grouped-keys": dict(num_heads=6, num_kv_heads=3),
+    "two-keys-biased": dict(num_kv_heads=2, output_bias=True, bias=True),
+    "s-is-h": dict(num_heads=5, num_shared_heads=5, top_k=0),
+    "r0": dict(num_heads=5, num_shared_heads=1, top_k=0),
+    "s0-r-is-h": dict(num_heads=5, num_shared_heads=0, top_k=5),
+    "one-head": dict(num_heads=1, num_shared_heads=1, top_k=0),
+    "biased": dict(bias=True, num_experts=3),
+}
+AT_EDGES = [
+    pytest.param(*case.values, id=f"{name}-{case.id}")
+    for name, sizes in EDGES.items()
+    for case in cases("form", "router", "gates", **sizes)
+    if not case.values[1].package
 ]
-MOA = [
-    MixtureOfAttentionHeadsConfig(d_model=13, num_experts=e, top_k=k, head_dim=d, bias=bias, gates=gates)
-    for k, e, d in ((3, 11, 5), (2, 3, 7), (5, 5, 3), (1, 7, 5), (1, 1, 5))
-    for bias in (False, True)
-    for gates in Gates
-]
-MODES = ("self", "causal", "cross", "cross-padded", "causal-padded")
+# lengths T and S, causal, and the numbers of real queries and keys
+SITUATIONS = {
+    "T1": (1, None, False, None, None),
+    "T7-S11": (7, 11, False, None, None),
+    "T7-causal": (7, None, True, None, None),
+    "T5-S11-causal": (5, 11, True, None, None),
+    "T7-padded": (7, None, False, (7, 2), (7, 2)),
+    "T7-causal-padded": (7, None, True, (7, 2), (7, 2)),
+    "T7-S11-no-visible-key": (7, 11, False, None, (11, 0)),
+}
+# kernels of other packages are compared in test_triton_layers.py
+MASKED = [case for case in cases(*VARIED) if case.values[1].masks and not case.values[1].package]
+STEPPED = [c for c in MASKED if not c.values[0].no_step and getattr(c.values[0], "gate", "") != "memory"]
 
 
-def layer_id(config):
-    bias = "-bias" if config.bias else ""
-    if isinstance(config, MultiHeadAttentionConfig):
-        return f"h{config.num_heads}-g{config.num_kv_heads}-dh{config.head_dim}-dm{config.d_model}{bias}"
-    return f"K{config.top_k}-E{config.num_experts}-D{config.head_dim}-dm{config.d_model}{bias}-{config.gates}"
+def reference_of(config, impl):
+    """Return the reference in float64; of MoH's query norms that of the form whose gradient ``impl`` has."""
+    form = impl.gradient or config.form if getattr(config, "router", "") == "query_norm" else "released"
+    return randomise(build(replace(config, form=form) if hasattr(config, "form") else config, dtype=torch.float64))
 
 
-def naive_softmax(scores):
-    exponentials = [torch.exp(score) for score in scores]
-    return [e / sum(exponentials) for e in exponentials]
+def outcome(layer, sequences, **masks):
+    """Return the output, the losses and the gradients of every sequence and parameter."""
+    sequences = [x.to(next(layer.parameters()).dtype).detach().requires_grad_() for x in sequences]
+    torch.manual_seed(11)
+    out = layer.train()(*sequences, **masks)
+    up, loss = torch.cos(torch.arange(out.numel(), dtype=out.dtype)).view_as(out), losses.auxiliary_loss(layer)
+    leaves = [*sequences, *layer.parameters()]
+    return [out, loss, *torch.autograd.grad((out * up).sum() + loss, leaves, materialize_grads=True)]
 
 
-def naive_attention(q, keys, values):
-    """One query vector over the keys that it may see."""
-    if not keys:
-        return torch.zeros_like(q)
-    weights = naive_softmax([torch.dot(q, k) / math.sqrt(len(q)) for k in keys])
-    return sum(w * v for w, v in zip(weights, values, strict=True))
+def situation_of(config, situation):
+    """Return sequences and masks of a situation; of layers that read a grid, the grid."""
+    tgt, src, causal, queries, keys = SITUATIONS[situation]
+    # strides of a transposed tensor: an implementation must not read the rows in order of memory
+    sequences = [features(n, 2, config.d_model, seed=n).transpose(0, 1) for n in (tgt, src) if n]
+    masks = {"causal": causal}
+    masks |= {"query_padding_mask": padding(queries, tgt)} if queries else {}
+    masks |= {"key_padding_mask": padding(keys, src or tgt)} if keys else {}
+    return sequences, masks
 
 
-def affine(p, name, x, rows=slice(None)):
-    y = p[f"{name}.weight"][rows] @ x
-    return y + p[f"{name}.bias"][rows] if f"{name}.bias" in p else y
-
-
-def expert_affine(p, name, x, expert):
-    y = x @ p[f"{name}.weight"][expert]
-    return y + p[f"{name}.bias"][expert] if f"{name}.bias" in p else y
-
-
-def naive_mha(config, p, x, keys):
-    d, group = config.head_dim, config.num_heads // config.num_kv_heads
-    heads = []
-    for head in range(config.num_heads):
-        rows = slice(head * d, (head + 1) * d)
-        kv_rows = slice(head // group * d, (head // group + 1) * d)
-        k = [affine(p, "k_proj", key, kv_rows) for key in keys]
-        v = [affine(p, "v_proj", key, kv_rows) for key in keys]
-        heads.append(naive_attention(affine(p, "q_proj", x, rows), k, v))
-    return affine(p, "out_proj", torch.cat(heads))
-
-
-def naive_moa(config, p, x, keys, gates=None):
-    gates = gates or config.gates
-    probs = naive_softmax(list(p["router.proj.weight"] @ x))
-    chosen = sorted(range(config.num_experts), key=lambda i: -probs[i].item())[: config.top_k]
-    denominator = torch.ones_like(probs[0]) if gates == "released" else sum(probs[i] for i in chosen)
-    if gates == "printed":
-        denominator = denominator.detach()
-    k = [affine(p, "k_proj", key) for key in keys]
-    v = [affine(p, "v_proj", key) for key in keys]
-    y = 0
-    for i in chosen:
-        o = naive_attention(expert_affine(p, "q_proj", x, i), k, v)
-        y = y + probs[i] / denominator * expert_affine(p, "out_proj", o, i)
-    return y
-
-
-def naive_layer(token, config, p, query, key, causal, key_padding, query_padding):
-    """``token`` applied to each query with the list of keys that it may see."""
-    out = []
-    for b in range(len(query)):
-        row = []
-        for t in range(query.shape[1]):
-            seen = [
-                key[b, s]
-                for s in range(key.shape[1])
-                if not (causal and s > t) and not (key_padding is not None and key_padding[b, s])
-            ]
-            padded = query_padding is not None and query_padding[b, t]
-            row.append(torch.zeros_like(query[b, t]) if padded else token(config, p, query[b, t], seen))
-        out.append(torch.stack(row))
-    return torch.stack(out)
-
-
-def make_case(config, mode, seed=0):
-    """A layer in float64 with no weight at zero, and its inputs and masks for ``mode``."""
-    layer = build(config, dtype=torch.float64, seed=seed)
-    generator = torch.Generator().manual_seed(seed + 1)
+def compare(layer, reference, sequences, **masks):
+    """Assert equal outputs, losses and gradients, and the same output where no gradient is wanted."""
+    expected, found = (outcome(one, sequences, **masks) for one in (reference, layer))
+    for one, other in zip(found, expected, strict=True):
+        assert one.isfinite().all()
+        assert_close(one, other)
     with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    lengths = {"batch_size": BATCH, "tgt_len": TGT, "src_len": SRC}
-    inputs = example_inputs(config, lengths, dtype=torch.float64, seed=seed)
+        torch.manual_seed(11)
+        assert_close(layer(*(x.to(found[0].dtype) for x in sequences), **masks), expected[0])
+    return found
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("config, impl", MASKED)
+def test_implementation_matches_reference(config, impl, situation):
+    sequences, masks = situation_of(config, situation)
+    gate = getattr(config, "gate", "")
+    if (gate == "sequence" and masks["causal"]) or (gate == "memory" and len(sequences) == 1):
+        pytest.skip("the gate reads other tokens")
+    compare(made(config, impl)[0], reference_of(config, impl), sequences, **masks)
+
+
+@pytest.mark.parametrize("config, impl", AT_EDGES)
+def test_edge_sizes_match_reference(config, impl):
+    layer, inputs = made(config, impl)
+    hidden = padding((7, 2), 7)
+    masks = {"key_padding_mask": hidden, "query_padding_mask": hidden} if impl.masks else {}
+    out, *_ = compare(layer, reference_of(config, impl), [inputs["query"].double()], **masks)
+    assert not impl.masks or not out[hidden].any()
+
+
+@pytest.mark.parametrize("config, impl", [case for case in cases(noisy=True) if case.values[0].variant == "moa"])
+def test_noisy_training_matches_reference(config, impl):
+    layer, inputs = made(config, impl)
+    # in one precision, which draws the same noise
+    compare(layer, reference_of(config, impl).to(precision(impl)), [inputs["query"]])
+
+
+@pytest.mark.parametrize("sizes", [dict(d_model=11, head_dim=5), dict(d_model=24, head_dim=8)], ids=["odd", "even"])
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_grouped_mm_matches_reference(situation, sizes, monkeypatch):
+    """The path that CUDA takes, on the CPU, where torch computes it in float32 at most."""
+    monkeypatch.setattr(grouped, "has_fast_path", lambda device, dtype: True)
+    config = make_config(dict(attention="moa", num_experts=7, top_k=3, bias=True, **sizes))
+    sequences, masks = situation_of(config, situation)
+    expected, found = (
+        outcome(randomise(build(config, impl=impl)), sequences, **masks) for impl in ("reference", "grouped")
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("impl", ["gathered", "dense-all", "grouped", "loop"])
+@pytest.mark.parametrize(
+    "top_k, preference",
+    [
+        (3, (3.0, 2.0, 0.0, 0.0, -2.0, -40.0, 0.0)),
+        (3, (30.0, 30.0, -30.0, 30.0, -30.0, -30.0, -30.0)),
+        (1, (-30.0, -30.0, -30.0, -30.0, -30.0, -30.0, 30.0)),
+    ],
+    ids=["skewed-with-an-empty-expert", "three-experts-of-seven", "all-tokens-to-the-last-expert"],
+)
+def test_any_load_matches_reference(impl, top_k, preference):
+    config = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=top_k, head_dim=5, bias=True))
+    layers = [randomise(build(config, dtype=torch.float64, impl=name)) for name in (impl, "reference")]
+    x = features(3, 13, 11)
+    x[..., 0] = 1
+    for layer in layers:
+        with torch.no_grad():
+            layer.router.proj.weight[:, 0] = torch.tensor(preference, dtype=torch.float64)
+    compare(*layers, [x])
+    losses.record_routing(layers[0])
+    layers[0](x)
+    indices = layers[0].router.recorded.routing.indices
+    assert 5 not in indices and indices.shape == (3, 13, top_k)
+
+
+@pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[0].variant == "moa"])
+def test_frozen_weights_get_no_gradient(config, impl):
+    layer, inputs = made(config, impl)
+    layer.q_proj.requires_grad_(False)
+    layer.out_proj.requires_grad_(False)
     query = inputs["query"].requires_grad_()
-    key = inputs["key"].requires_grad_() if mode.startswith("cross") else None
-    masks = {"causal": mode.startswith("causal")}
-    if mode.endswith("padded"):
-        key_padding = torch.zeros(BATCH, SRC if key is not None else TGT, dtype=torch.bool)
-        key_padding[0, -2:] = True
-        key_padding[1, 0] = True  # leaves the first causal query without any key
-        query_padding = torch.zeros(BATCH, TGT, dtype=torch.bool)
-        query_padding[0, 3:] = True
-        masks |= {"key_padding_mask": key_padding, "query_padding_mask": query_padding}
-    return layer, query, key, masks
+    layer(query).square().sum().backward()
+    without = {name for name, p in layer.named_parameters() if p.grad is None}
+    assert without == {"q_proj.weight", "out_proj.weight"} and query.grad.any()
 
 
-def run_naive(token, layer, query, key, masks):
-    return naive_layer(
-        token,
-        layer.config,
-        dict(layer.named_parameters()),
-        query,
-        query if key is None else key,
-        masks["causal"],
-        masks.get("key_padding_mask"),
-        masks.get("query_padding_mask"),
+@pytest.mark.parametrize("config, impl", [case for case in MASKED if case.values[0].takes_values])
+def test_separate_values_match_reference(config, impl):
+    layer, sequences = (
+        made(config, impl)[0],
+        [features(2, n, config.d_model, seed=i) for i, n in enumerate((7, 11, 11))],
     )
+    found = compare(layer, reference_of(config, impl), sequences, key_padding_mask=padding((11, 4), 11))
+    # the gradient of a key is not that of its value
+    assert not torch.allclose(found[3], found[4], atol=1e-3)
 
 
-def gradients(out, layer, query, key):
-    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=out.dtype)
-    leaves = dict(layer.named_parameters()) | {"query": query} | ({} if key is None else {"key": key})
-    # an expert that nobody chose, or a layer of one expert, leaves a weight out of the loop's graph
-    grads = torch.autograd.grad((out * weights).sum(), list(leaves.values()), materialize_grads=True)
-    return dict(zip(leaves, grads, strict=True))
+@pytest.mark.parametrize("config, impl", MASKED)
+@torch.no_grad()
+def test_padding_has_no_influence(config, impl):
+    layer, inputs = made(config, impl)
+    query, key = inputs.values()
+    found = layer(query, key, key_padding_mask=padding((8, 11), 11), query_padding_mask=padding((5, 7), 7))
+    assert_close(found[0, :5], layer(query[:1, :5], key[:1, :8])[0])
+    assert_close(found[1], layer(query[1:], key[1:])[0])
+    assert not found[0, 5:].any() and found[0, :5].all()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("config", MHA + MOA, ids=layer_id)
-def test_layer_and_gradients_equal_the_loop(config, mode):
-    layer, query, key, masks = make_case(config, mode)
-    token = naive_mha if isinstance(config, MultiHeadAttentionConfig) else naive_moa
-    expected = run_naive(token, layer, query, key, masks)
-    out = layer(query, key, **masks)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(
-        gradients(out, layer, query, key),
-        gradients(expected, layer, query, key),
-        rtol=1e-9,
-        atol=1e-9,
-    )
+@pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[1].masks])
+def test_fully_padded_sequences_are_zero_without_loss(config, impl):
+    layer, inputs = made(config, impl)
+    hidden = torch.ones(2, 7, dtype=torch.bool)
+    out, loss, *grads = outcome(layer, [inputs["query"]], key_padding_mask=hidden, query_padding_mask=hidden)
+    assert loss == 0 and not any(x.any() for x in (out, *grads))
+
+
+@pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[1].masks])
+@torch.no_grad()
+def test_sequence_without_visible_keys_reads_nothing(config, impl):
+    layer, inputs = made(config, impl)
+    query, hidden = inputs["query"], padding((0, 7), 7)
+    out = layer(query, key_padding_mask=hidden)
+    assert_close(out[1], layer(query)[1])
+    # whatever the keys and values are
+    assert_close(out[0], layer(query, query.flip(1), key_padding_mask=hidden)[0])
+    assert layer(1e4 * query, key_padding_mask=hidden).isfinite().all()
+
+
+# an interpreted kernel computes by numpy, which warns
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("config, impl", LAYERS)
+def test_nan_stays_in_its_sequence(config, impl):
+    layer, inputs = made(config, impl)
+    with torch.no_grad():
+        expected = layer(inputs["query"])[1]
+    query = inputs["query"].clone()
+    query[0, 2] = float("nan")
+    query.requires_grad_()
+    out = layer.train()(query)
+    # every query of the first sequence sees it
+    assert out[0].isnan().all()
+    assert_close(out[1], expected)
+    out[1].square().sum().backward()
+    assert query.grad[1].isfinite().all() and query.grad[1].any()
+
+
+@pytest.mark.parametrize("sizes", [[1] * 13, [7, 1, 1, 1, 3], [5, 1, 4, 3]], ids=["one-by-one", "prefill", "chunks"])
+@pytest.mark.parametrize("config, impl", STEPPED)
+@torch.no_grad()
+def test_decoding_matches_causal_forward(config, impl, sizes):
+    layer = made(config, impl)[0]
+    x, value = (features(3, 13, config.d_model, seed=seed).to(precision(impl)) for seed in (1, 2))
+
+    def extras(start, length):
+        """Rotary positions where the layer takes them, and separate values."""
+        given = {"value": value[:, start : start + length]} if config.takes_values else {}
+        if config.rotary:
+            given["rotary"] = rotary_table(length, config.rotary_width, 1e4, start=start, dtype=x.dtype)
+        return given
+
+    expected, cache, pieces = layer(x, causal=True, **extras(0, 13)), layer.make_cache(3, 17), []
+    for chunk in x.split(sizes, dim=1):
+        pieces.append(layer(chunk, cache=cache, **extras(cache.length, chunk.shape[1])))
+    assert_close(torch.cat(pieces, dim=1), expected)
+    assert cache.length == 13
+
+
+@pytest.mark.parametrize("config, impl", STEPPED)
+@torch.no_grad()
+def test_left_padding_stays_hidden_while_decoding(config, impl):
+    layer, x = made(config, impl)[0], features(2, 11, config.d_model).to(precision(impl))
+    hidden = ~padding((0, 3), 11)
+    hidden[0] = False
+    cache, pieces = layer.make_cache(2, 11), []
+    for start, stop in ((0, 5), (5, 6), (6, 11)):
+        masks = dict(key_padding_mask=hidden[:, :stop], query_padding_mask=hidden[:, start:stop])
+        pieces.append(layer(x[:, start:stop], cache=cache, **masks))
+    decoded = torch.cat(pieces, dim=1)
+    assert_close(decoded[0], layer(x[:1], causal=True)[0])
+    real = hidden[1].logical_not().nonzero().flatten()
+    assert_close(decoded[1, real], layer(x[1:, real], causal=True)[0])
+    assert not decoded[1, hidden[1]].any()
+
+
+@pytest.mark.parametrize("config, impl", STEPPED)
+@torch.no_grad()
+def test_filled_cache_matches_keys(config, impl):
+    layer, inputs = made(config, impl)
+    query, key = inputs.values()
+    hidden, sources = padding((11, 2), 11), (key, key.flip(1)) if config.takes_values else (key,)
+    cache = layer.fill_cache(*sources)
+    found = layer(query, cache=cache, key_padding_mask=hidden)
+    assert_close(found, layer(query, *sources, key_padding_mask=hidden))
+    assert cache.closed and cache.length == 11
+
+
+CACHED = {
+    # elements of a token's keys and values
+    "mha": (dict(attention="mha", d_model=13, num_heads=6, num_kv_heads=2, head_dim=5), 2 * 2 * 5),
+    "moa": (dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=10, num_kv_heads=2), 2 * 10),
+    "moh": (
+        dict(attention="moh", d_model=13, num_heads=6, num_kv_heads=3, num_shared_heads=2, top_k=3, head_dim=5),
+        2 * 3 * 5,
+    ),
+    "mla": (dict(attention="mla", d_model=13, num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11), 11 + 2),
+    "switchhead": (
+        dict(attention="switchhead", d_model=13, num_heads=3, head_dim=4, num_experts=7, top_k=2),
+        2 * 3 * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["released", "ideal"])
+@pytest.mark.parametrize("name", CACHED)
+def test_cache_size_and_dtype(name, form):
+    values, elements = CACHED[name]
+    layer = build(make_config(values | (dict(form=form) if name in ("moh", "mla") else {})), dtype=torch.bfloat16)
+    cache = layer.make_cache(3, 17)
+    assert cache.key.dtype == torch.bfloat16 and cache.num_bytes == 0
+    layer(torch.zeros(3, 5, layer.config.d_model, dtype=torch.bfloat16), cache=cache)
+    assert cache.num_bytes == 3 * 5 * elements * 2
+    assert not cache.key.requires_grad and not cache.value.requires_grad
+    other = layer.make_cache(1, 2, device="meta", dtype=torch.float64)
+    assert other.key.is_meta and other.value.dtype == torch.float64
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 7), (0, 0)], ids=str)
+@pytest.mark.parametrize("config, impl", LAYERS)
+def test_empty_query_raises(config, impl, shape):
+    layer, inputs = made(config, impl)
+    with pytest.raises(ValueError, match=f"^query holds no tokens: {shape[0]} sequences of {shape[1]}$"):
+        layer(inputs["query"].new_zeros(*shape, config.d_model))
+
+
+@pytest.mark.parametrize(
+    "config, impl",
+    [c for c in cases("form") if takes_keys(c.values[0]) and not c.values[0].takes_values],
+)
+def test_unsupported_values_raise(config, impl):
+    layer, inputs = made(config, impl)
+    query, key = inputs.values()
+    with pytest.raises(ValueError, match=f"^{config.variant} makes keys and values of one sequence: leave value out$"):
+        layer(query, key, key)
+
+
+ROTARY = rotary_table(7, 14, 1e4, dtype=torch.float64)
+WRONG_CALLS = {
+    "give key or cache, not both": lambda layer, q, k: layer(q, k, cache=layer.fill_cache(k)),
+    "the cache is closed": lambda layer, q, k: layer.fill_cache(k).append(*layer.fill_cache(k).stored),
+    "the cache has room for 10 tokens, not 11": lambda layer, q, k: layer(k, cache=layer.make_cache(2, 10)),
+    "a closed cache has its values": lambda layer, q, k: layer(q, value=k, cache=layer.fill_cache(k)),
+    "value must have as many tokens as the keys, 11, not 7": lambda layer, q, k: layer(q, k, q),
+    "value must have as many tokens as the keys, 7, not 11": lambda layer, q, k: layer.fill_cache(q, k),
+    "rotary positions are those of the queries": lambda layer, q, k: layer(q, k, rotary=ROTARY),
+    "key holds no tokens: a query without keys": lambda layer, q, k: layer(q, k[:, :0]),
+    "key holds no tokens": lambda layer, q, k: layer.fill_cache(k[:, :0]),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_CALLS)
+@pytest.mark.parametrize("variant", ["mha", "moh"])
+def test_wrong_calls_raise(variant, message):
+    config = next(config for _, config in configurations() if config.variant == variant)
+    layer, inputs = made(config, config.implementations[0])
+    with pytest.raises(ValueError, match=f"^{message}"):
+        WRONG_CALLS[message](layer, *inputs.values())
+
+
+@pytest.mark.parametrize("name, config", [(n, c) for n, c in configurations("form") if c.takes_values])
+def test_separate_values_have_equal_macs(name, config):
+    layer = build(config, device="meta")
+    query, key = (torch.zeros(2, n, config.d_model, device="meta") for n in (7, 11))
+    assert count_macs(layer, query, key, key.clone()).macs == count_macs(layer, query, key).macs
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("config", [MHA[0], MHA[6], MOA[0], MOA[6]], ids=layer_id)
-def test_attention_dropout_only_in_training(config, causal):
-    layer, query, _, _ = make_case(replace(config, attention_dropout=0.4), "self")
-    plain, _, _, _ = make_case(config, "self")
+@pytest.mark.parametrize("attention_dropout", [0.4])
+@pytest.mark.parametrize("name, config", [c for c in configurations() if c[0] in ("mha", "moa")])
+@torch.no_grad()
+def test_attention_dropout_only_in_training(name, config, attention_dropout, causal):
+    query = features(2, 5, config.d_model)
+    plain, layer = (
+        randomise(build(replace(config, attention_dropout=p), dtype=torch.float64)) for p in (0.0, attention_dropout)
+    )
     expected = plain(query, causal=causal)
-    torch.testing.assert_close(layer(query, causal=causal), expected, rtol=0, atol=0)
+    assert torch.equal(layer(query, causal=causal), expected)
     layer.train()
     torch.manual_seed(3)
     assert (layer(query, causal=causal) - expected).abs().max() > 0.01
     # dropped weights are rescaled, and everything after them is linear: the mean over draws is the plain output
-    with torch.no_grad():
-        draws = [layer(query.repeat(500, 1, 1), causal=causal).unflatten(0, (500, BATCH)) for _ in range(6)]
-        mean = torch.cat(draws).mean(0)
-    assert (mean - expected).abs().max() < 0.08 * expected.abs().max()
+    draws = [layer(query.repeat(500, 1, 1), causal=causal).unflatten(0, (500, 2)) for _ in range(6)]
+    assert (torch.cat(draws).mean(0) - expected).abs().max() < 0.08 * expected.abs().max()
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 1000, 10**9])
-@pytest.mark.parametrize("config", [MOA[0], MOA[3], MOA[15]], ids=layer_id)
-def test_chunks_keep_output_and_gradient(config, chunk_bytes, monkeypatch):
-    layer, query, key, masks = make_case(config, "cross")
-    whole = layer(query, key)
-    expected = gradients(whole, layer, query, key)
-    products = []
-    bmm = torch.bmm
+@pytest.mark.parametrize("name, config", [c for c in configurations("gates") if c[1].variant == "moa"])
+def test_chunks_keep_output_and_gradient(name, config, chunk_bytes, monkeypatch):
+    layer, inputs = made(config, config.implementations[0])
+    expected = outcome(layer, inputs.values())
+    products, bmm = [], torch.bmm
     monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", chunk_bytes)
     monkeypatch.setattr(torch, "bmm", lambda a, b: products.append(len(a)) or bmm(a, b))
-    chunked = layer(query, key)
-    rows = BATCH * TGT * config.top_k
-    per_chunk = max(1, chunk_bytes // (config.d_model * config.head_dim * 8))
-    assert sum(products) == 2 * rows
-    assert len(products) == 2 * math.ceil(rows / per_chunk)
-    torch.testing.assert_close(chunked, whole, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gradients(chunked, layer, query, key), expected, rtol=1e-12, atol=1e-12)
+    chunked = layer(*inputs.values())
+    rows, per_chunk = 2 * 7 * config.top_k, max(1, chunk_bytes // (config.d_model * config.head_dim * 8))
+    assert sum(products) == 2 * rows and len(products) == 2 * math.ceil(rows / per_chunk)
+    assert_close(chunked, expected[0])
+    for one, other in zip(outcome(layer, inputs.values()), expected, strict=True):
+        assert_close(one, other)
+
+
+PRECISIONS = {
+    "float32": (torch.float32, None),
+    "bfloat16": (torch.bfloat16, None),
+    "float16": (torch.float16, None),
+    "autocast-bfloat16": (torch.float32, torch.bfloat16),
+    "autocast-float16": (torch.float32, torch.float16),
+}
+
+
+# SwitchHead selects by two routers: rounding to 16 bits selects other experts
+@pytest.mark.parametrize("dtype, autocast", PRECISIONS.values(), ids=PRECISIONS)
+@pytest.mark.parametrize(
+    "config, impl", [c for c in LAYERS if c.values[0].variant != "switchhead" and not c.values[1].package]
+)
+def test_every_precision_matches_float64(config, impl, dtype, autocast):
+    layer, inputs = made(config, impl)
+    layer, x = layer.to(dtype), inputs["query"].to(dtype).requires_grad_()
+
+    def near(found, expected):
+        # one part in 2^7 is bfloat16's last place; sums of a few products lose a little more
+        difference = torch.linalg.vector_norm(found.detach().double() - expected.detach())
+        return float(difference / torch.linalg.vector_norm(expected.detach())) < 0.03
+
+    with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+        y = layer(x)
+        if config.takes_values and impl.masks and not config.no_step:
+            with torch.no_grad():
+                cache = layer.make_cache(2, 7)
+                steps = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(7)], dim=1)
+                assert near(steps, layer(x, causal=True).double())
+    y.float().square().sum().backward()
+    grads = [x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)]
+    assert all(grad.dtype == dtype and grad.isfinite().all() for grad in grads)
+    reference, exact = reference_of(config, impl), x.detach().double().requires_grad_()
+    reference.load_state_dict(layer.state_dict())
+    expected = reference(exact)
+    expected.square().sum().backward()
+    assert near(y, expected) and near(x.grad, exact.grad)

@@ -1,6 +1,7 @@
 """Every configuration with a module builds on meta and on the CPU, with seeded weights and inputs."""
 
 import math
+from itertools import product
 
 import jaxtyping
 import pytest
@@ -33,22 +34,9 @@ SMALL = {
     "encoder_decoder-moa": {**ROUTED, **ENCODER_DECODER},
     "masked_lm-mha": {**DENSE, **MASKED_LM},
     "masked_lm-moa": {**ROUTED, **MASKED_LM, "bias": True},
+    "llama-moh": {**HEADS, **SIZES, "model": "llama", "num_layers": 2, "head_dim": 6},
 }
 every_small = pytest.mark.parametrize("config", [make_config(f) for f in SMALL.values()], ids=SMALL)
-SMALL_MODELS = {name: fields for name, fields in SMALL.items() if "model" in fields}
-every_model = pytest.mark.parametrize("config", [make_config(f) for f in SMALL_MODELS.values()], ids=SMALL_MODELS)
-
-
-def count(model):
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def output_width(config):
-    return getattr(config, "vocab_size", config.d_model)
-
-
-def output_len(config):
-    return LENGTHS["seq_len" if config.variant in ("masked_lm", "llama", "jetmoe") else "tgt_len"]
 
 
 @pytest.fixture
@@ -70,7 +58,8 @@ def test_preset_runs_on_meta(name, unchecked):
     elif config.variant == "transnext":
         assert out.shape == (2, config.num_classes)
     else:
-        assert out.shape == (2, output_len(config), config.vocab_size)
+        length = LENGTHS["seq_len" if "seq_len" in config.lengths else "tgt_len"]
+        assert out.shape == (2, length, config.vocab_size)
     assert not model.training
 
 
@@ -87,35 +76,23 @@ def test_preset_runs_on_meta(name, unchecked):
     ],
 )
 def test_preset_parameters_match_released_model(name, parameters):
-    assert count(build(preset(name), device="meta")) == parameters
+    assert sum(p.numel() for p in build(preset(name), device="meta").parameters()) == parameters
 
 
 @every_small
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
-def test_every_dtype_runs_with_the_shape_on_meta(config, dtype):
-    model = build(config, dtype=dtype)
-    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+def test_weights_depend_on_the_seed_alone(config, dtype):
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    model, first, other = build(config, dtype=dtype), build(config).state_dict(), build(config, seed=1).state_dict()
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(first[name].to(dtype), weight)
+        assert weight.dim() == 1 or "bias" in name or not torch.equal(first[name], other[name])
     out = model(**example_inputs(config, LENGTHS, dtype=dtype))
     on_meta = build(config, device="meta", dtype=dtype)(**example_inputs(config, LENGTHS, device="meta", dtype=dtype))
     assert out.dtype == on_meta.dtype == dtype
-    assert out.shape == on_meta.shape == (2, output_len(config), output_width(config))
-    assert out.isfinite().all()
-
-
-@every_small
-def test_weights_depend_on_the_seed_alone(config):
-    torch.manual_seed(1)
-    state = torch.get_rng_state()
-    first = build(config).state_dict()
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.manual_seed(2)
-    again, double = build(config).state_dict(), build(config, dtype=torch.float64).state_dict()
-    other = build(config, seed=1).state_dict()
-    for name, weight in first.items():
-        assert torch.equal(weight, again[name])
-        assert torch.equal(weight.double(), double[name])
-        if weight.dim() > 1 and "bias" not in name:
-            assert not torch.equal(weight, other[name])
+    assert out.shape == on_meta.shape and out.isfinite().all()
 
 
 @every_small
@@ -140,13 +117,12 @@ def test_projections_start_glorot_uniform(config):
     assert seen >= 4
 
 
-@every_model
-def test_vocabulary_projection_is_tied(config):
-    for device in ("cpu", "meta"):
-        model = build(config, device=device)
-        head = model.output_proj if config.variant == "encoder_decoder" else model.lm_head.output_proj
-        assert head.weight is model.embedding.weight
-        assert model.embedding.weight.shape == (19, 13)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", [name for name in SMALL if "_" in name])
+def test_vocabulary_projection_is_tied(name, device):
+    model = build(make_config(SMALL[name]), device=device)
+    head = getattr(model, "output_proj", None) or model.lm_head.output_proj
+    assert head.weight is model.embedding.weight and head.weight.shape == (19, 13)
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 13, 16])
@@ -185,19 +161,13 @@ def test_inputs_beyond_the_position_table_raise():
 
 
 @every_small
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_count_is_the_same_for_device_dtype_and_chunks(config, device, dtype, monkeypatch):
+def test_count_is_the_same_for_device_dtype_and_chunks(config, monkeypatch):
     readings = set()
-    for chunk_bytes, where, kind in ((10**9, "cpu", torch.float32), (1, device, dtype), (3000, device, dtype)):
+    for chunk_bytes, device, dtype in product((1, 3000, 10**9), ("cpu", "meta"), (torch.float32, torch.float64)):
         monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", chunk_bytes)
-        options = {"dtype": kind} if config.variant in ("mha", "moa", "moh") else {}
-        model, inputs = (
-            build(config, device=where, dtype=kind),
-            example_inputs(config, LENGTHS, device=where, **options),
-        )
+        inputs = example_inputs(config, LENGTHS, device=device, dtype=dtype)
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model(**inputs)
+            build(config, device=device, dtype=dtype)(**inputs)
         readings.add(counter.get_total_flops())
     assert len(readings) == 1 and readings.pop() > 0
 

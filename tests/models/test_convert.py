@@ -12,40 +12,26 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
 from headcount.models.convert import convert, reorder_heads
+from tests.cases import randomise
 
 HEADS = dict(attention="mha", num_heads=6, head_dim=10)
 GROUPS = HEADS | dict(num_kv_heads=2)
+SIZES = dict(d_model=22, d_ff=13, vocab_size=41)
 MODELS = {
-    "llama": dict(model="llama", d_model=22, d_ff=13, num_layers=2, vocab_size=41, bias=False, **HEADS),
-    "llama-gqa": dict(model="llama", d_model=22, d_ff=13, num_layers=2, vocab_size=41, bias=False, **GROUPS),
+    "llama": SIZES | HEADS | dict(model="llama", num_layers=2, bias=False),
+    "llama-gqa": SIZES | GROUPS | dict(model="llama", num_layers=2, bias=False),
     "dit": dict(model="dit", d_model=28, num_layers=2, patch_size=3, latent_size=9, frequency_width=22, **HEADS),
-    "masked_lm": dict(
-        model="masked_lm", d_model=22, d_ff=13, num_layers=2, vocab_size=41, max_positions=19, **GROUPS
-    ),
-    "encoder_decoder": dict(
-        model="encoder_decoder", d_model=22, d_ff=13, num_encoder_layers=2, num_decoder_layers=1, vocab_size=41,
-        **GROUPS,
-    ),
-}  # fmt: skip
+    "masked_lm": SIZES | GROUPS | dict(model="masked_lm", num_layers=2, max_positions=19),
+    "encoder_decoder": SIZES | GROUPS | dict(model="encoder_decoder", num_encoder_layers=2, num_decoder_layers=1),
+}
 
 
 def dense_model(name):
     """A dense model in which no tensor is zero, and inputs for it."""
     config = make_config(MODELS[name])
-    model = build(config, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    model = randomise(build(config, dtype=torch.float64))
     lengths = dict(config.lengths) | {key: 7 for key in config.lengths if key != "batch_size"}
     return model, example_inputs(config, lengths, dtype=torch.float64).values()
-
-
-def random_scores(model, seed=0):
-    """Scores of every attention's heads, in no order."""
-    generator = torch.Generator().manual_seed(seed)
-    paths = [path for path, module in model.named_modules() if path.endswith("_attn")]
-    return {path: torch.randperm(6, generator=generator).tolist() for path in paths}
 
 
 @pytest.mark.parametrize("router", ["query_norm", "linear"])
@@ -79,7 +65,9 @@ def test_conversion_keeps_every_tensor(name):
 @torch.no_grad()
 def test_reordered_heads_compute_the_same(name):
     dense, inputs = dense_model(name)
-    scores = random_scores(dense)
+    generator = torch.Generator().manual_seed(0)
+    paths = [path for path, _ in dense.named_modules() if path.endswith("_attn")]
+    scores = {path: torch.randperm(6, generator=generator).tolist() for path in paths}
     reordered = reorder_heads(dense, scores)
     torch.testing.assert_close(reordered(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
     moved = [key for key, tensor in dense.state_dict().items() if not torch.equal(tensor, reordered.state_dict()[key])]

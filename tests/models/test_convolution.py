@@ -1,15 +1,12 @@
-"""Light and dynamic convolutions: the block against a loop over taps, causality, and decoding as the full pass."""
+"""Light and dynamic convolutions: the block against a loop over taps, padding and decoding."""
 
 import pytest
 import torch
 
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from headcount.models.convolution import (
-    ConvolutionalDecoderLayer,
-    ConvolutionalEncoderLayer,
-    ConvolutionBlock,
-)
+from headcount.models.convolution import ConvolutionalDecoderLayer, ConvolutionalEncoderLayer, ConvolutionBlock
+from tests.cases import assert_close, features
 
 MODEL = dict(
     model="convolution", attention="mha", num_heads=3, head_dim=5, d_model=14, d_ff=11, num_weight_heads=7,
@@ -21,19 +18,11 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_spelling = pytest.mark.parametrize("spelling", SPELLINGS)
 
 
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
-
-
-def drawn(*shape, seed=1):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def block(kind, kernel_size, causal, spelling="windows"):
     config = make_config(MODEL | dict(convolution=kind, spelling=spelling))
     module = ConvolutionBlock(config, kernel_size, causal).double().eval()
     for i, parameter in enumerate(module.parameters()):
-        parameter.data = drawn(*parameter.shape, seed=i)
+        parameter.data = features(*parameter.shape, seed=i)
     return module
 
 
@@ -61,19 +50,19 @@ def by_taps(module, x, causal):
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 5, 19])
 @torch.no_grad()
 def test_block_matches_equation(kernel_size, causal, kind, spelling):
-    module, x = block(kind, kernel_size, causal, spelling), drawn(2, 11, 14)
-    close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
+    module, x = block(kind, kernel_size, causal, spelling), features(2, 11, 14)
+    assert_close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
 
 
 @every_spelling
 @every_kind
 @torch.no_grad()
 def test_padding_is_zero_padding(kind, spelling):
-    module, x = block(kind, 5, False, spelling), drawn(2, 11, 14)
+    module, x = block(kind, 5, False, spelling), features(2, 11, 14)
     padding = torch.arange(11) >= torch.tensor([[7], [11]])
     found = module(x, padding)
-    close(found[0, :7], module(x[:1, :7])[0])
-    close(found[1], module(x[1:])[0])
+    assert_close(found[0, :7], module(x[:1, :7])[0])
+    assert_close(found[1], module(x[1:])[0])
 
 
 def normed(norm, x):
@@ -90,17 +79,17 @@ def fed_forward(p, x):
 @torch.no_grad()
 def test_layer_is_post_norm_residual(kind):
     config = make_config(MODEL | dict(convolution=kind))
-    x, memory = drawn(2, 11, 14), drawn(2, 13, 14, seed=2)
+    x, memory = features(2, 11, 14), features(2, 13, 14, seed=2)
     for side in (ConvolutionalEncoderLayer, ConvolutionalDecoderLayer):
         layer = side(config, 5).double().eval()
         for i, parameter in enumerate(layer.parameters()):
-            parameter.data = drawn(*parameter.shape, seed=i)
+            parameter.data = features(*parameter.shape, seed=i)
         causal = side is ConvolutionalDecoderLayer
         y = normed(layer.conv_norm, x + torch.stack([by_taps(layer.conv, one, causal) for one in x]))
         if causal:
             y = normed(layer.cross_attn_norm, y + layer.cross_attn(y, memory))
         expected = normed(layer.feed_forward_norm, y + fed_forward(dict(layer.named_parameters()), y))
-        close(layer(x, memory) if causal else layer(x), expected)
+        assert_close(layer(x, memory) if causal else layer(x), expected)
 
 
 def model(kind, **fields):
@@ -111,34 +100,6 @@ def sentences():
     generator = torch.Generator().manual_seed(5)
     src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
     return src, tgt, torch.arange(11) >= torch.tensor([[11], [7], [2]])
-
-
-@pytest.mark.parametrize("sizes", [[1] * 13, [7, 1, 1, 1, 3], [13]], ids=["one-by-one", "chunks", "at-once"])
-@pytest.mark.parametrize("attention", [{}, dict(attention="mae", gate_width=5)], ids=["mha", "mae"])
-@every_kind
-@torch.no_grad()
-def test_decoding_equals_full_pass(kind, attention, sizes):
-    translator = model(kind, **attention)
-    src, tgt, padding = sentences()
-    expected = translator(src, tgt, padding)
-    state = translator.encode(src, padding, max_len=13)
-    close(torch.cat([translator.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
-    assert state.length == 13
-
-
-@every_spelling
-@every_kind
-@torch.no_grad()
-def test_padded_target_tokens_change_no_other_token(kind, spelling):
-    padding = torch.zeros(2, 13, dtype=torch.bool)
-    padding[1, 3:8] = True
-    source, target = (x[:2] for x in sentences()[:2])
-    other = torch.where(padding, (target + 1) % 17, target)
-    found, expected = (model(kind, spelling=spelling)(source, x, tgt_padding_mask=padding) for x in (target, other))
-    close(found[~padding], expected[~padding])
-    # which is no matter of course
-    without = model(kind, spelling=spelling)
-    assert (without(source, target) - without(source, other))[~padding].abs().max() > 1e-3
 
 
 @torch.no_grad()
@@ -152,31 +113,8 @@ def test_window_cache_has_constant_size():
     assert held == [[min(n, 4), 0, min(n, 18)] for n in range(1, 14)]
 
 
-@every_kind
-def test_encoder_gate_runs_once_for_all_steps(kind):
-    translator = model(kind, attention="mae", gate_width=5)
-    src, tgt, _ = sentences()
-    state = translator.encode(src, max_len=1)
-    for block in translator.decoder.layers:
-        block.cross_attn.gate = None
-    assert translator.step(state, tgt[:, :1]).shape == (3, 1, 17)
-
-
 def test_light_kernels_start_glorot_normal():
     sizes = dict(d_model=700, num_weight_heads=700, encoder_kernel_sizes=(19,), decoder_kernel_sizes=(3,))
     weight = model("light", **sizes).encoder.layers[0].conv.weight
     assert weight.shape == (700, 19) and abs(weight.mean()) < 0.01
     assert abs(weight.std() / (2 / (700 + 19)) ** 0.5 - 1) < 4 / (2 * weight.numel()) ** 0.5
-
-
-@every_spelling
-@every_kind
-def test_training_step_reaches_every_parameter(kind, spelling):
-    translator = model(kind, spelling=spelling).train()
-    src, tgt, _ = sentences()
-    translator(src, tgt).square().sum().backward()
-    # softmax ignores what every key adds alike, and one tap is always 1
-    silent = {name for name, p in translator.named_parameters() if p.grad is None or p.grad.abs().max() == 0}
-    assert {name for name in silent if not name.endswith("k_proj.bias")} == {
-        f"decoder.layers.1.conv.{'weight' if kind == 'light' else 'kernel_proj.weight'}"
-    }

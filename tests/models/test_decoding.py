@@ -1,160 +1,111 @@
-"""Decoding with a cache gives what one pass over all tokens gives, token by token and in chunks."""
+"""Whole models decode step by step what one pass over all tokens gives, and ignore padded tokens."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.models.build import build
-from headcount.models.cache import KeyValueCache
 from headcount.models.configs.make import make_config
-from headcount.models.configs.mha import MultiHeadAttentionConfig
-from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
-from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
+from tests.cases import padding, randomise
 
-MOH = dict(d_model=13, num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=3, head_dim=5, bias=True)
-LAYERS = {
-    "moa-K3-E7-dm11-D5": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=7, top_k=3, head_dim=5, bias=True),
-    "moa-K5-E5-dm11-D3": MixtureOfAttentionHeadsConfig(d_model=11, num_experts=5, top_k=5, head_dim=3),
-    "moa-K3-E7-dm11-D10-g2": MixtureOfAttentionHeadsConfig(
-        d_model=11, num_experts=7, top_k=3, head_dim=10, num_kv_heads=2, gates="selected", output_bias=True
-    ),
-    "mha-h3-g3-dm15": MultiHeadAttentionConfig(d_model=15, num_heads=3),
-    "gqa-h6-g2-dm13-D5": MultiHeadAttentionConfig(d_model=13, num_heads=6, num_kv_heads=2, head_dim=5),
-    "mqa-h7-g1-dm11-D3": MultiHeadAttentionConfig(d_model=11, num_heads=7, num_kv_heads=1, head_dim=3),
-    "moh-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH),
-    "moh-norm-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH, router="query_norm"),
-    "moh-ideal-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH, form="ideal"),
-    "moh-norm-ideal-h6-s2-r3-g3-dm13-D5": MixtureOfHeadAttentionConfig(**MOH, router="query_norm", form="ideal"),
-}
-CASES = [
-    (case, name)
-    for case, config in LAYERS.items()
-    for name in (*(impl.name for impl in config.implementations if impl.masks and not impl.package), "auto")
-]
-CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 1, 1, 1], "chunks": [5, 1, 4, 3]}
-MODEL = dict(
-    model="encoder_decoder", d_model=14, d_ff=13, num_encoder_layers=2, num_decoder_layers=2, vocab_size=17
+MHA = dict(attention="mha", num_heads=2)
+GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4)
+MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
+MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=4)
+MAE = dict(attention="mae", num_heads=3, head_dim=5, gate_width=7)
+MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=4, value_dim=7, kv_rank=11)
+EXPERTS = dict(ffn_num_experts=7, ffn_top_k=3)
+SIZES = dict(d_model=14, d_ff=13, vocab_size=17)
+TRANSLATOR = dict(model="encoder_decoder", num_encoder_layers=2, num_decoder_layers=2, **SIZES)
+CONVOLUTION = dict(
+    model="convolution", num_weight_heads=7, encoder_kernel_sizes=(3, 19), decoder_kernel_sizes=(5, 1, 19), **SIZES
 )  # fmt: skip
-MODELS = {
-    "mha": dict(MODEL, attention="mha", num_heads=2),
-    "gqa": dict(MODEL, attention="mha", num_heads=6, num_kv_heads=2, head_dim=5),
-    "moa-K3-E7": dict(MODEL, attention="moa", num_experts=7, top_k=3, head_dim=5),
-    "moa-K5-E5": dict(MODEL, attention="moa", num_experts=5, top_k=5, head_dim=3),
+LLAMA = dict(model="llama", num_layers=3, **SIZES)
+TRANSLATORS = {
+    "mha": TRANSLATOR | MHA,
+    "gqa": TRANSLATOR | GQA,
+    "moa-K3-E7": TRANSLATOR | MOA,
+    "moa-K5-E5": TRANSLATOR | MOA | dict(num_experts=5, top_k=5),
+    "moh": TRANSLATOR | MOH,
+    "mae-memory": TRANSLATOR | MAE,
+    "mae-running": TRANSLATOR | MAE | dict(causal_gate="running"),
+    "light": CONVOLUTION | MHA | dict(convolution="light"),
+    "dynamic-mae": CONVOLUTION | MAE | dict(convolution="dynamic"),
+    "dynamic-band": CONVOLUTION | MHA | dict(convolution="dynamic", spelling="band"),
+    "dynamic-experts": CONVOLUTION | MOA | EXPERTS | dict(convolution="dynamic"),
 }
+DECODERS = {
+    "mha": LLAMA | GQA,
+    "moh": LLAMA | MOH,
+    "query-norm": LLAMA | MOH | dict(router="query_norm"),
+    "uneven": LLAMA | MOH | dict(num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0)),
+    "mla": LLAMA | MLA,
+    "jetmoe": LLAMA | MOA | EXPERTS | dict(
+        model="jetmoe", head_dim=12, num_kv_heads=3, gates="selected", output_bias=True
+    ),
+}  # fmt: skip
+IMPLS = {"moa-K3-E7": ["gathered", "grouped", "dense-all", "loop"], "jetmoe": ["gathered", "grouped", "loop"]}
+CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 3], "at-once": [13]}
+every_chunk = pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
+every_translator = pytest.mark.parametrize("case", TRANSLATORS)
 
 
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+def impls(cases):
+    return [(case, impl) for case in cases for impl in ("reference", "auto", *IMPLS.get(case, []))]
 
 
-@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("case, impl", CASES)
-@torch.no_grad()
-def test_layer_decoding_equals_causal_pass(case, impl, sizes):
-    layer = build(LAYERS[case], dtype=torch.float64)
-    x = torch.randn(3, 13, layer.config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    expected = layer(x, causal=True)
-    layer.impl = impl
-    cache = layer.make_cache(3, 17)
-    pieces = []
-    for chunk in x.split(sizes, dim=1):
-        pieces.append(layer(chunk, cache=cache))
-    close(torch.cat(pieces, dim=1), expected)
-    assert cache.length == 13
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("case, impl", CASES)
-@torch.no_grad()
-def test_left_padding_stays_hidden_while_decoding(case, impl):
-    layer = build(LAYERS[case], dtype=torch.float64, impl=impl)
-    x = torch.randn(2, 11, layer.config.d_model, dtype=torch.float64)
-    padding = torch.arange(11) < torch.tensor([[0], [3]])
-    cache = layer.make_cache(2, 11)
-    pieces = []
-    for start, stop in ((0, 5), (5, 6), (6, 11)):
-        masks = dict(key_padding_mask=padding[:, :stop], query_padding_mask=padding[:, start:stop])
-        pieces.append(layer(x[:, start:stop], cache=cache, **masks))
-    decoded = torch.cat(pieces, dim=1)
-    close(decoded[0], layer(x[:1], causal=True)[0])
-    close(decoded[1, 3:], layer(x[1:, 3:], causal=True)[0])
-    assert not decoded[1, :3].any()
-
-
-@pytest.mark.parametrize("case, impl", CASES)
-@torch.no_grad()
-def test_filled_cache_equals_keys(case, impl):
-    layer = build(LAYERS[case], dtype=torch.float64, impl=impl)
-    query, key = (torch.randn(3, n, layer.config.d_model, dtype=torch.float64) for n in (5, 13))
-    padding = torch.arange(13) >= torch.tensor([[13], [11], [2]])
-    expected = layer(query, key, key_padding_mask=padding)
-    cache = layer.fill_cache(key)
-    close(layer(query, key_padding_mask=padding, cache=cache), expected)
-    close(layer(query[:, 3:], key_padding_mask=padding, cache=cache), expected[:, 3:])
-    assert cache.closed and cache.length == 13
-
-
-@pytest.mark.parametrize("case", LAYERS)
-def test_cache_shape_and_dtype(case):
-    layer = build(LAYERS[case], dtype=torch.bfloat16)
-    heads = getattr(layer.config, "num_kv_heads", 1)
-    cache = layer.make_cache(3, 17)
-    width = getattr(layer.config, "kv_head_dim", layer.config.head_dim)
-    assert cache.key.shape == cache.value.shape == (3, 17, heads, width)
-    assert cache.key.dtype == torch.bfloat16 and cache.num_bytes == 0
-    layer(torch.zeros(3, 5, layer.config.d_model, dtype=torch.bfloat16), cache=cache)
-    assert cache.num_bytes == 2 * 3 * 5 * heads * width * 2
-    other = layer.make_cache(1, 2, device="meta", dtype=torch.float64)
-    assert other.key.is_meta and other.value.dtype == torch.float64
-    assert build(LAYERS[case], device="meta").make_cache(1, 2).key.is_meta
-
-
-def test_full_cache_raises():
-    layer = build(LAYERS["mha-h3-g3-dm15"])
-    cache = layer.make_cache(1, 3)
-    layer(torch.zeros(1, 2, 15), cache=cache)
-    with pytest.raises(ValueError, match="^the cache has room for 3 tokens, not 4$"):
-        layer(torch.zeros(1, 2, 15), cache=cache)
-    assert cache.length == 2
-
-
-def test_closed_cache_and_key_with_cache_raise():
-    layer = build(LAYERS["mha-h3-g3-dm15"])
-    x = torch.zeros(1, 2, 15)
-    cache = layer.fill_cache(x)
-    with pytest.raises(ValueError, match="^the cache is closed and takes no more tokens$"):
-        cache.append(cache.key, cache.value)
-    message = r"^give key or cache, not both; layer.fill_cache\(key\) makes a cache of keys$"
-    with pytest.raises(ValueError, match=message):
-        layer(x, x, cache=cache)
-
-
-def test_cache_carries_no_gradient():
-    cache = KeyValueCache(1, 3, (1, 5), (1, 5))
-    new = torch.ones(1, 1, 1, 5, requires_grad=True)
-    key, value = cache.append(new, new)
-    assert not key.requires_grad and not value.requires_grad
-
-
-def translator(case, impl="reference"):
-    model = build(make_config(MODELS[case]), dtype=torch.float64, impl=impl, seed=3)
+def made(values, impl="reference"):
+    """A model in float64 without any zero bias, and source and target tokens."""
+    model = randomise(build(make_config(values), dtype=torch.float64, impl=impl, seed=3))
     generator = torch.Generator().manual_seed(5)
     src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
     return model, src, tgt
 
 
-@pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
-@pytest.mark.parametrize("impl", ["reference", "auto"])
-@pytest.mark.parametrize("case", MODELS)
+@every_chunk
+@pytest.mark.parametrize("case, impl", impls(TRANSLATORS))
 @torch.no_grad()
-def test_step_logits_equal_full_forward(case, impl, sizes):
-    model, src, tgt = translator(case)
-    padding = torch.arange(11) >= torch.tensor([[11], [7], [2]])
-    expected = model(src, tgt, padding)
-    model, *_ = translator(case, impl)
-    state = model.encode(src, padding, max_len=13)
-    logits = [model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)]
-    close(torch.cat(logits, dim=1), expected)
+def test_translator_steps_match_forward(case, impl, sizes):
+    hidden = padding([11, 7, 2], 11)
+    model, src, tgt = made(TRANSLATORS[case])
+    expected = model(src, tgt, hidden)
+    model, *_ = made(TRANSLATORS[case], impl)
+    state = model.encode(src, hidden, max_len=13)
+    close(torch.cat([model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
     assert state.length == 13
+
+
+@every_chunk
+@pytest.mark.parametrize("case, impl", impls(DECODERS))
+@torch.no_grad()
+def test_decoder_steps_match_forward(case, impl, sizes):
+    model, _, tokens = made(DECODERS[case])
+    expected = model(tokens)
+    model, *_ = made(DECODERS[case], impl)
+    caches = model.make_caches(3, 13)
+    close(torch.cat([model(chunk, caches=caches) for chunk in tokens.split(sizes, dim=1)], dim=1), expected)
+    with pytest.raises(ValueError, match="^the cache has room for 13 tokens, not 14$"):
+        model(tokens[:, :1], caches=caches)
+    with pytest.raises(ValueError, match="^padding_mask is for whole sequences: with caches every token is real$"):
+        model(tokens, torch.zeros(3, 13, dtype=torch.bool), caches)
+
+
+@every_translator
+@torch.no_grad()
+def test_translator_ignores_padding(case):
+    model, src, tgt = made(TRANSLATORS[case])
+    src_mask, tgt_mask = padding([4, 11, 7], 11), padding([13, 5, 13], 13)
+    plain = model(src, tgt, src_mask, tgt_mask)
+    changed = (torch.where(mask, (x + 1) % 17, x) for x, mask in ((src, src_mask), (tgt, tgt_mask)))
+    close(model(*changed, src_mask, tgt_mask)[~tgt_mask], plain[~tgt_mask])
+    close(plain[:1], model(src[:1, :4], tgt[:1]))
+    close(plain[1:2, :5], model(src[1:2], tgt[1:2, :5]))
+    # which is no matter of course
+    assert (model(src, tgt)[0] - plain[0]).abs().max() > 1e-4
 
 
 class Products(TorchDispatchMode):
@@ -171,39 +122,39 @@ class Products(TorchDispatchMode):
 
 
 def test_step_does_not_project_source_again():
-    model, src, tgt = translator("mha")
+    model, src, tgt = made(TRANSLATORS["mha"])
     state = model.encode(src, max_len=13)
-    counted = Products()
-    with counted:
+    with Products() as products:
         model.step(state, tgt[:, :1])
     # 3 sequences of one token; 4 products of self-attention, 2 of cross-attention, 2 of the feed-forward, 1 output
-    assert counted.rows == [3] * (2 * (4 + 2 + 2) + 1)
+    assert products.rows == [3] * (2 * (4 + 2 + 2) + 1)
 
 
-@pytest.mark.parametrize("impl", ["reference", "auto"])
-@pytest.mark.parametrize("case", MODELS)
+def test_encoder_gate_runs_once_for_all_steps():
+    model, src, tgt = made(TRANSLATORS["dynamic-mae"])
+    state = model.encode(src, max_len=1)
+    for block in model.decoder.layers:
+        block.cross_attn.gate = None
+    assert model.step(state, tgt[:, :1]).shape == (3, 1, 17)
+
+
+@pytest.mark.parametrize("case, impl", impls(["mha", "gqa", "moa-K3-E7"]))
 @torch.no_grad()
 def test_greedy_takes_most_likely_token(case, impl):
-    model, src, _ = translator(case, impl)
+    model, src, _ = made(TRANSLATORS[case], impl)
     tokens = model.greedy(src, start_token=1, num_tokens=7)
     assert tokens.shape == (3, 7)
     fed = torch.cat([torch.ones(3, 1, dtype=torch.int64), tokens[:, :-1]], dim=1)
     assert torch.equal(model(src, fed).argmax(-1), tokens)
-
-
-@torch.no_grad()
-def test_greedy_ignores_padded_source_tokens():
-    model, src, _ = translator("mha")
     padded = torch.cat([src, src[:, :2]], dim=1)
-    padding = (torch.arange(padded.shape[1]) >= src.shape[1]).expand(len(src), -1)
-    given = dict(start_token=1, num_tokens=7)
-    assert torch.equal(model.greedy(padded, src_padding_mask=padding, **given), model.greedy(src, **given))
+    hidden = padding([11, 11, 11], 13)
+    assert torch.equal(model.greedy(padded, src_padding_mask=hidden, start_token=1, num_tokens=7), tokens)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cache_dtype_under_autocast(dtype):
     """Under autocast that is not the weights'."""
-    (first, *_), memory = build(make_config(MODELS["gqa"])).decoder.layers, torch.zeros(2, 3, 14, dtype=dtype)
+    (first, *_), memory = build(make_config(TRANSLATORS["gqa"])).decoder.layers, torch.zeros(2, 3, 14, dtype=dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
         caches = first.make_caches(memory, 7)
     for cache in (caches.own, caches.cross_attn):

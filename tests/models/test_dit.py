@@ -10,6 +10,7 @@ from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
+from tests.cases import features, randomise
 
 SIZES = dict(model="dit", d_model=20, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 MHA = dict(attention="mha", num_heads=3, head_dim=5)
@@ -19,48 +20,38 @@ MOH = dict(attention="moh", num_heads=(3, 3, 5), num_shared_heads=(3, 1, 2), top
 def made(values, dtype=torch.float64, randomised=True):
     config = make_config(SIZES | values)
     model = build(config, dtype=dtype)
-    if randomised:
-        # away from adaLN-Zero, where every block is the identity
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "modulation" in name or "final_layer" in name:
-                    parameter.copy_(torch.randn(parameter.shape, generator=generator) / 5)
+    # away from adaLN-Zero, where every block is the identity
+    model = randomise(model) if randomised else model
     return model, example_inputs(config, {"batch_size": 2}, dtype=dtype)
 
 
-@torch.no_grad()
-def test_patch_embedding_equals_convolution():
-    model, inputs = made(MHA)
+def hooked(module, position):
+    """Return a list to which every call of ``module`` appends its first argument, its second, or its output."""
     seen = []
-    model.patch_embedding.register_forward_hook(lambda module, args, out: seen.append(out))
+    module.register_forward_hook(lambda module, args, out: seen.append((*args[:2], out)[position]))
+    return seen
+
+
+@torch.no_grad()
+def test_first_block_reads_convolved_patches_plus_positions():
+    model, inputs = made(MHA)
+    read = hooked(model.blocks[0], 0)
     model(**inputs)
     weight = model.patch_embedding.weight.view(20, 4, 3, 3)
-    expected = F.conv2d(inputs["latents"], weight, model.patch_embedding.bias, stride=3).flatten(2).transpose(1, 2)
-    torch.testing.assert_close(seen[0], expected, rtol=0, atol=1e-12)
+    patches = F.conv2d(inputs["latents"], weight, model.patch_embedding.bias, stride=3).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(read[0], patches + model.position_table, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
 def test_output_patches_are_token_projections():
     model, inputs = made(MHA)
-    seen = []
-    model.final_layer.register_forward_hook(lambda module, args, out: seen.append(out))
+    seen = hooked(model.final_layer, -1)
     out = model(**inputs)
     assert out.shape == (2, 8, 15, 15)
     for token in (0, 4, 5, 24):
         row, column = divmod(token, 5)
         patch = out[:, :, row * 3 : row * 3 + 3, column * 3 : column * 3 + 3]
         assert torch.equal(patch, seen[0][:, token].view(2, 3, 3, 8).permute(0, 3, 1, 2))
-
-
-@torch.no_grad()
-def test_first_block_reads_patches_plus_positions():
-    model, inputs = made(MHA)
-    patches, read = [], []
-    model.patch_embedding.register_forward_hook(lambda module, args, out: patches.append(out))
-    model.blocks[0].register_forward_pre_hook(lambda module, args: read.append(args[0]))
-    model(**inputs)
-    assert torch.equal(read[0], patches[0] + model.position_table)
 
 
 def test_positions_match_formula():
@@ -90,9 +81,7 @@ def test_blocks_start_as_identity(values):
 @torch.no_grad()
 def test_block_matches_equation():
     model, _ = made(MHA)
-    block, generator = model.blocks[0], torch.Generator().manual_seed(1)
-    x = torch.randn(2, 25, 20, dtype=torch.float64, generator=generator)
-    c = torch.randn(2, 20, dtype=torch.float64, generator=generator)
+    block, x, c = model.blocks[0], features(2, 25, 20), features(2, 20, seed=1)
     parts = (c * torch.sigmoid(c)) @ block.modulation.proj.weight.t() + block.modulation.proj.bias
     s1, a1, g1, s2, a2, g2 = (parts[:, None, i * 20 : i * 20 + 20] for i in range(6))
 
@@ -109,8 +98,7 @@ def test_block_matches_equation():
 @torch.no_grad()
 def test_condition_is_time_step_plus_label():
     model, inputs = made(MHA)
-    seen = []
-    model.blocks[0].register_forward_hook(lambda module, args, out: seen.append(args[1]))
+    seen = hooked(model.blocks[0], 1)
     model(**inputs)
     embedding = model.timestep_embedding
     for b in range(2):

@@ -1,6 +1,5 @@
-"""Attention experts of several heads, and JetMoE: loops over tokens, gates, norms, tied weights, losses, decoding."""
+"""JetMoE: losses, norms, tied weights, and the released sizes in integers."""
 
-import pytest
 import torch
 
 from headcount.bench.case import Case
@@ -8,86 +7,12 @@ from headcount.models import losses
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
-from headcount.models.rotary import rotary_table
 
-LAYER = dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=12)
 SMALL = dict(
     model="jetmoe", attention="moa", d_model=22, d_ff=13, num_layers=2, vocab_size=41, num_experts=5, top_k=2,
     head_dim=12, num_kv_heads=3, gates="selected", output_bias=True, ffn_num_experts=7, ffn_top_k=3,
 )  # fmt: skip
 TOKENS = torch.randint(41, (2, 11), generator=torch.Generator().manual_seed(0))
-
-
-def layer_of(**fields):
-    """A layer whose biases are not zero."""
-    layer = build(make_config(LAYER | fields), dtype=torch.float64)
-    if layer.output_bias is not None:
-        torch.nn.init.normal_(layer.output_bias, generator=torch.Generator().manual_seed(1))
-    return layer
-
-
-def features(length, seed):
-    return torch.randn(2, length, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotary"])
-@pytest.mark.parametrize("g", [1, 2, 3], ids=lambda g: f"g{g}")
-@torch.no_grad()
-def test_expert_heads_read_their_key_value_heads(g, turned):
-    layer = layer_of(num_kv_heads=g, gates="selected", output_bias=True)
-    x, width = features(5, 3), 12 // g
-    rotary = rotary_table(5, width, 10000.0, dtype=torch.float64) if turned else None
-
-    def turn(heads, t):
-        """A head at position t, pair by pair."""
-        if not turned:
-            return heads
-        out = heads.clone()
-        for i in range(width // 2):
-            angle = torch.tensor(t / 10000.0 ** (2 * i / width), dtype=torch.float32).double()
-            a, b = heads[i], heads[i + width // 2]
-            out[i], out[i + width // 2] = a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()
-        return out
-
-    expected = torch.zeros_like(x)
-    for b in range(2):
-        for t in range(5):
-            logits = layer.router.proj.weight @ x[b, t]
-            chosen = logits.topk(3).indices
-            gates = logits[chosen].exp() / logits[chosen].exp().sum()
-            for gate, e in zip(gates, chosen, strict=True):
-                query, heads = x[b, t] @ layer.q_proj.weight[e], []
-                for j in range(g):
-                    own = slice(j * width, (j + 1) * width)
-                    keys = [turn(layer.k_proj.weight[own] @ x[b, s], s) for s in range(t + 1)]
-                    values = [layer.v_proj.weight[own] @ x[b, s] for s in range(t + 1)]
-                    scores = torch.stack([turn(query[own], t) @ key for key in keys]) * width**-0.5
-                    heads.append(torch.softmax(scores, 0) @ torch.stack(values))
-                expected[b, t] += gate * torch.cat(heads) @ layer.out_proj.weight[e]
-            expected[b, t] += layer.output_bias
-    # the table of angles is made in float32
-    close = dict(rtol=1e-5, atol=1e-6) if turned else dict(rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(layer(x, causal=True, rotary=rotary), expected, **close)
-
-
-@torch.no_grad()
-def test_padded_queries_get_no_output_bias():
-    layer = layer_of(num_kv_heads=2, output_bias=True)
-    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    out = layer(features(5, 3), query_padding_mask=padding, key_padding_mask=padding)
-    assert out[padding].eq(0).all() and out[~padding].ne(0).all()
-
-
-@pytest.mark.parametrize("impl", ["reference", "gathered", "grouped", "dense-all", "loop", "auto"])
-@torch.no_grad()
-def test_decoding_equals_the_full_pass(impl):
-    model = build(make_config(SMALL), dtype=torch.float64)
-    expected = model(TOKENS)
-    decoding = build(make_config(SMALL), dtype=torch.float64, impl=impl)
-    caches = decoding.make_caches(2, 11)
-    pieces = [decoding(chunk, caches=caches) for chunk in TOKENS.split([5, 1, 1, 4], dim=1)]
-    torch.testing.assert_close(torch.cat(pieces, dim=1), expected, rtol=1e-10, atol=1e-12)
-    assert caches[0].key.shape == (2, 11, 3, 4)
 
 
 def test_auxiliary_loss_sums_two_routers_per_layer():

@@ -14,6 +14,8 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
 from headcount.models.kernels.selection import used_impls
+from tests.cases import features, randomise
+from tests.models.test_attention_layers import outcome
 
 SIZES = {
     "K3-E7-dm11-F5": dict(d_model=11, d_ff=5, num_experts=7, top_k=3),
@@ -46,34 +48,14 @@ MODELS = {
     "convolution": CONVOLUTION | HEADS | dict(d_ff=13),
     "transnext": IMAGES,
 }
-BLOCKS = {name: 2 for name in MODELS} | {
-    "encoder_decoder": 3,
-    "encoder_decoder-moa": 3,
-    "convolution": 3,
-    "transnext": 3,
-}
 EXPERTS = dict(d_model=22, ffn_num_experts=7, ffn_top_k=3)
-
-
-def block(name, dtype=torch.float64, **fields):
-    """A block whose biases are not zero."""
-    layer = build(MixtureFeedForwardConfig(**SIZES[name] | fields), dtype=dtype)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(dtype))
-    return layer
-
-
-def features(d_model, dtype=torch.float64, rows=(2, 7)):
-    return torch.randn(*rows, d_model, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_block_matches_loop(name):
-    layer = block(name)
-    config, weights = layer.config, dict(layer.named_parameters())
-    x = features(config.d_model)
+    config = MixtureFeedForwardConfig(**SIZES[name])
+    layer = randomise(build(config, dtype=torch.float64))
+    weights, x = dict(layer.named_parameters()), features(2, 7, config.d_model)
     expected = torch.zeros_like(x)
     for b in range(2):
         for t in range(7):
@@ -94,28 +76,16 @@ def test_block_matches_loop(name):
     torch.testing.assert_close(layer(x), expected, rtol=1e-10, atol=1e-12)
 
 
-def run(layer, impl):
-    """Output and gradients of the input and of every parameter, of a loss that the routing is part of."""
-    layer.impl = impl
-    layer.train()
-    dtype = next(layer.parameters()).dtype
-    x = features(layer.config.d_model, dtype).requires_grad_()
-    out = layer(x)
-    loss = (out * torch.cos(torch.arange(out.numel())).view_as(out).to(dtype)).sum() + losses.auxiliary_loss(layer)
-    return [out, *torch.autograd.grad(loss, [x, *layer.parameters()])]
-
-
 @pytest.mark.parametrize("by_grouped_mm", [False, True], ids=["segments", "grouped-mm"])
 @pytest.mark.parametrize("name", SIZES)
 def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
-    # the path that CUDA takes, on the CPU, where torch computes it in float32 at most
-    dtype = torch.float32 if by_grouped_mm else torch.float64
-    close = dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else dict(rtol=1e-10, atol=1e-12)
+    """The path that CUDA takes too, on the CPU, where torch computes it in float32 at most."""
     monkeypatch.setattr(grouped, "has_fast_path", lambda device, kind: by_grouped_mm)
-    layer = block(name, dtype)
-    for expected, found in zip(run(layer, "reference"), run(layer, "grouped"), strict=True):
-        torch.testing.assert_close(found, expected, **close)
-    assert layer.impl_used == "grouped"
+    dtype, config = torch.float32 if by_grouped_mm else torch.float64, MixtureFeedForwardConfig(**SIZES[name])
+    layers = [randomise(build(config, dtype=dtype, impl=impl)) for impl in ("reference", "grouped")]
+    expected, found = (outcome(layer, [features(2, 7, config.d_model)]) for layer in layers)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else {})
 
 
 def test_expert_initialization_range():
@@ -128,16 +98,12 @@ def test_expert_initialization_range():
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_supports_moe_ffn(model):
     config = make_config(MODELS[model] | EXPERTS | dict(d_model=28))
-    built = build(config)
-    lengths = dict(config.lengths) | {name: 7 for name in config.lengths if name != "batch_size"}
-    inputs = example_inputs(config, lengths)
-    built.train()
+    built = build(config).train()
+    inputs = example_inputs(config, dict.fromkeys(config.lengths, 7) | {"batch_size": 1})
     out = built(*inputs.values())
-    blocks = [path for path, _ in losses.routed_modules(built) if path.endswith("feed_forward")]
-    assert len(blocks) == BLOCKS[model]
-    counts = losses.tokens_per_expert(built)
-    rows = {"dit": [9] * 2, "transnext": [100, 25, 25]}.get(model, [7] * len(blocks))
-    assert [counts[path].sum() for path in blocks] == [3 * n for n in rows]
+    counts = {path: count for path, count in losses.tokens_per_expert(built).items() if "feed_forward" in path}
+    rows = {"dit": [9] * 2, "transnext": [100, 25, 25], "llama": [7] * 2, "masked_lm": [7] * 2}.get(model, [7] * 3)
+    assert [count.sum() for count in counts.values()] == [3 * n for n in rows]
     (out.square().sum() + losses.auxiliary_loss(built)).backward()
     # a model with adaLN-Zero starts with zero gates, behind which no gradient of the output comes
     if model != "dit":
@@ -163,14 +129,6 @@ def test_losses_ignore_padding(model):
     built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
     counts = losses.tokens_per_expert(built)
     assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
-
-
-def test_moe_convolution_decodes_as_forward():
-    built = build(make_config(MODELS["convolution"] | EXPERTS), dtype=torch.float64)
-    src, tgt = torch.randint(41, (2, 2, 7), generator=torch.Generator().manual_seed(1))
-    state = built.encode(src, max_len=7)
-    steps = torch.cat([built.step(state, tgt[:, i : i + 1]) for i in range(7)], dim=1)
-    torch.testing.assert_close(steps, built(src, tgt), rtol=1e-10, atol=1e-12)
 
 
 def test_attention_impl_leaves_ffn_automatic():

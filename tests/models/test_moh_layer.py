@@ -1,89 +1,62 @@
-"""MoH agrees with the equations in numpy in every form and implementation, decodes, and has MHA as its limit."""
-
-from itertools import product
+"""MoH: MHA where all gates are equal, idle heads, and its balance loss."""
 
 import pytest
 import torch
 
+from headcount.models import losses
 from headcount.models.build import build, example_inputs
-from headcount.models.cache import KeyValueCache
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
-from headcount.models.rotary import rotary_table
-from tests import equations
+from tests.cases import features, padding
 
-LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
-HEADS = {  # h, s, r, g
-    "h7-s3-r2-g7": (7, 3, 2, 7),
-    "h5-s0-r3-g5": (5, 0, 3, 5),
-    "h5-s1-r2-g1": (5, 1, 2, 1),
-    "h3-s3-r0-g3": (3, 3, 0, 3),
-    "h5-s2-r0-g5": (5, 2, 0, 5),
-    "h5-s2-r3-g5": (5, 2, 3, 5),
-    "h1-s1-r0-g1": (1, 1, 0, 1),
-    "h6-s2-r3-g3": (6, 2, 3, 3),
-}
-GATES = list(product(("linear", "query_norm"), ("released", "printed")))
-both_forms = pytest.mark.parametrize("moh_form", ("released", "ideal"))
+HEADS = {"two-groups": (7, 3, 2), "no-shared": (5, 0, 3), "nothing-routed": (3, 3, 0), "one-head": (1, 1, 0)}  # h, s, r
 
 
-def values_of(name, **more):
-    h, s, r, g = HEADS[name]
-    return dict(num_heads=h, num_shared_heads=s, top_k=r, num_kv_heads=g, head_dim=10, bias=True) | more
-
-
-def make_layer(name, **more):
+def made(name, **more):
     """A float64 layer and an input (B, T, d_m)."""
-    config = MixtureOfHeadAttentionConfig(d_model=13, **values_of(name, **more))
-    return build(config, dtype=torch.float64), example_inputs(config, LENGTHS, dtype=torch.float64)["query"]
+    h, s, r = HEADS[name]
+    sizes = dict(d_model=13, num_heads=h, num_shared_heads=s, top_k=r, head_dim=10)
+    config = MixtureOfHeadAttentionConfig(**sizes | more)
+    lengths = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
+    return build(config, dtype=torch.float64), example_inputs(config, lengths, dtype=torch.float64)["query"]
 
 
-@pytest.mark.parametrize("situation", equations.SITUATIONS)
-@pytest.mark.parametrize("name", HEADS)
-def test_outputs_and_gradients_match_equations(name, situation):
-    index = list(HEADS).index(name) + list(equations.SITUATIONS).index(situation)
-    router, gates = GATES[index % len(GATES)]
-    theta = None if "cross" in equations.SITUATIONS[situation] else (100.0, None)[index // len(GATES) % 2]
-    values = values_of(name, router=router, gates=gates, head_dim=4, balance_loss_weight=0.7)
-    case = equations.Case(dict(attention="moh", d_model=5, **values), situation, (2, 3, 4), theta)
-    value, slope, _ = equations.worst(case, seed=index)
-    assert value[0] < equations.EXACT and slope[0] < equations.NEAR, (value, slope)
-
-
-@pytest.mark.parametrize("is_rotary", [False, True], ids=["plain", "rotary"])
-@both_forms
+@pytest.mark.parametrize("form", ("released", "ideal"))
+@pytest.mark.parametrize("sizes", [(5, 2, 3), (3, 3, 0), (1, 1, 0)], ids=str)
 @torch.no_grad()
-def test_decoding_matches_causal_forward(moh_form, is_rotary):
-    layer, x = make_layer("h6-s2-r3-g3", form=moh_form, router="query_norm")
-
-    def table(start, length):
-        return rotary_table(length, 10, 1e4, start=start, dtype=torch.float64) if is_rotary else None
-
-    expected = layer(x, causal=True, rotary=table(0, 7))
-    cache = KeyValueCache(2, 7, (3, 10), (3, 10), dtype=torch.float64)
-    steps = [layer(x[:, :4], rotary=table(0, 4), cache=cache)]
-    steps += [layer(x[:, t : t + 1], rotary=table(t, 1), cache=cache) for t in range(4, 7)]
-    torch.testing.assert_close(torch.cat(steps, 1), expected, rtol=0, atol=1e-12)
-    assert cache.length == 7
-    if not is_rotary:
-        # a closed cache gives the keys of another sequence
-        torch.testing.assert_close(layer(x[:, :2], cache=layer.fill_cache(x)), layer(x[:, :2], x), rtol=0, atol=1e-12)
-
-
-def test_rotary_cross_attention_raises():
-    layer, x = make_layer("h6-s2-r3-g3")
-    with pytest.raises(ValueError, match="^rotary positions are those of the queries: leave key out$"):
-        layer(x, x, rotary=rotary_table(7, 10, 1e4))
-
-
-@both_forms
-@pytest.mark.parametrize("name", ["h5-s2-r3-g5", "h3-s3-r0-g3", "h1-s1-r0-g1"])
-@torch.no_grad()
-def test_equal_gates_give_mha(name, moh_form):
-    layer, x = make_layer(name, form=moh_form)
+def test_equal_gates_give_mha(sizes, form):
+    h, s, r = sizes
+    layer, x = made("two-groups", num_heads=h, num_shared_heads=s, top_k=r, form=form)
     for parameter in layer.router.parameters():
         parameter.zero_()
-    h, *_, g = HEADS[name]
-    dense = build(MultiHeadAttentionConfig(d_model=13, num_heads=h, num_kv_heads=g, head_dim=10), dtype=torch.float64)
+    dense = build(MultiHeadAttentionConfig(d_model=13, num_heads=h, head_dim=10, bias=False), dtype=torch.float64)
     dense.load_state_dict({n: p for n, p in layer.state_dict().items() if not n.startswith("router")})
     torch.testing.assert_close(layer(x), dense(x), rtol=0, atol=1e-12)
+
+
+def test_balance_loss_matches_equation():
+    probs, hidden = features(3, 5, 4).softmax(-1), padding((5, 5, 1), 5)
+    indices = probs.topk(2).indices
+    tokens = [(b, t) for b in range(3) for t in range(5) if not hidden[b, t]]
+    expected = 0.0
+    for i in range(4):
+        p = sum(probs[b, t, i] for b, t in tokens) / len(tokens)
+        f = sum(i in indices[b, t] for b, t in tokens) / len(tokens)
+        expected += p * f
+    assert losses.head_balance_loss(probs, indices, hidden).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "gates, scale, combined", [("printed", 1, lambda *each: sum(each)), ("released", 4, lambda a, b: (a + b) / 2)]
+)
+def test_balance_loss_over_layers(gates, scale, combined):
+    layer, x = made("two-groups", gates=gates, balance_loss_weight=0.5)
+    other, idle = (made(name, gates=gates)[0] for name in ("no-shared", "nothing-routed"))
+    for one in (layer, other, idle):
+        one.train()(x)
+    routing = layer.router.recorded.routing
+    loss = 0.5 * scale * losses.head_balance_loss(routing.probs, routing.indices).item()
+    assert losses.auxiliary_loss(layer).item() == pytest.approx(loss, rel=1e-12)
+    assert losses.auxiliary_loss(torch.nn.ModuleList([layer, idle])).item() == pytest.approx(loss, rel=1e-12)
+    total = losses.auxiliary_loss(torch.nn.ModuleList([layer, other, idle])).item()
+    assert total == pytest.approx(combined(loss, losses.auxiliary_loss(other).item()), rel=1e-12)

@@ -88,16 +88,6 @@ def padding(*lengths):
     return torch.arange(T) >= torch.tensor(lengths)[:, None]
 
 
-@pytest.mark.parametrize("sizes", [[1] * T, [4, 1, 2]], ids=str)
-@torch.no_grad()
-def test_decoding_matches_causal_forward(sizes):
-    module, x = layer("h6-s2-r1-norm"), features(T, 1)
-    cache = module.make_cache(B, T)
-    pieces = [module(chunk, cache=cache) for chunk in x.split(sizes, dim=1)]
-    expected = layer("h6-s2-r1-norm", "reference")(x, causal=True)
-    torch.testing.assert_close(torch.cat(pieces, 1), expected, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("mask", [{}, {"causal": True}], ids=["all", "causal"])
 def test_macs_on_meta_match_cpu(case, mask):

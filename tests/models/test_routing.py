@@ -1,5 +1,7 @@
-"""The router against a loop, its noise, losses and counts."""
+"""The router against a loop, its noise, losses and counts, and what routers record of a forward."""
 
+import copy
+import io
 import math
 
 import pytest
@@ -10,52 +12,55 @@ from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moa import Gates
 from headcount.models.router import TopKRouter
+from tests.cases import features, padding
 
-# (batch, tokens, top_k, num_experts)
-SIZES = [(2, 5, 3, 11), (3, 7, 1, 5), (1, 13, 5, 5), (2, 3, 1, 1)]
-IDS = [f"B{b}-T{t}-K{k}-E{e}" for b, t, k, e in SIZES]
-D_MODEL = 13
+# batch, tokens, top_k, num_experts
+SIZES = {"B2-T5-K3-E11": (2, 5, 3, 11), "B3-T7-K1-E5": (3, 7, 1, 5), "B1-T13-K5-E5": (1, 13, 5, 5), "E1": (2, 3, 1, 1)}
+every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 
-SMALL = {"attention": "moa", "d_model": 14, "num_experts": 5, "top_k": 3, "head_dim": 7, "d_ff": 11, "vocab_size": 17}
-ENCODER_DECODER = make_config({**SMALL, "model": "encoder_decoder", "num_encoder_layers": 2, "num_decoder_layers": 1})
-MASKED_LM = make_config({**SMALL, "model": "masked_lm", "num_layers": 2, "max_positions": 19})
+MOA = {"attention": "moa", "d_model": 14, "num_experts": 5, "top_k": 3, "head_dim": 7}
+MOH = {"attention": "moh", "d_model": 14, "num_heads": 5, "num_shared_heads": 2, "top_k": 1, "head_dim": 7}
+SMALL = {"d_ff": 11, "vocab_size": 17}
+ENCODER_DECODER = {**SMALL, "model": "encoder_decoder", "num_encoder_layers": 2, "num_decoder_layers": 1}
+MASKED_LM = {**SMALL, "model": "masked_lm", "num_layers": 2, "max_positions": 19}
+ROUTED = {
+    "moa": MOA,
+    "moa-noisy": MOA | {"noisy": True},
+    "moh": MOH,
+    "moh-ideal": MOH | {"form": "ideal"},
+    "moh-norm": MOH | {"router": "query_norm"},
+    "masked-lm": MOA | MASKED_LM,
+    "encoder-decoder": MOA | ENCODER_DECODER,
+}
+every_routed = pytest.mark.parametrize("name", ROUTED)
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def made_up(batch, tokens, top_k, num_experts, padded=False):
-    """Logits, probabilities and the chosen experts of a routing that no router made, and a padding mask."""
-    logits = 2 * torch.randn(batch, tokens, num_experts, generator=seeded(), dtype=torch.float64)
+def random_routing(batch, tokens, top_k, num_experts, real=None):
+    """Logits, probabilities and chosen experts of a routing that no router made, a mask, and the real tokens."""
+    logits = 2 * features(batch, tokens, num_experts)
     probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
-    indices = torch.stack([torch.randperm(num_experts, generator=seeded(n))[:top_k] for n in range(batch * tokens)])
-    mask = None
-    if padded:
-        mask = torch.zeros(batch, tokens, dtype=torch.bool)
-        mask[0, 1:] = True
-    return logits.requires_grad_(), probs, indices.view(batch, tokens, top_k), mask
-
-
-def real_tokens(batch, tokens, mask):
-    return [(b, t) for b in range(batch) for t in range(tokens) if mask is None or not mask[b, t]]
+    generator = torch.Generator().manual_seed(1)
+    indices = torch.stack([torch.randperm(num_experts, generator=generator)[:top_k] for _ in range(batch * tokens)])
+    mask = None if real is None else padding(real, tokens)
+    places = [(b, t) for b in range(batch) for t in range(tokens) if mask is None or not mask[b, t]]
+    return logits.requires_grad_(), probs, indices.view(batch, tokens, top_k), mask, places
 
 
 def make_router(batch, tokens, top_k, num_experts, **options):
-    router = TopKRouter(D_MODEL, num_experts, top_k, **options).double().eval()
+    router = TopKRouter(13, num_experts, top_k, **options).double().eval()
     with torch.no_grad():
         for n, parameter in enumerate(router.parameters()):
-            parameter.copy_(torch.randn(parameter.shape, generator=seeded(n)))
-    return router, torch.randn(batch, tokens, D_MODEL, generator=seeded(7), dtype=torch.float64)
+            parameter.copy_(features(*parameter.shape, seed=n))
+    return router, features(batch, tokens, 13, seed=7)
 
 
 @pytest.mark.parametrize("gates", Gates)
-@pytest.mark.parametrize("sizes", SIZES, ids=IDS)
+@every_size
 def test_routing_matches_loop(sizes, gates):
     batch, tokens, top_k, num_experts = sizes
     router, x = make_router(*sizes, gates=gates)
     routing = router(x)
-    for b, t in real_tokens(batch, tokens, None):
+    for b, t in random_routing(*sizes)[-1]:
         logits = [float(torch.dot(x[b, t], w)) for w in router.proj.weight.detach()]
         probs = [math.exp(z) / sum(map(math.exp, logits)) for z in logits]
         best = sorted(range(num_experts), key=lambda i: -probs[i])[:top_k]
@@ -68,8 +73,7 @@ def test_routing_matches_loop(sizes, gates):
 
 def test_noise_scale_and_absence_in_eval():
     router, x = make_router(3, 1009, 2, 7, noisy=True)
-    clean, again = router(x).logits, router(x).logits
-    assert torch.equal(clean, again)
+    clean = router(x).logits
     torch.testing.assert_close(clean, x @ router.proj.weight.T)
     router.train()
     torch.manual_seed(0)
@@ -86,12 +90,11 @@ def test_noise_scale_and_absence_in_eval():
     assert torch.equal(noisy.indices, noisy.logits.topk(2).indices)
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
-@pytest.mark.parametrize("sizes", SIZES, ids=IDS)
-def test_losses_and_counts_match_loops(sizes, padded):
+@pytest.mark.parametrize("is_padded", [False, True], ids=["", "padded"])
+@every_size
+def test_losses_and_counts_match_loops(sizes, is_padded):
     batch, tokens, _, num_experts = sizes
-    logits, probs, indices, mask = made_up(*sizes, padded)
-    real = real_tokens(batch, tokens, mask)
+    logits, probs, indices, mask, real = random_routing(*sizes, (1, *[tokens] * (batch - 1)) if is_padded else None)
     f = [sum(i in indices[token].tolist() for token in real) for i in range(num_experts)]
     p = [sum(probs[token][i].item() for token in real) for i in range(num_experts)]
     balance = num_experts * sum(fi / sum(f) * pi / sum(p) for fi, pi in zip(f, p, strict=True))
@@ -113,48 +116,26 @@ def test_balance_loss_limits():
     assert losses.balance_loss(certain, collapsed).item() == pytest.approx(num_experts / top_k)
 
 
-def test_balance_loss_gradient():
-    batch, tokens, top_k, num_experts = SIZES[0]
-    _, probs, indices, _ = made_up(*SIZES[0])
-    probs = probs.detach().requires_grad_()
-    (grad,) = torch.autograd.grad(losses.balance_loss(probs, indices), probs)
-    f = losses.expert_counts(indices, num_experts).double() / (batch * tokens * top_k)
-    # d/dp of N f.P/|P|, with |P| the number of tokens
-    total = batch * tokens
-    expected = num_experts * (f - (f * probs.sum((0, 1)) / total).sum()) / total
-    torch.testing.assert_close(grad, expected.detach().expand_as(grad))
-
-
-def test_losses_of_padding_alone_are_zero():
-    logits, probs, indices, mask = made_up(2, 5, 3, 11, padded=True)
-    (grad,) = torch.autograd.grad(losses.z_loss(logits, mask), logits)
-    assert torch.equal((grad != 0).any(-1), ~mask)
-    everything = torch.ones_like(mask)
-    assert losses.balance_loss(probs, indices, everything) == 0
-    assert losses.z_loss(logits, everything) == 0
-    assert losses.expert_counts(indices, 11, everything).sum() == 0
-
-
 def test_half_precision_losses_are_float32():
-    logits, probs, indices, _ = made_up(3, 1009, 3, 11)
+    logits, probs, indices, *_ = random_routing(3, 1009, 3, 11)
     for loss, x, rest in ((losses.balance_loss, probs, (indices,)), (losses.z_loss, logits, ())):
         value = loss(x.bfloat16(), *rest)
         assert value.dtype == torch.float32
         assert value.item() == pytest.approx(loss(x.bfloat16().double(), *rest).item(), rel=1e-5)
 
 
-def model_and_inputs(config, **lengths):
-    model = build(config, dtype=torch.float64)
-    inputs = example_inputs(config, {"batch_size": 2, **lengths})
-    return model, inputs
+def made(name):
+    """A model in training, and a function that runs it forward."""
+    config = make_config(ROUTED[name])
+    inputs = example_inputs(config, {"batch_size": 2, "tgt_len": 5, "src_len": 7, "seq_len": 7})
+    inputs.pop("key", None)
+    model = build(config).train()
+    return model, lambda **masks: model(**inputs, **masks)
 
 
 def test_tokens_per_expert_of_model():
-    model, inputs = model_and_inputs(ENCODER_DECODER, src_len=7, tgt_len=5)
-    model.train()
-    src_padding = torch.tensor([[False] * 7, [False] * 3 + [True] * 4])
-    tgt_padding = torch.tensor([[False] * 4 + [True], [False] * 5])
-    model(**inputs, src_padding_mask=src_padding, tgt_padding_mask=tgt_padding)
+    model, forward = made("encoder-decoder")
+    forward(src_padding_mask=padding((7, 3), 7), tgt_padding_mask=padding((4, 5), 5))
     counts = losses.tokens_per_expert(model)
     assert {path: int(count.sum()) for path, count in counts.items()} == {
         "encoder.layers.0.self_attn": 3 * 10,
@@ -165,45 +146,76 @@ def test_tokens_per_expert_of_model():
     assert all(count.shape == (5,) and count.dtype == torch.int64 for count in counts.values())
 
 
-@pytest.mark.parametrize("config", [ENCODER_DECODER, MASKED_LM], ids=lambda config: config.variant)
-def test_auxiliary_loss_sums_routed_blocks(config):
-    model, inputs = model_and_inputs(config, src_len=7, tgt_len=5, seq_len=11)
-    model.train()
-    model(**inputs)
-    expected, blocks = 0.0, 0
-    for module in model.modules():
-        if isinstance(module, TopKRouter):
-            routing, _ = module.recorded
-            expected += 0.01 * losses.balance_loss(routing.probs, routing.indices) + 0.001 * losses.z_loss(
-                routing.logits
-            )
-            blocks += 1
-    assert blocks == (4 if config is ENCODER_DECODER else 2)
+@pytest.mark.parametrize("name, blocks", [("encoder-decoder", 4), ("masked-lm", 2)])
+def test_auxiliary_loss_sums_routed_blocks(name, blocks):
+    model, forward = made(name)
+    forward()
+    recorded = [module.recorded.routing for module in model.modules() if isinstance(module, TopKRouter)]
+    expected = sum(0.01 * losses.balance_loss(r.probs, r.indices) + 0.001 * losses.z_loss(r.logits) for r in recorded)
     loss = losses.auxiliary_loss(model)
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert len(recorded) == blocks and loss.item() == pytest.approx(expected.item(), rel=1e-6)
     loss.backward()
-    trained = {name for name, p in model.named_parameters() if "router" in name and p.grad.norm() > 0}
-    assert len(trained) == blocks
+    assert sum("router" in name and bool(p.grad.norm() > 0) for name, p in model.named_parameters()) == blocks
 
 
 def test_dense_model_has_no_auxiliary_loss():
-    dense = {k: v for k, v in SMALL.items() if k not in ("num_experts", "top_k")}
-    sizes = {"num_heads": 2, "num_layers": 1, "max_positions": 19}
-    config = make_config({**dense, **sizes, "attention": "mha", "model": "masked_lm"})
-    model, inputs = model_and_inputs(config, seq_len=11)
-    model.train()(**inputs)
+    model = build(make_config({**MASKED_LM, "attention": "mha", "d_model": 14, "num_heads": 2})).train()
+    model(torch.zeros(2, 7, dtype=torch.int64))
     assert losses.auxiliary_loss(model) == 0
     assert losses.tokens_per_expert(model) == {}
 
 
 def test_inference_records_routing_only_on_request():
-    model, inputs = model_and_inputs(MASKED_LM, seq_len=11)
+    model, forward = made("masked-lm")
+    model.eval()
     for is_recording in (False, True, False):
         losses.record_routing(model, is_recording)
-        model(**inputs)
+        forward()
         if is_recording:
-            assert all(count.sum() == 3 * 2 * 11 for count in losses.tokens_per_expert(model).values())
+            assert all(count.sum() == 3 * 2 * 7 for count in losses.tokens_per_expert(model).values())
             continue
         for function in (losses.auxiliary_loss, losses.tokens_per_expert):
             with pytest.raises(RuntimeError, match=r"^no routing recorded in encoder\.layers\.0\.self_attn; "):
                 function(model)
+
+
+@every_routed
+def test_backward_frees_graph_and_keeps_losses(name):
+    model, forward = made(name)
+    y, before = forward(), losses.auxiliary_loss(model)
+    (y.square().mean() + before).backward()
+    after = losses.auxiliary_loss(model)
+    assert before.requires_grad and not after.requires_grad and after == before.detach()
+    for _, layer in losses.routed_modules(model):
+        assert all(part.grad_fn is None for part in layer.router.recorded.routing)
+    # two forwards, then a backward of the first: the second's routing still differentiates
+    first = forward()
+    forward()
+    first.square().mean().backward()
+    model.zero_grad()
+    losses.auxiliary_loss(model).backward()
+    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
+
+
+@pytest.mark.parametrize("is_trained", [False, True], ids=["forward", "step"])
+@every_routed
+def test_copied_and_stored_models_hold_only_weights(name, is_trained):
+    model, forward = made(name)
+    loss = forward().square().mean() + losses.auxiliary_loss(model)
+    if is_trained:
+        loss.backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    sizes = []
+    for one in (model, build(make_config(ROUTED[name])).train()):
+        file = io.BytesIO()
+        torch.save(one, file)
+        sizes.append(len(file.getvalue()))
+        file.seek(0)
+        for twin in (copy.deepcopy(one), torch.load(file, weights_only=False)):
+            assert twin.training
+            assert all(torch.equal(v, twin.state_dict()[k]) for k, v in one.state_dict().items())
+            with pytest.raises(RuntimeError, match="^no routing recorded"):
+                losses.auxiliary_loss(twin)
+    assert abs(sizes[0] - sizes[1]) < 128
+    # the original keeps its routing
+    assert losses.auxiliary_loss(model).isfinite()

@@ -10,6 +10,7 @@ from torch import nn
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.encoder_decoder import sinusoidal_positions
+from tests.cases import randomise
 
 SIZES = {"attention": "mha", "d_model": 15, "num_heads": 3, "d_ff": 17, "vocab_size": 19}
 LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 7}
@@ -17,12 +18,7 @@ LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 7}
 
 def make(**fields):
     config = make_config({**SIZES, **fields})
-    model = build(config, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return model, example_inputs(config, LENGTHS)
+    return randomise(build(config, dtype=torch.float64)), example_inputs(config, LENGTHS)
 
 
 def torch_layer(cls, layer, activation):

@@ -7,7 +7,7 @@ from headcount.reports.explorer import page
 from headcount.reports.facts import Facts
 from headcount.reports.heat_map import Cell
 
-COUNTERS = ("right", "ptflops-pytorch", "ptflops-aten", "fvcore", "torch")
+COUNTERS = ("headcount", "ptflops-pytorch", "ptflops-aten", "fvcore", "torch")
 SPELLINGS = ("mha-operator-projections", *(f"moa-spelling-{i}" for i in range(32)))
 EXACT = 180_672
 REASON = "NotImplementedError: no rule for <b>flex</b> & </script> attention, whatever else it is called in this tool"

@@ -19,7 +19,7 @@ def cells():
         matrix, _ = audit.sections(["ptflops-pytorch", "fvcore"], "meta")
         made = heat_map.cells(list(matrix.rows))
     assert [(cell.spelling, cell.counter) for cell in made] == [
-        (name, counter) for name in sorted(CHOSEN, key=named) for counter in ("right", "ptflops-pytorch", "fvcore")
+        (name, counter) for name in sorted(CHOSEN, key=named) for counter in ("headcount", "ptflops-pytorch", "fvcore")
     ]
     return {(cell.spelling, cell.counter): cell for cell in made}
 

@@ -24,7 +24,7 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         (
             "to_mha",
             "to_mha_verdict",
-            "tax",
+            "overhead",
             "to_dense",
             "to_dense_verdict",
             "largest_share",
@@ -51,7 +51,7 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         "tokens": 14,
         "wall_ms": list(wall),
         "gpu_ms": None,
-        "floor_ms": 0.5,
+        "roofline_ms": 0.5,
         "error": 1e-7,
         "peaks": {"macs_per_s": 1e12},
         "smoke": False,

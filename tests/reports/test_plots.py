@@ -24,7 +24,7 @@ class Audited(Facts):
     """Facts whose audit is made up: an exact count, two that are off, one that failed."""
 
     def audit(self):
-        counts = {"right": 100, "ptflops-pytorch": 194, "fvcore": 45}
+        counts = {"headcount": 100, "ptflops-pytorch": 194, "fvcore": 45}
         records = [
             {"spelling": spelling, "device": device, "counter": counter, "exact": 100, "macs": macs}
             for spelling in ("mha-a", "moa-b")
@@ -129,7 +129,7 @@ def test_front_holds_the_matched_model():
 
 def test_latency_ratios_are_the_stored_ones():
     records = [record for rows in latency.of_type(FACTS, "cpu").values() for record in rows]
-    overhead = [one["tax"]["value"] for one in records if one["subject"] == "layer" and one["tax"]]
+    overhead = [one["overhead"]["value"] for one in records if one["subject"] == "layer" and one["overhead"]]
     found = clock.tax(FACTS)["cpu"].values()
     assert sorted(one["value"] for cases in found for own in cases.values() for one in own.values()) == sorted(overhead)
     ratios = [one["value"] for own in latency.ratios(records).values() for one in own.values()]

@@ -62,13 +62,13 @@ function drawHeat() {
       ? `<p>${place} gives no number: ${escaped(read)}</p>`
       : readingHtml(place, spelling, read);
   element("cell").innerHTML =
-    `${detail}<p class="command"><code>headcount macs --audit --device ${device} --counter ${counter === "right" ? "torch" : counter}</code></p>`;
+    `${detail}<p class="command"><code>headcount macs --audit --device ${device} --counter ${counter === "headcount" ? "torch" : counter}</code></p>`;
 }
 
 function readingHtml(place, spelling, read) {
   const [difference, ...causes] = [read].flat(1);
   const exact = `exact ${grouped(spelling[2])}`;
-  if (!difference) return `<p>${place} reads what is right: ${exact}.</p>`;
+  if (!difference) return `<p>${place} counts exactly: ${exact}.</p>`;
   const rows = causes.map(
     ([cause, calls, macs]) =>
       `<tr><td class="n">${signed(BigInt(macs))}</td><td>${escaped(cause)}</td><td class="n">${calls}</td></tr>`,

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.contractions.count import UncountedError
 from headcount.bench.count import count_macs
-from headcount.bench.counters.readings import read
+from headcount.bench.counters.results import read
 from tests.bench.contractions.written import module
 
 pytestmark = [
@@ -21,6 +21,13 @@ M, K, N = 7, 13, 11
 A, B = torch.ones(M, K), torch.ones(K, N)
 
 
+def explained(model, args, macs, **options):
+    """Assert the count, and that the trace explains what each counter reports."""
+    found = read(model, args, label="called", **options)
+    assert found.headcount.macs == macs
+    assert all(cell.explained for cell in found.counters), found.counters
+
+
 def test_failed_call_is_not_counted():
     def tried(a, b):
         try:
@@ -28,10 +35,8 @@ def test_failed_call_is_not_counted():
         except RuntimeError:
             return torch.mm(a, b)
 
-    assert count_macs(module(tried), A, B).macs == M * K * N
     # fvcore's trace of it ends the process (bench.macs.module asks again without it).
-    for cell in read(module(tried), (A, B), counters=["ptflops-pytorch", "ptflops-aten", "torch"], label="t").counters:
-        assert cell.explained
+    explained(module(tried), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
 
 
 SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)
@@ -40,9 +45,7 @@ STORED = int(SPARSE.sum())
 
 
 @pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
-@pytest.mark.parametrize(
-    "function", [lambda s, b: s @ b, lambda s, b: torch.mm(s, b), lambda s, b: torch.sparse.mm(s, b)]
-)
+@pytest.mark.parametrize("function", [torch.matmul, torch.mm, torch.sparse.mm])
 def test_sparse_operand_counts_stored_elements(layout, function):
     found = count_macs(module(function), getattr(SPARSE, layout)(), B)
     assert found.macs == STORED * N == 121
@@ -53,9 +56,6 @@ def test_sparse_vector_and_block_products():
     assert count_macs(module(torch.mv), SPARSE.to_sparse_csr(), B[:, 0]).macs == STORED
     blocks = torch.block_diag(torch.ones(3, 3), torch.ones(3, 3)).to_sparse_bsr((3, 3))
     assert count_macs(module(torch.mm), blocks, torch.ones(6, 5)).macs == 2 * 3 * 3 * 5
-
-
-def test_two_sparse_operands_raise():
     with pytest.raises(UncountedError, match=r"mm on 7x13 13x11|sparse.*7x13 13x11"):
         count_macs(module(torch.mm), SPARSE.to_sparse_csr(), B.to_sparse_csr())
 
@@ -104,15 +104,48 @@ def test_weighted_embedding_bag():
     assert both.by_kind() == dict.fromkeys(["contraction", "contraction_dx", "contraction_dw"], 3 * 2 * 11)
 
 
-def explained(model, args, macs):
-    found = read(model, args, label="called")
-    assert found.right.macs == macs
-    assert all(cell.explained for cell in found.counters), found.counters
+def differentiated(a, b):
+    with torch.enable_grad():
+        x = a.detach().requires_grad_()
+        return torch.autograd.grad((x @ b).sum(), x)[0]
 
 
-def test_keyword_operands():
-    explained(module(lambda a, b: torch.bmm(a, mat2=b)), (A[None], B[None]), M * K * N)
-    explained(module(lambda a, b: torch.addmm(torch.ones(N), mat1=a, mat2=b)), (A, B), M * K * N)
+def inferred(a, b):
+    with torch.inference_mode():
+        return nn.functional.linear(a, b.mT)
+
+
+def tangent(a, b):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(forward_ad.make_dual(a, torch.ones_like(a)) @ b).tangent
+
+
+compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
+CALLS = {
+    "vmap": (lambda a, b: torch.vmap(lambda x: x @ b)(a), 1),
+    "operator": (lambda a, b: torch.ops.aten.mm.default(a, b), 1),
+    "inference mode": (inferred, 1),
+    "compiled": (lambda a, b: compiled(a, b), 1),
+    "gradient in forward": (differentiated, 2),
+    # torch multiplies the tangent of an operand that has none, too: zeros.
+    "tangent": (tangent, 3),
+}
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_call_is_explained(how):
+    function, times = CALLS[how]
+    explained(module(function), (A, B), times * M * K * N)
+
+
+def test_vmap_of_convolution_is_explained():
+    mapped = module(lambda x, w: torch.vmap(lambda x: nn.functional.conv1d(x[None], w))(x))
+    explained(mapped, (torch.ones(2, 3, 9), torch.ones(5, 3, 3)), 2 * 7 * 3 * 3 * 5)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_projected_lstm_is_explained():
+    explained(nn.LSTM(13, 11, proj_size=5), (torch.ones(5, 2, 13),), 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5)
 
 
 class Made(nn.Module):
@@ -129,20 +162,6 @@ class Made(nn.Module):
 @pytest.mark.parametrize("args", [(), (5,)])
 def test_no_tensor_inputs(args):
     explained(Made(), args, (args or (M,))[0] * K * N)
-
-
-def test_compiled_function():
-    compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
-    assert count_macs(module(lambda a, b: compiled(a, b)), A, B).macs == M * K * N
-
-
-def test_forward_mode_derivative():
-    # torch multiplies the tangent of an operand that has none, too: zeros.
-    def tangent(a, b):
-        with forward_ad.dual_level():
-            return forward_ad.unpack_dual(forward_ad.make_dual(a, torch.ones_like(a)) @ b).tangent
-
-    explained(module(tangent), (A, B), 3 * M * K * N)
 
 
 def test_growing_cache_is_restored():
@@ -174,10 +193,13 @@ def test_long_loop_of_copies():
 LENGTHS = (3, 4)
 
 
+def sequences(width, layout=torch.strided):
+    return torch.nested.nested_tensor([torch.ones(n, width) for n in LENGTHS], layout=layout)
+
+
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_linear(layout):
-    sequences = torch.nested.nested_tensor([torch.ones(n, K) for n in LENGTHS], layout=layout)
-    assert count_macs(nn.Linear(K, N), sequences).macs == sum(LENGTHS) * K * N
+    assert count_macs(nn.Linear(K, N), sequences(K, layout)).macs == sum(LENGTHS) * K * N
 
 
 def test_nested_attention():
@@ -185,12 +207,11 @@ def test_nested_attention():
         heads = x.unflatten(-1, (3, 5)).transpose(1, 2)
         return nn.functional.scaled_dot_product_attention(heads, heads, heads)
 
-    sequences = torch.nested.nested_tensor([torch.ones(n, 3 * 5) for n in LENGTHS], layout=torch.jagged)
-    assert count_macs(module(attend), sequences).macs == sum(2 * 3 * n * n * 5 for n in LENGTHS)
+    found = count_macs(module(attend), sequences(3 * 5, torch.jagged))
+    assert found.macs == sum(2 * 3 * n * n * 5 for n in LENGTHS)
     attention = nn.MultiheadAttention(16, 2, batch_first=True).eval()
-    sequences = torch.nested.nested_tensor([torch.ones(n, 16) for n in LENGTHS])
-    found = count_macs(module(lambda x: attention(x, x, x, need_weights=False)[0]), sequences).macs
-    assert found == sum(n * 4 * 16**2 + 2 * n * n * 16 for n in LENGTHS)
+    found = count_macs(module(lambda x: attention(x, x, x, need_weights=False)[0]), sequences(16))
+    assert found.macs == sum(n * 4 * 16**2 + 2 * n * n * 16 for n in LENGTHS)
 
 
 def test_lazy_module_raises():
@@ -200,18 +221,9 @@ def test_lazy_module_raises():
 
 def test_padded_encoder_is_packed():
     width, heads, inner, layers = 16, 2, 24, 2
-    layer = nn.TransformerEncoderLayer(width, heads, inner, batch_first=True)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, heads, inner, batch_first=True), layers)
     padding = torch.tensor([[False] * 7, [False] * 5 + [True] * 2])
-
-    class Padded(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = nn.TransformerEncoder(layer, layers)
-
-        def forward(self, x):
-            return self.encoder(x, src_key_padding_mask=padding)
-
-    found = count_macs(Padded(), torch.ones(2, 7, width)).macs
+    found = count_macs(encoder, torch.ones(2, 7, width), kwargs={"src_key_padding_mask": padding}).macs
     assert found == layers * sum(n * (4 * width**2 + 2 * width * inner) + 2 * n * n * width for n in (7, 5))
 
 

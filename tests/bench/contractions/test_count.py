@@ -1,13 +1,39 @@
-"""count_macs and assert_macs as a user's test calls them."""
+"""A count as a user's test calls it: totals, rows, errors and formulas of further operators."""
 
 import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import UNKNOWN, UncountedError, contraction_parts
+import headcount as hc
+from headcount.bench.contractions.count import (
+    UNKNOWN,
+    ContractionCount,
+    UncountedError,
+    contraction_parts,
+    count_contractions,
+)
+from headcount.bench.contractions.products import RULES
+from headcount.bench.contractions.zero_mac_ops import KNOWN, base
 from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
+from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.contractions.written import module
+
+DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
+IMPOSSIBLE = {("mha-flex", "meta"), ("moa-flex", "meta"), ("moa-mask-loop", "meta")}
+"""FlexAttention refuses meta; a mask loop needs values."""
+
+
+@DEVICES
+@pytest.mark.parametrize("name", [one.name for one in FORMULATIONS])
+def test_formulation_matches_closed_form(name, device):
+    model, inputs = formulation(name).build(device)
+    if (name, device) in IMPOSSIBLE:
+        with pytest.raises((ValueError, NotImplementedError)):
+            record(model, tuple(inputs.values()))
+    else:
+        assert count_contractions(record(model, tuple(inputs.values()))).macs == formulation(name).exact.macs
 
 
 class Attention(nn.Module):
@@ -24,13 +50,13 @@ X = torch.ones(2, 7, 5)
 FORM = "3*B*T*d^2 + 2*B*T**2*d"
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
+@DEVICES
 def test_module_matches_closed_form(device):
-    model = Attention(5).to(device)
-    assert count_macs(model, X.to(device)).macs == 3 * 2 * 7 * 5 * 5 + 2 * 2 * 7 * 7 * 5
-    assert_macs(model, X.to(device), expected=FORM, B=2, T=7, d=5)
-    assert_macs(model, kwargs={"x": X.to(device), "scale": 2.0}, expected=2030)
-    assert_macs(model, X.to(device), expected=f"3 * ({FORM})", B=2, T=7, d=5, backward=True)
+    model, x = Attention(5).to(device), X.to(device)
+    assert count_macs(model, x).macs == 3 * 2 * 7 * 5 * 5 + 2 * 2 * 7 * 7 * 5
+    assert_macs(model, x, expected=FORM, B=2, T=7, d=5)
+    assert_macs(model, kwargs={"x": x, "scale": 2.0}, expected=2030)
+    assert_macs(model, x, expected=f"3 * ({FORM})", B=2, T=7, d=5, backward=True)
 
 
 def test_wrong_form_lists_products():
@@ -44,33 +70,106 @@ def test_wrong_form_lists_products():
     ]
 
 
+def test_lstm_and_encoder_fast_path():
+    lstm = count_macs(nn.LSTM(5, 7, num_layers=2, batch_first=True), torch.ones(3, 11, 5))
+    assert lstm.macs == 3 * 11 * 4 * (7 * 5 + 7 * 7 + 7 * 7 + 7 * 7)
+    layer, x = nn.TransformerEncoderLayer(12, 2, 17, batch_first=True), torch.ones(3, 11, 12)
+    fast = count_contractions(record(layer, (x,)))
+    assert fast.macs == 3 * (11 * 12 * 36 + 2 * 11 * 11 * 12 + 11 * 12 * 12 + 2 * 11 * 12 * 17)
+    assert [line.operation for line in fast.audit] == ["_transformer_encoder_layer_fwd"]
+    # sizes are whole numbers, which are printed
+    assert {type(size) for entry in fast.ledger for size in entry.dims.values()} == {int}
+    assert count_contractions(record(layer, (x,), backward=True, training=True)).macs == 3 * fast.macs
+
+
 def test_unsupported_operator_raises():
-    class Spectrum(nn.Module):
-        def forward(self, x):
-            return torch.fft.rfft(x).abs()
-
-    with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in the model\)"):
-        count_macs(Spectrum(), X)
-    with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in 0\)"):
-        count_macs(nn.Sequential(Spectrum()), X)
-    assert count_macs(Spectrum(), X, allow_uncounted=True).uncounted
-    assert_macs(Spectrum(), X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
-
-
-def test_right_parts_raise_for_unsupported():
-    trace = record(module(lambda x: torch.fft.rfft(x).real), (torch.zeros(7, 11),))
-    with pytest.raises(UncountedError, match=r"_fft_r2c on 7x11 \(in the model\)") as found:
-        contraction_parts(trace)
+    spectrum = module(lambda x: torch.fft.rfft(x).abs())
+    for model, place in ((spectrum, "the model"), (nn.Sequential(spectrum), "0")):
+        with pytest.raises(UncountedError, match=rf"_fft_r2c on 2x7x5 \(in {place}\)"):
+            count_macs(model, X)
+    with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in the model\)") as found:
+        contraction_parts(record(spectrum, (X,)))
     assert [(line.state, line.calls) for line in found.value.uncounted] == [(UNKNOWN, 1)]
+    assert count_macs(spectrum, X, allow_uncounted=True).uncounted
+    assert_macs(spectrum, X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
+
+
+def test_formula_for_custom_operator():
+    @torch.library.custom_op("headcount_test::twice", mutates_args=())
+    def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w
+
+    trace = record(module(twice), (torch.ones(3, 5), torch.ones(5, 7)))
+    with pytest.raises(UncountedError, match="headcount_test.twice on 3x5 5x7"):
+        count_contractions(trace)
+    formulas = {"headcount_test.twice": lambda event: event.args[0].numel * event.out.shape[-1]}
+    assert count_contractions(trace, formulas=formulas).macs == 3 * 5 * 7
 
 
 def test_operator_with_contractions_attribute(monkeypatch):
+    def contractions(a, b):
+        return [("linear", {"m": a.shape[0], "i": b.shape[1]}, (1,))]
+
     with torch.library._scoped_library("shelf", "DEF") as library:
         library.define("mix(Tensor a, Tensor b) -> Tensor")
         library.impl("mix", lambda a, b: a.new_empty(a.shape[0]), "CompositeExplicitAutograd")
+        monkeypatch.setattr(torch.ops.shelf.mix, "contractions", contractions, raising=False)
         mixed = module(lambda a, b: torch.ops.shelf.mix(a, b))
-        monkeypatch.setattr(
-            torch.ops.shelf.mix, "contractions", lambda a, b: [("linear", {"m": a.shape[0], "i": b.shape[1]}, (1,))],
-            raising=False,
-        )  # fmt: skip
         assert count_macs(mixed, torch.ones(7, 5), torch.ones(3, 11)).by_kind() == {"linear": 7 * 11}
+
+
+def test_free_operations_hold_no_product():
+    assert not {base(name) for name in RULES} & KNOWN
+    assert not [name for name in KNOWN if {"mm", "conv"} & set(name.split("_")) or "matmul" in name or "convol" in name]
+
+
+# Subtotals and rows
+
+B, T, D, H = 3, 7, 11, 13
+LINEAR, SQUARE, HEAD = B * T * D * H, B * T * T * D, B * T * D * 2
+BLOCK = 2 * LINEAR + 2 * SQUARE
+TOTAL = 2 * BLOCK + HEAD
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(D, H, bias=False), nn.Linear(H, D, bias=False)
+
+    def forward(self, x):
+        y = self.down(self.up(x))
+        return y @ y.transpose(1, 2) @ y
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    """The count of two blocks and a head."""
+    model = nn.Sequential(nn.Sequential(Block(), Block()), nn.Linear(D, 2, bias=False))
+    return hc.count(model, torch.zeros(B, T, D))
+
+
+def test_modules_and_kinds_add_up(blocks):
+    modules = blocks.by_module()
+    assert modules[""] == blocks.macs == TOTAL and blocks.flops == 2 * TOTAL
+    assert modules["0"] == modules["0.0"] + modules["0.1"] == 2 * BLOCK
+    assert modules["0.1.up"] == LINEAR and modules["1"] == HEAD
+    assert blocks.by_kind() == {"linear": 4 * LINEAR + HEAD, "contraction": 4 * SQUARE}
+
+
+def test_dataframe_rows(blocks):
+    frame = blocks.to_dataframe()
+    assert list(frame.columns) == ["path", "kind", "sizes", "times", "macs", "flops", "share"]
+    assert frame["macs"].sum() == TOTAL and frame["flops"].sum() == 2 * TOTAL
+    assert abs(frame["share"].sum() - 100) < 1e-9
+    assert frame["sizes"][0] == f"m={B * T} i={D} j={H}" and frame["times"][0] == 1
+    assert [str(frame[name].dtype) for name in ("times", "macs", "flops")] == ["int64"] * 3
+    empty = ContractionCount(Ledger(()), (), {}).to_dataframe()
+    assert len(empty) == 0 and list(empty.columns) == list(frame.columns)
+
+
+def test_text_has_80_columns_and_html_is_escaped():
+    deep = ".".join(["a_rather_long_name_of_a_module"] * 5)
+    ledger = Ledger((Entry(f"{deep}.x", "linear", {"m": 10**9, "i": 10**9}), Entry(f"{deep}.y", "linear", {"m": 1})))
+    assert max(map(len, str(ContractionCount(ledger, (), {})).splitlines())) == 80
+    page = ContractionCount(Ledger((Entry("<b>&", "linear", {"m": 7}),)), (), {})._repr_html_()
+    assert "&lt;b&gt;&amp;" in page and "<td>7</td><td>100.00 %</td>" in page and "<b>" not in page

@@ -1,12 +1,12 @@
-"""Random elementwise programs against an interpreter that counts multiplications ending in a sum.
+"""Random programs, einsums, convolutions and modules against independent counts.
 
-PROGRAMS=2000 in the environment searches as many programs of each sort, new ones every time (make nightly); without it
-the same few are tried. The interpreter shares nothing with what it checks: it runs the program on arrays whose entries
-say which index of which operand they are, and looks whether a sum adds products in which the entries of both operands
-differ.
+PROGRAMS=2000 in the environment searches as many of each, new ones every time (make nightly); without it the same few
+are tried. The interpreter of elementwise programs runs them on arrays whose entries say which index of which operand
+they are, and looks whether a sum adds products in which the entries of both operands differ.
 """
 
 import os
+from math import prod
 
 import numpy as np
 import torch
@@ -16,29 +16,35 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headcount.bench.contractions.count import count_contractions
+from headcount.bench.counters.results import read
 from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
 
-SIZES = (2, 3, 5)
 PROGRAMS = int(os.environ.get("PROGRAMS", 0))
 search = settings(
     max_examples=PROGRAMS or 120, deadline=None, derandomize=not PROGRAMS, suppress_health_check=list(HealthCheck)
 )
+DEVICE = st.sampled_from(["cpu", "meta"])
+
+
+def counted(function, shapes, device):
+    inputs = [torch.ones(shape, device=device) for shape in shapes]
+    return count_contractions(record(module(function), inputs)).with_elementwise
 
 
 @st.composite
 def programs(draw):
     """(shape of a, shape of b, steps): a product of two broadcast operands, then views and at most one reduction."""
-    shape = draw(st.permutations(SIZES))
-    keeps = [draw(st.sampled_from(["both", "a", "b"])) for _ in shape]
-    a = tuple(n if k in ("both", "a") else 1 for n, k in zip(shape, keeps, strict=True))
-    b = tuple(n if k in ("both", "b") else 1 for n, k in zip(shape, keeps, strict=True))
+    shape = draw(st.permutations((2, 3, 5)))
+    carries = [draw(st.sampled_from(["ab", "a", "b"])) for _ in shape]
+    a, b = (tuple(n if operand in k else 1 for n, k in zip(shape, carries, strict=True)) for operand in "ab")
     steps = draw(st.lists(st.sampled_from(["permute", "flatten", "negate", "clone", "shift", "unsqueeze"]), max_size=3))
-    axis = draw(st.integers(0, 2))
     end = draw(st.sampled_from(["sum", "mean", "cumsum", "none", "relu-sum"]))
-    return a, b, steps, axis, end
+    return a, b, steps, draw(st.integers(0, 2)), end
 
 
-def run(x, steps, axis, end, lib):
+def run(x, steps, axis, lib):
+    """Return the array or tensor after the views, and the axis of the reduction."""
     for step in steps:
         if step == "permute":
             x = x.transpose(*reversed(range(x.ndim))) if lib is np else x.permute(*reversed(range(x.ndim)))
@@ -58,83 +64,59 @@ def run(x, steps, axis, end, lib):
 def expected(a, b, steps, axis, end):
     """Every product that some sum adds to another one in which both operands' entries differ, or that is outer."""
     shape = np.broadcast_shapes(a, b)
-    if np.prod(a) < 2 or np.prod(b) < 2:
+    if prod(a) < 2 or prod(b) < 2:
         return 0
-    lacks_a = any(m < n for m, n in zip(a, shape, strict=True))
-    lacks_b = any(m < n for m, n in zip(b, shape, strict=True))
-    if lacks_a and lacks_b:
-        return int(np.prod(shape))
+    if all(any(m < n for m, n in zip(operand, shape, strict=True)) for operand in (a, b)):
+        return prod(shape)
     if end in ("none", "relu-sum"):
         return 0
-    entry_a = np.broadcast_to(np.arange(np.prod(a)).reshape(a), shape)
-    entry_b = np.broadcast_to(np.arange(np.prod(b)).reshape(b), shape)
-    (moved_a, at), (moved_b, _) = (run(entry, steps, axis, end, np) for entry in (entry_a, entry_b))
-    lines_a, lines_b = (np.moveaxis(m, at, 0).reshape(m.shape[at], -1) for m in (moved_a, moved_b))
-    if lines_a.shape[0] == 1:
-        return 0
-    both = ((lines_a != lines_a[:1]) & (lines_b != lines_b[:1])).any()
-    return int(np.prod(shape)) if both else 0
-
-
-class Program(nn.Module):
-    def __init__(self, steps, axis, end):
-        super().__init__()
-        self.program = steps, axis, end
-
-    def forward(self, a, b):
-        steps, axis, end = self.program
-        x, at = run(a * b, steps, axis, end, torch)
-        if end == "none":
-            return x
-        if end == "relu-sum":
-            return x.relu().sum(at)
-        return getattr(x, end)(at)
-
-
-def check(program, device):
-    a, b, steps, axis, end = program
-    model = Program(steps, axis, end)
-    found = count_contractions(record(model, (torch.ones(a, device=device), torch.ones(b, device=device))))
-    assert found.with_elementwise == expected(a, b, steps, axis, end), program
+    differ = True
+    for operand in (a, b):
+        entries = np.broadcast_to(np.arange(prod(operand)).reshape(operand), shape)
+        moved, at = run(entries, steps, axis, np)
+        lines = np.moveaxis(moved, at, 0).reshape(moved.shape[at], -1)
+        differ = differ & (lines != lines[:1])
+    return prod(shape) if differ.any() else 0
 
 
 @search
-@given(program=programs(), device=st.sampled_from(["cpu", "meta"]))
+@given(program=programs(), device=DEVICE)
 def test_random_program(program, device):
-    check(program, device)
+    a, b, steps, axis, end = program
+
+    def function(a, b):
+        x, at = run(a * b, steps, axis, torch)
+        if end == "none":
+            return x
+        return x.relu().sum(at) if end == "relu-sum" else getattr(x, end)(at)
+
+    assert counted(function, (a, b), device) == expected(*program), program
 
 
 @st.composite
 def equations(draw):
-    """An einsum of two operands over sizes that may be 1, and its shapes."""
-    letters = {letter: draw(st.sampled_from([1, 2, 3])) for letter in "abcd"}
-    sides = [draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)) for _ in range(2)]
-    used = sorted({*sides[0], *sides[1]})
-    kept = draw(st.lists(st.sampled_from(used), max_size=len(used), unique=True))
+    """Sizes by letter, the letters of two operands of an einsum, and those of its result; sizes may be 1."""
+    sizes = {letter: draw(st.sampled_from([1, 2, 3])) for letter in "abcd"}
+    a, b = (draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)) for _ in range(2))
+    used = sorted({*a, *b})
+    out = draw(st.lists(st.sampled_from(used), max_size=len(used), unique=True))
     # What one operand alone has and the result lacks is summed before any product.
-    common = set(sides[0]) & set(sides[1])
-    kept += [letter for letter in used if letter not in kept and letter not in common]
-    text = f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(kept)}"
-    return text, [tuple(letters[x] for x in side) for side in sides], letters, sides, kept
+    return sizes, a, b, out + [letter for letter in used if letter not in out and (letter in a) != (letter in b)]
 
 
 @search
-@given(case=equations(), device=st.sampled_from(["cpu", "meta"]))
+@given(case=equations(), device=DEVICE)
 def test_random_einsum(case, device):
-    text, shapes, letters, sides, kept = case
-    if min(np.prod(shape) for shape in shapes) < 2:
+    sizes, a, b, out = case
+    shapes = [[sizes[letter] for letter in side] for side in (a, b)]
+    if min(map(prod, shapes)) < 2:
         return
-
-    class Module(nn.Module):
-        def forward(self, a, b):
-            return torch.einsum(text, a, b)
-
-    found = count_contractions(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
-    whole = int(np.prod([letters[x] for x in {*sides[0], *sides[1]}]))
-    summed = any(x not in kept for x in sides[0] if x in sides[1])
-    large = {x for x in letters if letters[x] > 1}
-    outer = bool(large & set(sides[0]) - set(sides[1])) and bool(large & set(sides[1]) - set(sides[0]))
-    assert found.with_elementwise == (whole if summed or outer else 0), case
+    text = f"{''.join(a)},{''.join(b)}->{''.join(out)}"
+    large = {letter for letter in sizes if sizes[letter] > 1}
+    summed = any(letter not in out for letter in a if letter in b)
+    outer = bool(large & set(a) - set(b)) and bool(large & set(b) - set(a))
+    macs = prod(sizes[letter] for letter in {*a, *b}) if summed or outer else 0
+    assert counted(lambda x, y: torch.einsum(text, x, y), shapes, device) == macs, case
 
 
 @st.composite
@@ -152,50 +134,125 @@ def by_convolution(x, w, stride, padding, dilation, groups):
     return F.conv1d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
-def _windows_of(x, taps, stride, padding, dilation, groups):
-    """(batch, group, channel, position, tap)."""
-    x = F.pad(x, (padding, padding))
-    x = x.unfold(2, dilation * (taps - 1) + 1, stride)[..., ::dilation]
-    return x.unflatten(1, (groups, -1))
+def unfolded(x, w, stride, padding, dilation, groups):
+    """Return windows (batch, group, channel, position, tap) and weights (group, out, channel, tap)."""
+    x = F.pad(x, (padding, padding)).unfold(2, dilation * (w.shape[-1] - 1) + 1, stride)[..., ::dilation]
+    return x.unflatten(1, (groups, -1)), w.unflatten(0, (groups, -1))
 
 
-def by_einsum(x, w, stride, padding, dilation, groups):
-    seen = _windows_of(x, w.shape[-1], stride, padding, dilation, groups)
-    return torch.einsum("bgcpt,goct->bgop", seen, w.unflatten(0, (groups, -1)))
+def by_einsum(*args):
+    return torch.einsum("bgcpt,goct->bgop", *unfolded(*args))
 
 
-def by_sum(x, w, stride, padding, dilation, groups):
-    seen = _windows_of(x, w.shape[-1], stride, padding, dilation, groups)
-    return (seen[:, :, None] * w.unflatten(0, (groups, -1))[:, :, :, None]).sum((3, 5))
+def by_sum(*args):
+    x, w = unfolded(*args)
+    return (x[:, :, None] * w[:, :, :, None]).sum((3, 5))
 
 
-def by_matmul(x, w, stride, padding, dilation, groups):
-    seen = _windows_of(x, w.shape[-1], stride, padding, dilation, groups)
-    return w.unflatten(0, (groups, -1)).flatten(2) @ seen.transpose(3, 4).flatten(2, 3)
-
-
-def multiplications(batch, into, out, groups, length, taps, stride, padding, dilation):
-    """One for each tap of each window of each pair of channels of a group, walked through."""
-    total, start = 0, -padding
-    while start + dilation * (taps - 1) < length + padding:
-        total += sum(into // groups for _ in range(out) for _ in range(taps))
-        start += stride
-    return batch * total
+def by_matmul(*args):
+    x, w = unfolded(*args)
+    return w.flatten(2) @ x.transpose(3, 4).flatten(2, 3)
 
 
 @search
-@given(
-    case=windows(),
-    form=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]),
-    device=st.sampled_from(["cpu", "meta"]),
-)
+@given(case=windows(), form=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]), device=DEVICE)
 def test_random_convolution(case, form, device):
     batch, into, out, groups, length, taps, stride, padding, dilation = case
-
-    class Module(nn.Module):
-        def forward(self, x, w):
-            return form(x, w, stride, padding, dilation, groups)
-
+    positions = range(-padding, length + padding - dilation * (taps - 1), stride)
     shapes = (batch, into, length), (out, into // groups, taps)
-    found = count_contractions(record(Module(), [torch.ones(shape, device=device) for shape in shapes]))
-    assert found.with_elementwise == multiplications(*case), (case, form.__name__)
+    found = counted(lambda x, w: form(x, w, stride, padding, dilation, groups), shapes, device)
+    assert found == batch * len(positions) * out * (into // groups) * taps, (case, form.__name__)
+
+
+# Modules
+
+B, T = 2, 5
+
+
+class Calls(nn.Module):
+    """A part: ``function(weight, x)`` of one parameter."""
+
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(*shape))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.weight, x)
+
+
+class Loop(nn.Module):
+    """Children in a ModuleList, called in the order of ``order``: some twice, some never."""
+
+    def __init__(self, children, order):
+        super().__init__()
+        self.blocks = nn.ModuleList(children)
+        self.order = order
+
+    def forward(self, x):
+        for position in self.order:
+            x = self.blocks[position](x) + x
+        return x
+
+
+class Attended(nn.Module):
+    """nn.MultiheadAttention from a sequence to itself."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d, 1, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+def parts(d):
+    """(part, MACs of one call) from (B, T, d) to (B, T, d), by hand."""
+    linear, attention = B * T * d * d, 2 * B * T * T * d
+    by_weight = [
+        F.linear,
+        torch.matmul,
+        lambda x, w: x.matmul(w.T),
+        lambda x, w: torch.einsum("btd,df->btf", x, w),
+        lambda x, w: torch.bmm(x, w.expand(B, d, d)),
+        lambda x, w: torch.addmm(w[0], x.flatten(0, 1), w).view(x.shape),
+    ]
+    of_itself = [
+        lambda w, x: torch.softmax(x @ x.mT, -1) @ x,
+        lambda w, x: torch.bmm(F.softmax(torch.bmm(x, x.mT), -1), x),
+        lambda w, x: F.scaled_dot_product_attention(*[x[:, None]] * 3)[:, 0],
+        lambda w, x: torch.baddbmm(x, x @ x.mT, x),
+    ]
+    return [
+        (nn.Linear(d, d, bias=False), linear),
+        (nn.Sequential(nn.Linear(d, 3), nn.GELU(), nn.Linear(3, d)), 2 * B * T * d * 3),
+        (nn.LayerNorm(d), 0),
+        *((Calls(lambda w, x, call=call: call(x, w), d, d), linear) for call in by_weight),
+        # (B, T, 1, d) x (T, d, d): a weight for each position
+        (Calls(lambda w, x: torch.matmul(x[:, :, None], w)[:, :, 0], T, d, d), linear),
+        *((Calls(call, 1), attention) for call in of_itself),
+        (Calls(lambda w, x: torch.logsumexp(x, -1, keepdim=True) * F.silu(x), 1), 0),
+        (Attended(d), B * T * d * 4 * d + attention),
+    ]
+
+
+@st.composite
+def modules(draw, d, depth=2):
+    """(module, MACs of one call) from (B, T, d) to (B, T, d), nested, with shared and repeated children."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from(parts(d)))
+    children, macs = zip(*draw(st.lists(modules(d, depth - 1), min_size=1, max_size=3)), strict=True)
+    if draw(st.booleans()):
+        order = draw(st.lists(st.integers(0, len(children) - 1), min_size=1, max_size=4))
+        return Loop(children, order), sum(macs[i] for i in order)
+    shared = draw(st.integers(0, 1))
+    return nn.Sequential(*children, *children[:shared]), sum(macs) + sum(macs[:shared])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), d=st.sampled_from([3, 4, 7]), device=DEVICE)
+def test_random_module_is_the_sum_of_its_parts(data, d, device):
+    model, macs = data.draw(modules(d))
+    found = read(model.to(device), (torch.ones(B, T, d, device=device),), label="random")
+    assert found.headcount.macs == macs
+    assert all(cell.explained and cell.reason is None for cell in found.counters), (found.counters, model)

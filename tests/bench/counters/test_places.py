@@ -77,7 +77,7 @@ def test_fvcore_handles():
     known = {name.removeprefix("aten::"): rule for name, rule in flop_count._DEFAULT_SUPPORTED_OPS.items()}
     assert {AS_TRACED.get(name, name) for name in fvcore_jit.TABLE} == known.keys()
     lines = inspect.getsource(flop_count).splitlines()
-    for call, (_, place, _) in fvcore_jit.TABLE.items():
+    for call, (_, place) in fvcore_jit.TABLE.items():
         name = AS_TRACED.get(call, call)
         file, _, line = place.partition(":")
         if file == "flop_count.py":

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import gates, measure, schedule, tuning
+from headcount.bench.latency import gates, measure, schedule
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.schedule import by_value, campaign_cases, expected_s
+from headcount.bench.latency.schedule import by_value, campaign_cases
 
 ROWS = [
     {"layer": "some", "seq_len": 7, "pass": "forward", "seconds": 1.0},
@@ -20,13 +20,11 @@ ROWS = [
 
 @pytest.fixture
 def small(cuda, quick, monkeypatch):
-    """Few small cases, checks of one layer, and one attention core to tune."""
+    """Few small cases, and checks of one layer."""
     monkeypatch.setattr(schedule, "read_rows", lambda: ROWS)
     monkeypatch.setattr(gates, "LAYERS", ("some",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
     monkeypatch.setattr(measure, "POISON_BYTES", 64)
-    monkeypatch.setattr(tuning, "CORES", ((2, 16, 8),))
-    monkeypatch.setattr(tuning, "KERNELS", {"expert": "moa-8K32E128D"})
     return cuda
 
 
@@ -50,9 +48,7 @@ def test_whole_campaign(small, tmp_path, capsys):
     assert checked == ["agrees"] * (2 * 2 * 2 * 7)
     env = json.loads((tmp_path / "env.json").read_text())
     assert env["gpu"]["uuid"] == "GPU-0" and env["command"] == ["bench.latency", "campaign", "--within", "1000"]
-    ways = json.loads((tmp_path / "choices.json").read_text())
-    assert [w["way"] for w in ways] == ["cudnn_attention", "flash_attention", "efficient_attention", "triton"]
-    assert "nothing is missing" in err and out.index("GPU and wall time on NVIDIA H200") < out.index("cudnn_")
+    assert "nothing is missing" in err and "GPU and wall time on NVIDIA H200" in out
     before = (tmp_path / "latency.jsonl").read_bytes()
     assert run(tmp_path) == 0 and (tmp_path / "latency.jsonl").read_bytes() == before
 
@@ -63,9 +59,3 @@ def test_listed_cases_are_distinct_and_ordered():
     assert (cases[0].name, cases[0].seq_len, cases[0].which) == ("moa-8K8E128D", 128, "forward")
     others = [replace(cases[0], name=name) for name in ("moa-7K", "moa-3K")]
     assert by_value([others[0], *cases[::-1], others[1]]) == [*cases, *others]
-
-
-def test_every_listed_case_fits_into_ten_minutes():
-    seconds = [expected_s(case) for case in campaign_cases()]
-    assert all(0.5 < s < 350 for s in seconds) and sum(seconds[:51]) < 580 * 0.7
-    assert expected_s(replace(campaign_cases()[0], name="moa-7K")) is None

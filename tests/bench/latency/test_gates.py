@@ -1,27 +1,18 @@
 """Correctness checks without timing: what a record holds, and which cases are skipped."""
 
-from math import nan
-from types import SimpleNamespace
-
-import pytest
-import torch
-
 from headcount.bench import records
 from headcount.bench.latency import gates, measure
 from headcount.bench.latency.device_errors import DeviceLost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.render import realised
 
+AGREES = {"layer": "some", "implementation": "loop", "status": "agrees"}
 SHAPE = dict(batch_size=2, dtype="float32", which="both", device="cpu", routing="balanced")
 CASES = [TimingCase("layer", "some", length, **SHAPE) for length in (5, 7, 11)]
 
 
-def record(status="agrees"):
-    return {"layer": "some", "implementation": "loop", "status": status}
-
-
 def test_record_states_error_bound_and_choices(layers):
-    found = list(measure.check_case(TimingCase("layer", "some", 7, **SHAPE, asked=("grouped",))))
+    found = list(measure.check_case(TimingCase("layer", "some", 7, **SHAPE, requested=("grouped",))))
     assert [r["layer"] for r in found] == ["some", "mqa-2x16", "mha-1x64", "mha-2x16"]
     for one in found:
         assert one["status"] == "agrees" and one["same"] == "yes"
@@ -31,8 +22,10 @@ def test_record_states_error_bound_and_choices(layers):
 
 def test_stored_checks_are_skipped_and_new_ones_stored(monkeypatch, tmp_path):
     checked, path = [], tmp_path / "r.jsonl"
-    monkeypatch.setattr(measure, "check_case", lambda case: checked.append(case.seq_len) or [record("wrong: off")])
-    records.append(path, gates._record(CASES[1], record()))
+    monkeypatch.setattr(
+        measure, "check_case", lambda case: checked.append(case.seq_len) or [AGREES | {"status": "wrong: off"}]
+    )
+    records.append(path, gates._record(CASES[1], AGREES))
     section = realised(gates.section(CASES, path))
     assert checked == [5, 11] and [bool(row.failures) for row in section.rows] == [True, False, True]
     assert [one["cell"] for one in records.read(path)[0]] == [CASES[1].key, CASES[0].key, CASES[2].key]
@@ -42,28 +35,9 @@ def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
     def check(case):
         if case.seq_len == 5:
             raise DeviceLost("some loop", "failed: gone")
-        return [record()]
+        return [AGREES]
 
     seen, path = [], tmp_path / "r.jsonl"
     monkeypatch.setattr(measure, "check_case", check)
-    realised(gates.section(CASES[:2], path, on_lost=lambda: seen.append(len(records.read(path)[0]))))
+    realised(gates.section(CASES[:2], path, on_lost=lambda reason: seen.append(len(records.read(path)[0]))))
     assert [one["status"] for one in records.read(path)[0]] == ["failed: gone", "agrees"] and seen == [1]
-
-
-def test_error_in_repeated_call(cuda):
-    case, impl = SimpleNamespace(device="cuda"), SimpleNamespace(name="moa loop", call=lambda i: [][i])
-    assert measure._check_again(case, impl) == ("failed: IndexError: list index out of range", {})
-    cuda.dead, impl.call = "unspecified launch failure", lambda i: cuda.check()
-    with pytest.raises(DeviceLost, match="^moa loop: failed: AcceleratorError"):
-        measure._check_again(case, impl)
-
-
-@pytest.mark.parametrize("replay, agrees", [(0.25, True), (0.5, False), (nan, False)])
-def test_replay_error_and_changed_bits(replay, agrees, monkeypatch):
-    outputs = iter((5.0, 5.0, 5.0, 7.0))
-    monkeypatch.setattr(measure, "capture", lambda call, *how: {(1, 3): "graph"}[how])
-    monkeypatch.setattr(measure.correctness, "replay_error", lambda *of: {("a run", "graph"): replay}[of])
-    impl = SimpleNamespace(run="a run", sets=3, bound=0.25, call=lambda i: torch.full((7,), next(outputs)))
-    for same in ("yes", "no"):
-        status, found = measure._check_again(SimpleNamespace(device="cuda"), impl)
-        assert (status == "agrees", found) == (agrees, {"same": same, "replay": f"{replay:.0e}"})

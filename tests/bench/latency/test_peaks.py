@@ -1,31 +1,26 @@
-"""Measured peaks: the best and the median of the rounds, by events on a GPU and by the host's clock on a CPU."""
-
-from itertools import accumulate, chain, count
-from statistics import median
-from types import SimpleNamespace
+"""Peak rates by events of the fake device, whose every kernel takes 50 us, and of this CPU."""
 
 import pytest
 import torch
 
 from headcount.bench.latency import peaks
+from tests.bench.latency.fake_cuda import KERNEL_S
+
+measure_peaks = peaks.measure_peaks
 
 
-@pytest.mark.parametrize("device, side, rounds, copied", [("cpu", 2048, 5, 2**28), ("cuda", 8192, 20, 2**33)])
-def test_peaks_are_best_and_median_of_rounds(device, side, rounds, copied, monkeypatch):
-    """Rounds take 1, 2, ... s."""
-    multiply, products, timed = torch.mm, [], count()
-    monkeypatch.setattr(torch, "randn", lambda *shape, device: torch.empty(shape, device="meta"))
-    monkeypatch.setattr(torch, "mm", lambda a, b: products.append((*a.shape, *b.shape)) or multiply(a, b))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(peaks, "WARM_UP_S", 0.0)
-    monkeypatch.setattr(peaks, "elapsed_s", lambda call: (call(), next(timed) % rounds + 1)[1])
-    steps = chain.from_iterable((0, i + 1) for _ in range(3) for i in range(rounds))
-    host = count() if device == "cuda" else accumulate(steps)
-    monkeypatch.setattr(peaks, "time", SimpleNamespace(perf_counter=lambda: next(host)))
-    found = peaks.measure_peaks(device, torch.float32)
-    assert set(products) == {(side,) * 4} and len(products) >= rounds + 1
-    middle = median(1 / (i + 1) for i in range(rounds))
-    assert (found.macs_per_s, found.bytes_per_s) == (side**3, copied)
-    assert found.median_macs_per_s == pytest.approx(side**3 * middle)
-    assert found.median_bytes_per_s == pytest.approx(copied * middle)
-    assert found.read_bytes_per_s == (copied / 2 if device == "cuda" else None)
+def test_peaks_of_a_gpu(cuda, monkeypatch):
+    for name, value in (("SIDE", {"cuda": 8}), ("COPIED", {"cuda": 64}), ("WARM_UP_S", 0.0)):
+        monkeypatch.setattr(peaks, name, value)
+    found = measure_peaks("cuda", torch.bfloat16)
+    assert [found.macs_per_s, found.median_macs_per_s] == pytest.approx([8**3 / KERNEL_S] * 2)
+    assert [found.bytes_per_s, found.median_bytes_per_s] == pytest.approx([64 / KERNEL_S] * 2)
+    assert found.read_bytes_per_s == pytest.approx(32 / KERNEL_S)
+
+
+def test_peaks_of_a_cpu(monkeypatch):
+    monkeypatch.setattr(peaks, "SIDE", {"cpu": 8})
+    monkeypatch.setattr(peaks, "COPIED", {"cpu": 64})
+    found = measure_peaks("cpu", torch.float32)
+    assert found.macs_per_s >= found.median_macs_per_s > 0 and found.bytes_per_s >= found.median_bytes_per_s > 0
+    assert found.read_bytes_per_s is None

@@ -3,23 +3,12 @@
 import pytest
 
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, executed_work, least_elements, pass_macs, roofline_bound_s, work
+from headcount.bench.latency.roofline import Peaks, executed_work, least_elements, roofline_bound_s, work
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.formulas import mha, moa
+from headcount.formulas import moa
 from headcount.models.configs.make import make_config
-from tests.bench.latency.conftest import PEAKS
 
 SHAPE = dict(dtype="float32", device="cpu", routing="balanced")
-
-
-def test_macs_by_pass():
-    form = mha.layer("", B=1, T=7, S=7, d_m=15, h=3, d_h=5, g=3)
-    assert [pass_macs(form, p) / form.macs for p in ("forward", "backward", "both")] == [1, 2, 3]
-
-
-def test_bound_is_larger_of_macs_and_bytes():
-    assert roofline_bound_s(2 * 10**9, 10**9, PEAKS) == 2.0
-    assert roofline_bound_s(10**9, 3 * 10**9, PEAKS) == 3.0
 
 
 def test_bound_uses_fastest_memory_rate():

@@ -1,16 +1,12 @@
 """The timed call of each pass, on a layer and on a whole model, against plain autograd."""
 
-from itertools import product
-from math import prod
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.runs import _other, make_run
+from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.make import make_config
 
@@ -27,16 +23,6 @@ def run_of(subject, which, config):
 
 def same(found, expected):
     return len(found) == len(expected) and all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize("subject, config", [("layer", LAYER), ("model", MODEL)])
-def test_forward_needs_no_gradient(subject, config):
-    run = run_of(subject, "forward", config)
-    for i in range(2):
-        given = run.inputs[i] if subject == "model" else (run.inputs[i],)
-        out = run.call(i)
-        assert not out.requires_grad and torch.equal(out, run.module(*given))
-    assert not torch.equal(run.call(0), run.call(1))
 
 
 @pytest.mark.parametrize("which", ["both", "backward"])
@@ -71,28 +57,6 @@ def test_decode_appends_one_token():
     cache.length = 6
     with torch.no_grad():
         assert torch.equal(run.module(run.inputs[0], cache=cache), first)
-
-
-def test_impl_used_names_every_path():
-    run = run_of("layer", "forward", LAYER)
-    paths = [SimpleNamespace(impl="auto", impl_used=path) for path in ("loop", "fused", "loop", None)]
-    run.module = SimpleNamespace(modules=lambda: [*paths, SimpleNamespace(impl_used="no layer")])
-    assert run.impl_used() == "fused+loop"
-
-
-@pytest.mark.parametrize("shape, sign", [((3, 7, 5), 1), ((1, 7, 5), 1), ((2, 1, 5), 1), ((7,), 1), ((1, 1, 5), -1)])
-def test_other_reverses_tokens(shape, sign):
-    x = torch.arange(1.0, 1 + prod(shape)).view(shape)
-    found = _other(x)
-    for place in product(*map(range, shape[:2])):
-        opposite = tuple(size - 1 - at for size, at in zip(shape, place, strict=False))
-        assert torch.equal(found[place], sign * x[opposite])
-
-
-@pytest.mark.parametrize("token, other", [(6, 5), (1, 0), (0, 0)])
-def test_other_of_a_single_id(token, other):
-    ids = torch.tensor([[token]])
-    assert torch.equal(_other(ids), torch.tensor([[other]]))
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])

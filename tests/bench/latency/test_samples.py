@@ -2,11 +2,9 @@
 
 import pytest
 
-from headcount.bench import records
 from headcount.bench.latency import measure
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing import TimedCall
-from headcount.bench.table import Row, Section
 
 WALL_S = [0.002] * 9 + [0.006]
 
@@ -15,7 +13,7 @@ RECORD = {
     "layer": "moa", "role": "subject", "implementation": "triton", "implementation_used": "triton", "seq_len": 128,
     "batch_size": 8, "dtype": "bfloat16", "pass": "forward", "routing": "balanced", "status": "timed",
     "macs": 4 * 10**9, "least_bytes": 3 * 10**6, "tokens": 1024, "timed_by": "graph",
-    "wall_ms": [1000 * s for s in WALL_S], "gpu_ms": [0.5] * 10, "no_graph_because": None, "floor_ms": 0.125,
+    "wall_ms": [1000 * s for s in WALL_S], "gpu_ms": [0.5] * 10, "no_graph_because": None, "roofline_ms": 0.125,
     "peaks": {"macs_per_s": 4e13, "bytes_per_s": 4e12}, "peak_memory_bytes": None, "telemetry": None,
     "error": 0.00071, "largest_share": 0.5, "blocks": 10, "environment": {"device": "NVIDIA H200"},
     **measure.NO_RATIOS,
@@ -44,24 +42,18 @@ def test_ratios_are_paired_by_block():
 def test_difference_within_noise_is_no_evidence():
     """5 % over dense MQA, where the same code twice differs by 10 %."""
     subject, _ = compared(impl("moa", [0.0021] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.0022] * 4))
-    assert subject["tax"]["value"] == pytest.approx(1.05) and subject["tax_verdict"] == "no evidence"
+    assert subject["overhead"]["value"] == pytest.approx(1.05) and subject["overhead_verdict"] == "no evidence"
     subject, _ = compared(impl("moa", [0.0021] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.002] * 4))
-    assert subject["tax_verdict"] == "slower"
+    assert subject["overhead_verdict"] == "slower"
 
 
 def test_graphs_are_compared_with_graphs():
     mqa, control = impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.012] * 3, [0.001] * 3)
     subject, _ = compared(impl("moa", [0.004] * 3, [0.0012] * 3), mqa, control)
-    assert subject["tax"]["value"] == pytest.approx(1.2) and subject["tax_by"] == "graph"
-    assert subject["noise"]["value"] == pytest.approx(1.0) and subject["noise_wall"]["value"] == pytest.approx(1.5)
-    assert subject["tax_verdict"] == "slower"
-
-
-def test_without_graph_wall_time_is_compared():
-    loop = impl("loop", [0.012] * 3)
-    loop.gpu_s = [0.010] * 3
-    subject, _ = compared(loop, impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.008] * 3, [0.001] * 3))
-    assert subject["tax"]["value"] == pytest.approx(1.5) and subject["tax_by"] == "wall"
+    assert subject["overhead"]["value"] == pytest.approx(1.2) and subject["overhead_by"] == "graph"
+    assert subject["noise_floor"]["value"] == pytest.approx(1.0)
+    assert subject["noise_floor_wall"]["value"] == pytest.approx(1.5)
+    assert subject["overhead_verdict"] == "slower"
 
 
 def test_columns_of_a_record():
@@ -71,15 +63,10 @@ def test_columns_of_a_record():
     assert values["p10_ms"] == 2.0 and values["p90_ms"] == pytest.approx(2.4)
     # 4e9 MACs in half a millisecond, of 4e13 a second
     assert values["rate"] == pytest.approx(8000.0) and values["peak_share"] == pytest.approx(20.0)
-    assert values["floors"] == pytest.approx(4.0)
+    assert values["over_bound"] == pytest.approx(4.0)
     assert values["tokens_per_s"] == 2_048_000
     # 4e9 MACs at half of 989.5 TFLOP/s
     assert values["estimate_ms"] == pytest.approx(1000 * 4e9 / 494.75e12)
-
-
-def test_cpu_shares_use_wall_time():
-    values = Columns("cpu").values(RECORD | {"gpu_ms": None, "timed_by": "wall"})
-    assert values["peak_share"] == pytest.approx(5.0) and values["floors"] == pytest.approx(16.0)
 
 
 def test_data_sheet_replaces_peaks():
@@ -88,49 +75,5 @@ def test_data_sheet_replaces_peaks():
     values = Columns("cuda", HARDWARE["a100"]).values(RECORD | {"least_bytes": 2_039_000_000})
     assert values["peak_share"] == pytest.approx(100 * 8e12 / 156e12)
     # bytes take longer: a millisecond
-    assert values["floors"] == pytest.approx(0.5)
-    assert Columns("cuda", HARDWARE["a100"]).values(RECORD | {"least_bytes": None})["floors"] is None
-
-
-@pytest.mark.parametrize(
-    "changes, by",
-    [
-        ({}, "graph"),
-        ({"timed_by": "events"}, "events"),
-        # records from before it was written down
-        ({"timed_by": None}, "graph"),
-        ({"timed_by": None, "no_graph_because": "it waits"}, "events"),
-        ({"timed_by": None, "gpu_ms": None}, "wall"),
-    ],
-)
-def test_timing_method_of_a_record(changes, by):
-    record = RECORD | changes
-    assert records.timed_by(record) == by
-    assert records.comparable_samples(record) == (record["wall_ms"] if by == "wall" else record["gpu_ms"])
-    assert records.common_timing(record, RECORD) == ("graph" if by == "graph" else "wall")
-
-
-def test_unmeasured_columns_are_unknown():
-    values = Columns("cpu").values(RECORD | dict.fromkeys(("wall_ms", "gpu_ms", "error", "largest_share")))
-    times = ("wall_ms", "p10_ms", "p90_ms", "rate", "peak_share", "floors", "tokens_per_s")
-    assert [name for name in (*times, "error", "routing", "timed_by") if values[name] is not None] == []
-
-
-def test_notes_of_a_record():
-    notes, slow = Columns("cuda").notes, {"telemetry": {"slow_blocks": [1, 2]}}
-    assert notes(RECORD) == notes(RECORD | {"telemetry": {"slow_blocks": []}}) == []
-    waits, clock = notes(RECORD | {"no_graph_because": "it reads a size back"} | slow)
-    assert "it reads a size back" in waits and "in 2 of 10 blocks" in clock
-    assert notes(RECORD | {"status": "out of memory"} | slow) == ["not timed: out of memory"]
-    # records of earlier versions have no telemetry
-    assert notes({key: value for key, value in RECORD.items() if key != "telemetry"}) == []
-
-
-def test_result_counts_verdicts():
-    verdicts = [("faster", None), ("slower", "faster"), ("faster", None), (None, None)]
-    found = [RECORD | {"to_mha_verdict": mha, "to_dense_verdict": dense} for mha, dense in verdicts]
-    found.append(RECORD | {"gpu_ms": None, "wall_ms": None, "to_mha_verdict": "faster"})
-    columns = Columns("cuda")
-    table = columns.table({"device": "a device", "threads": 7}, 20)
-    result = columns.result([Section(table, [Row(columns.values(one)) for one in found])])
-    assert result.startswith("4 of 5 rows timed; ") and "2 faster, 1 slower" in result
+    assert values["over_bound"] == pytest.approx(0.5)
+    assert Columns("cuda", HARDWARE["a100"]).values(RECORD | {"least_bytes": None})["over_bound"] is None

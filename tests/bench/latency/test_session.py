@@ -3,13 +3,14 @@
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from headcount.bench import records
 from headcount.bench.latency import measure, schedule, session, timing_cases
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.table import Columns
+from headcount.bench.latency.schedule import read_finished
 from tests.bench.latency.conftest import PEAKS
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
@@ -49,8 +50,8 @@ def rows_of(path):
 
 
 def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
-    path = tmp_path / "r.jsonl"
-    argv = [*CPU, "--pass", "forward", "both", "--json", str(path)]
+    path = tmp_path / "latency.jsonl"
+    argv = [*CPU, "--pass", "forward", "both", "--out-dir", str(tmp_path), "--commit", "abc123"]
     plain, calls = measure.measure_case, []
 
     def interrupted(case, peaks, **options):
@@ -66,33 +67,25 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
         ("forward", "dense", "fused"), ("both", "dense", "fused"),
     ]  # fmt: skip
     assert all(r["environment"]["packages"]["torch"] and r["backends"] for r in rows_of(path))
+    environ = json.loads((tmp_path / "env.json").read_text())
+    assert environ["command"][:3] == ["bench.latency", "--layer", "dense"]
+    assert rows_of(path)[-1]["environment"] == environ and environ["commit"] == "abc123" and environ["dirty"] is None
     before = path.read_bytes()
     assert main(argv) == 0 and path.read_bytes() == before
 
 
-def stored(layer, time="9", of=2, cell="layer moa T7", key="layer"):
-    path = min(records.shipped().glob("*/*.jsonl"))
-    whole = json.loads(path.read_text().splitlines()[0])
-    whole.pop("arm")
-    return whole | {"cell": cell, key: layer, "arms_in_cell": of, "environment": whole["environment"] | {"time": time}}
-
-
-@pytest.mark.parametrize("rows, time", [
-    ("a9 b9", "9"), ("a9", None), ("a9 b10", None), ("a9 b9 a10 b10", "10"), ("a9 b9 a10", "9"), ("a9 a9", None),
-    ("a9 a9 b9", "9"),
-])  # fmt: skip
 @pytest.mark.parametrize("key", ["layer", "arm"])
-def test_newest_whole_run_of_a_case_is_finished(rows, time, key, tmp_path):
-    records.append(
-        tmp_path / "r.jsonl",
-        *(stored(row[0], row[1:], key=key) for row in rows.split()),
-        stored("a", of=1, cell="other"),
-    )
-    done, broken = session.read_finished(tmp_path / "r.jsonl")
-    assert done.keys() == {"other"} | ({"layer moa T7"} if time else set()) and broken == {}
-    assert [(r["layer"], r["environment"]["time"]) for r in done.get("layer moa T7", [])] == (
-        [("a", time), ("b", time)] if time else []
-    )
+def test_last_run_of_a_case_is_finished(key, tmp_path):
+    whole = json.loads(min(records.shipped().glob("*/*.jsonl")).read_text().splitlines()[0])
+    layer = whole.pop("arm")
+    for time, cell in (("9", "a"), ("9", "b"), ("10", "a"), ("10", "a")):
+        environment = whole["environment"] | {"time": time}
+        records.append(tmp_path / "r.jsonl", whole | {"cell": cell, key: layer, "environment": environment})
+    done = read_finished(tmp_path / "r.jsonl", "latency")
+    assert {cell: [r["environment"]["time"] for r in rows] for cell, rows in done.items()} == {
+        "a": ["10", "10"], "b": ["9"],
+    }  # fmt: skip
+    assert {r["layer"] for rows in done.values() for r in rows} == {layer}
 
 
 def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
@@ -107,14 +100,6 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
     assert found == [(name, "failed: ValueError: no clock", "not measured") for name in layers]
 
 
-def test_out_dir_holds_records_and_environment(tmp_path):
-    assert main([*CPU, "--pass", "forward", "--out-dir", str(tmp_path / "out"), "--commit", "abc123"]) == 0
-    (row,) = rows_of(tmp_path / "out" / "latency.jsonl")
-    environ = json.loads((tmp_path / "out" / "env.json").read_text())
-    assert row["environment"] == environ and environ["commit"] == "abc123" and environ["dirty"] is None
-    assert environ["command"][:3] == ["bench.latency", "--layer", "dense"]
-
-
 @pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])
 @pytest.mark.parametrize("listed", [2.0, None])
 def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypatch):
@@ -126,9 +111,8 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
         yield {"status": "timed", "layer": "a", "implementation": "b"}
 
     monkeypatch.setattr(measure, "measure_case", measure_case)
-    monkeypatch.setattr(Columns, "values", lambda self, record: {})
-    monkeypatch.setattr(Columns, "notes", lambda self, record: [])
-    run = session.Session(None, Columns("cpu"), {}, blocks=2, within=within, now=lambda: now[0])
+    columns = SimpleNamespace(device="cpu", values=dict, notes=list)
+    run = session.Session(None, columns, {}, blocks=2, within=within, now=lambda: now[0])
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
     assert len(list(run.rows(cases))) == measured
@@ -137,8 +121,8 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
     assert run.remark() == {2: "; 2 cases missing: no time left", 3: "; 1 case missing: no time left"}[measured]
 
 
-def test_lost_device_restarts_without_the_implementation(tmp_path, cuda, executed, capsys):
-    path = tmp_path / "r.jsonl"
+def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, executed, capsys):
+    argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
 
     def die(name):
         if name == "nonzero":
@@ -147,15 +131,16 @@ def test_lost_device_restarts_without_the_implementation(tmp_path, cuda, execute
 
     cuda.on_operation = die
     with pytest.raises(NewProcess):
-        main([*GPU, "--json", str(path)])
+        main(argv)
     assert executed == [[sys.executable, *sys.orig_argv[1:]]] and float(os.environ[session.STARTED]) > 1e9
     status = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
     assert capsys.readouterr().err.endswith(f"{CASE}: some loop: {status}: continuing in a new process\n")
-    # the new process has a device again, and the loop would break it again
+    # the new process has a device again, and does not run the loop again
     cuda.dead = None
-    assert main([*GPU, "--json", str(path)]) == 1
-    found = {r["implementation"]: r["status"] for r in rows_of(path) if r["role"] == "subject"}
-    assert found["loop"] == status and found["grouped"] == "timed" and len(executed) == 1
+    assert main(argv) == 1 and len(executed) == 1
+    found = {r["implementation"]: r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "some"}
+    assert found.pop("loop") == status and set(found.values()) == {"skipped: some loop left the device unusable"}
+    assert [r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "dense"] == ["timed"]
 
 
 def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, capsys):
@@ -164,11 +149,5 @@ def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, 
         main([*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")])
     rows = rows_of(tmp_path / "r.jsonl")
     assert {r["seq_len"] for r in rows} == {7} and {r["timed_by"] for r in rows} == {"events"}
-    assert {r["tax_by"] for r in rows if r["tax"]} == {"wall"} and len(executed) == 1
+    assert {r["overhead_by"] for r in rows if r["overhead"]} == {"wall"} and len(executed) == 1
     assert capsys.readouterr().err.endswith(f"a capture failed ({cuda.capture_error}): continuing in a new process\n")
-
-
-def test_data_sheet_replaces_measured_peaks(cuda, capsys):
-    assert main([*GPU, "--hardware", "h100"]) == 0
-    out = capsys.readouterr().out
-    assert "NVIDIA H100 data sheet" in out and "measured here" not in out

@@ -43,16 +43,10 @@ def test_samples_are_seconds_per_call():
 
 def test_inputs_rotate_across_blocks():
     fake = Clock()
-    interleave([fake.impl("a", 0.015, 3)], blocks=5, device="cpu", clock=fake)
-    # a call fills most of a block: one set each
-    assert [i for _, i in fake.log[-5:]] == [0, 1, 2, 0, 1]
-
-
-def test_block_uses_every_set_equally():
-    fake = Clock()
-    impl = fake.impl("a", 0.001, 7)
-    interleave([impl], blocks=1, device="cpu", clock=fake)
-    assert impl.calls == 21 and sorted(i for _, i in fake.log[-21:]) == sorted([*range(7)] * 3)
+    long, short = fake.impl("long", 0.015, 3), fake.impl("short", 0.001, 7)
+    interleave([long, short], blocks=5, device="cpu", clock=fake)
+    # a call fills most of a block: one set each; a short one takes every set equally often
+    assert [i for name, i in fake.log if name == "long"][-5:] == [0, 1, 2, 0, 1] and short.calls == 21
 
 
 @pytest.mark.parametrize(
@@ -89,18 +83,10 @@ def test_failing_impl_is_named():
     assert raised.value.status == str(raised.value) == "failed: RuntimeError: no plan"
 
 
-class OnDevice:
-    """An implementation of ``kernels`` operations on the fake device; with ``waits`` it also synchronizes."""
-
-    def __init__(self, device, kernels, sets=1, waits=False):
-        self.seen = []
-
-        def call(i):
-            self.seen.append(i)
-            for name in ["kernel"] * kernels + ["nonzero"] * waits:
-                device.operation(name)
-
-        self.impl = TimedCall(f"{kernels} kernels", call, sets)
+def on_device(device, kernels, waits=False):
+    """Return an implementation of ``kernels`` operations on the fake device; with ``waits`` it also synchronizes."""
+    names = ["kernel"] * kernels + ["nonzero"] * waits
+    return TimedCall(f"{kernels} kernels", lambda i: [device.operation(name) for name in names])
 
 
 @pytest.fixture
@@ -111,47 +97,25 @@ def side(cuda):
 
 
 def test_gpu_time_excludes_launch(side):
-    few, many = OnDevice(side, 1), OnDevice(side, 12)
-    interleave([few.impl, many.impl], blocks=3, device="cuda")
+    few, many = on_device(side, 1), on_device(side, 12)
+    interleave([few, many], blocks=3, device="cuda")
+    # two events for calibration, then four blocks, of which the first is discarded
+    assert side.log.count("event") == 2 * (2 + 2 * 4)
     # a kernel of 50 us each, exactly: no launch of 20 us, none of a graph
-    assert few.impl.gpu_s == pytest.approx([50e-6] * 3)
-    assert many.impl.gpu_s == pytest.approx([600e-6] * 3)
+    assert few.gpu_s == pytest.approx([50e-6] * 3)
+    assert many.gpu_s == pytest.approx([600e-6] * 3)
 
 
 def test_wall_time_is_of_this_block_only(side):
-    one = OnDevice(side, 12).impl
+    one = on_device(side, 12)
     side.free = 7.0
     interleave([one], blocks=3, device="cuda")
     # 600 us of kernels behind a launch of 20 us, for which the host waits
     assert one.wall_s == pytest.approx([600e-6 + 20e-6 / one.calls] * 3, rel=0.005)
 
 
-def test_block_fills_two_milliseconds(side):
-    for kernels in (1, 12, 100):
-        impl = OnDevice(side, kernels).impl
-        interleave([impl], blocks=1, device="cuda")
-        assert kernels * 50e-6 * impl.calls * impl.replays >= 2e-3 * (1 - 1e-9)
-        # and not much more than it must
-        assert impl.calls * impl.replays == 1 or kernels * 50e-6 * impl.calls * (impl.replays - 1) < 2e-3
-
-
-def test_long_call_is_one_per_block(side):
-    long = OnDevice(side, 400, sets=3)
-    interleave([long.impl], blocks=5, device="cuda")
-    assert (long.impl.calls, long.impl.replays) == (1, 1)
-    assert long.seen[-5:] == [1, 2, 0, 1, 2]
-
-
-def test_first_gpu_block_is_discarded(side):
-    impl = OnDevice(side, 1).impl
-    interleave([impl], blocks=3, device="cuda")
-    assert len(impl.wall_s) == len(impl.gpu_s) == 3
-    # two events for calibration, then four blocks
-    assert side.log.count("event") == 2 + 2 * 4
-
-
 def test_synchronizing_impl_has_no_graph(side):
-    waiting = OnDevice(side, 2, waits=True).impl
+    waiting = on_device(side, 2, waits=True)
     interleave([waiting], blocks=2, device="cuda")
     assert waiting.graph is None and waiting.graph_reason == "called a synchronizing CUDA operation"
     assert "capture on side" not in side.log and len(waiting.gpu_s) == 2
@@ -161,7 +125,7 @@ def test_synchronizing_impl_has_no_graph(side):
 
 def test_failed_capture_restores_stream(side):
     side.capture_error = "operation failed due to a previous error during capture"
-    first, second = OnDevice(side, 1).impl, OnDevice(side, 1).impl
+    first, second = on_device(side, 1), on_device(side, 1)
     interleave([first], blocks=1, device="cuda")
     assert side.current is side.side and first.graph is None
     assert first.graph_reason == side.capture_error and first.gpu_s

@@ -1,21 +1,15 @@
 """Timing cases: layers and models by name, their implementations, and the dense layers for comparison."""
 
-from dataclasses import replace
-
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.latency import measure
+from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.implementations import ImplSpec, layer_impls, model_impls
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase, layer_cases, model_cases
+from headcount.bench.latency.implementations import layer_impls
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, layer_cases, model_cases
 from headcount.models.configs.layers import LAYERS
-from headcount.models.configs.make import make_config
-from headcount.models.configs.presets import PRESETS, preset
-from tests.bench.latency.conftest import PEAKS
 
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
-PLACE = dict(dtype="float32", device="cpu")
 
 
 def test_dense_layers_for_comparison():
@@ -48,19 +42,8 @@ def test_impls_by_device(monkeypatch):
     assert asked[:-3] == ["loop", "auto"]
 
 
-def test_few_tokens_add_gathered():
-    names = [[spec.impl for spec in layer_impls("moa-8K8E128D", None, "cpu", tokens)] for tokens in (64, 65)]
-    assert "gathered" in names[0] and "gathered" not in names[1]
-
-
-def test_model_without_module_raises(monkeypatch):
-    monkeypatch.setattr(type(preset("mae-7").attention), "module", None)
-    with pytest.raises(UsageError, match="mae-7 is a closed form only; headcount latency --list names the models"):
-        model_impls("mae-7", None, "cpu")
-
-
 def test_cases_are_every_combination():
-    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", asked=None)
+    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", requested=None)
     found = list(layer_cases(["mha-base", "moa-8K8E128D"], [10, 300], ["forward"], ["balanced", "zipf"], **shape))
     assert [(c.name, c.seq_len, c.batch_size, c.routing) for c in found] == [
         (name, T, B, routing)
@@ -71,33 +54,40 @@ def test_cases_are_every_combination():
     assert [(c.seq_len, c.routing) for c in models] == [(128, "natural"), (10, "natural")]
 
 
-@pytest.mark.parametrize("which", ["forward", "both"])
-def test_image_model_uses_its_patches(which, monkeypatch):
-    sizes = dict(d_model=12, num_heads=2, num_layers=1, latent_size=6, num_classes=5)
-    config = make_config(PRESETS["dit-s2"] | sizes)
-    shape = dict(tokens=18, batch_size=None, dtype="float32", device="cpu", asked=None)
-    monkeypatch.setattr("headcount.bench.latency.timing_cases.preset", lambda name: config)
-    (case,) = model_cases(["tiny"], None, [which], **shape)
-    assert (case.seq_len, case.batch_size) == (9, 2)
-    monkeypatch.setattr(TimingCase, "impls", lambda self: [ImplSpec("tiny", config, "fused", "subject")])
-    (record,) = measure.measure_case(case, PEAKS, blocks=2)
-    assert record["status"] == "timed"
-
-
 def test_element_bytes_match_torch():
     assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == ELEMENT_BYTES
 
 
-def test_lengths_of_model_and_decode_step():
-    model = TimingCase("model", "transformer-base", **TINY)
-    assert model.at_lengths(model.config).lengths == {"batch_size": 2, "src_len": 7, "tgt_len": 7}
-    step = TimingCase("layer", "mha-base", **TINY | {"which": "decode"})
-    assert step.at_lengths(step.config).lengths == {"batch_size": 2, "tgt_len": 1, "src_len": 7}
-    assert (model.at_lengths(model.config).name, step.at_lengths(step.config).name) == ("transformer-base", "mha-base")
+def cases(*argv, **how):
+    args = latency.parser().parse_args(argv)
+    args.device = args.device or "cpu"
+    latency.fill(args)
+    return [case.key for case in latency._cases(args, **how)]
 
 
-def test_case_key():
-    case = TimingCase("layer", "mha-base", **TINY)
-    assert case.key == "layer mha-base T7 B2 float64 forward cpu zipf"
-    assert replace(case, asked=("fused", "loop")).key == f"{case.key} fused+loop"
-    assert replace(case, asked=("loop",), blocks=60).key == f"{case.key} loop again in 60 blocks"
+@pytest.mark.parametrize("argv, keys", [
+    ("--layer mha-base --seq-len 7 --pass both --batch-size 3 --arm fused", "layer mha-base T7 B3 both fused"),
+    ("--layer mha-base --seq-len 7 --tokens 5 --pass decode", "layer mha-base T7 B1 decode"),
+    ("--quick --layer mha-base", "layer mha-base T128 B4 forward"),
+    ("--quick", "layer mha-base T128 B4 forward; layer moa-8K8E128D T128 B4 forward"),
+    ("--model llm-s dit-s2 --seq-len 7 --tokens 21", "model llm-s T7 B3 forward; model dit-s2 T256 B1 forward; "
+     "model llm-s T7 B3 both; model dit-s2 T256 B1 both"),
+    ("--layer mha-base --model llm-s --seq-len 7 --pass forward", "layer mha-base T7 B146 forward; "
+     "model llm-s T7 B146 forward"),
+    ("--layer moa-8K32E128D moa-8K8E128D --seq-len 128 --pass forward --tokens 128 --order value",
+     "layer moa-8K8E128D T128 B1 forward; layer moa-8K32E128D T128 B1 forward"),
+], ids=str)  # fmt: skip
+def test_cases_of_options(argv, keys):
+    def key(text):
+        subject, name, T, B, which, *impl = text.split()
+        routing = "balanced" if subject == "layer" else "natural"
+        return " ".join((subject, name, T, B, "float32", which, "cpu", routing, *impl))
+
+    assert cases(*argv.split()) == [key(text) for text in keys.split("; ")]
+
+
+def test_unavailable_impl_is_only_estimated():
+    argv = "--layer moa-8K32E128D --arm triton --seq-len 7 --pass forward".split()
+    with pytest.raises(UsageError, match="implementation triton needs a CUDA device"):
+        cases(*argv)
+    assert len(cases(*argv, installed=False)) == 1

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.latency import case_tensors, routings
+from headcount.bench.latency import case_tensors, timing_cases
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.losses import record_routing, tokens_per_expert
@@ -21,20 +21,20 @@ def test_experts_take_turns():
 
 
 def test_expert_shares():
-    shares = routings.expert_shares("paper", 32)
+    shares = case_tensors.expert_shares("paper", 32)
     assert sum(shares) == pytest.approx(1)
     assert 0.05 < shares[0] < 0.06 and shares[-1] == pytest.approx(shares[0] / 5.5)
-    assert routings.expert_shares("paper", 2) == pytest.approx([5.5 / 6.5, 1 / 6.5])
-    assert routings.expert_shares("balanced", 8) == routings.expert_shares("one-expert", 8) == [1 / 8] * 8
-    zipf = routings.expert_shares("zipf", 4)
+    assert case_tensors.expert_shares("paper", 2) == pytest.approx([5.5 / 6.5, 1 / 6.5])
+    assert case_tensors.expert_shares("balanced", 8) == case_tensors.expert_shares("one-expert", 8) == [1 / 8] * 8
+    zipf = case_tensors.expert_shares("zipf", 4)
     assert zipf == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
 
 
 @pytest.mark.parametrize("routing", ["paper", "zipf"])
 @pytest.mark.parametrize("num_experts, top_k", [(2, 1), (5, 3), (11, 7), (11, 10), (32, 16), (7, 7), (1, 1)])
 def test_inclusion_probabilities(routing, num_experts, top_k):
-    shares = routings.expert_shares(routing, num_experts)
-    found = routings.inclusion(shares, top_k)
+    shares = case_tensors.expert_shares(routing, num_experts)
+    found = case_tensors.inclusion(shares, top_k)
     assert sum(found) == pytest.approx(top_k, rel=1e-12)
     assert all(0 < p <= 1 for p in found)
     free = [p / share for p, share in zip(found, shares, strict=True) if p < 1]
@@ -45,7 +45,7 @@ def test_inclusion_probabilities(routing, num_experts, top_k):
     assert all(abs(int(n) - 997 * p) <= 2 for n, p in zip(counts, found, strict=True))
 
 
-@pytest.mark.parametrize("routing", routings.ROUTINGS)
+@pytest.mark.parametrize("routing", timing_cases.ROUTINGS)
 @pytest.mark.parametrize("k", [1, 3, 11])
 def test_steered_layer_follows_routing(routing, k):
     config = make_config(dict(attention="moa", d_model=DM, num_experts=E, top_k=k, head_dim=5))
@@ -58,25 +58,3 @@ def test_steered_layer_follows_routing(routing, k):
     assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
     picked = layer.router.recorded[0].indices.reshape(N, k)
     assert torch.equal(picked.sort().values, chosen.sort().values)
-
-
-def test_too_few_features_raise():
-    with pytest.raises(ValueError, match="11 experts need as many features, but x has 7"):
-        case_tensors.route(torch.zeros(1, 2, 7), torch.zeros(2, 1, dtype=torch.int64), 11)
-
-
-def test_route_writes_logits():
-    x = torch.tensor([[[-7.0, -1.0, 2.0, 5.0, 11.0]]])
-    chosen = torch.tensor([[1, 2]])
-    assert case_tensors.route(x, chosen, 3).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, 5, 11]
-    assert case_tensors.route(x, chosen, 5).flatten().tolist() == [-4 - 1.5, 4 - 0.5, 4 + 1, -4 + 1.5, -4 + 1.5]
-
-
-def test_variations_roll_and_negate_tokens():
-    x = torch.arange(3 * 5 * 7.0).view(3, 5, 7) + 1
-    found = list(case_tensors.variations(x, 4))
-    assert torch.equal(found[0], x) and len({tuple(one.flatten().tolist()) for one in found}) == 4
-    for one, sign in zip(found, (1, -1, 1, -1), strict=True):
-        assert sorted((sign * one).flatten(0, 1).tolist()) == x.flatten(0, 1).tolist()
-    # a quarter of the fifteen tokens on, whichever sequence they are of
-    assert [one.flatten(0, 1).abs().tolist().index([*range(1, 8)]) for one in found] == [0, 3, 6, 9]

@@ -82,6 +82,6 @@ def test_added_table_is_judged(folder):
 def test_unknown_quantity_or_key_raises(folder):
     for wrong, error in (('quantity = "mass"', KeyError), ('quantity = "macs"\nflavour = 1', TypeError)):
         (folder / "made_up.toml").write_text(TOML.replace('quantity = "macs"', wrong, 1))
-        tables._read.cache_clear()
+        tables.read_toml.cache_clear()
         with pytest.raises(error, match="mass|flavour"):
             tables.load("made-up", folder)

@@ -57,7 +57,7 @@ def test_every_cell_is_exact_or_explained(cells, figure):
         if device != "cuda" and why:
             assert why in row["failed"]
             continue
-        if counter == "right":
+        if counter == "headcount":
             assert row["macs"] == row["exact"]
             continue
         if device == "cuda" and row["failed"]:
@@ -76,7 +76,7 @@ def test_every_cell_is_exact_or_explained(cells, figure):
     ("spelling", "device", "counter", "causes"),
     [
         ("mha-matmul", "cpu", "ptflops-pytorch", [("added", BIASES)]),
-        ("mha-matmul", "meta", "ptflops-pytorch", [("added", BIASES), ("billed again", PROJECTIONS)]),
+        ("mha-matmul", "meta", "ptflops-pytorch", [("added", BIASES), ("counted twice", PROJECTIONS)]),
         ("mha-operator", "cpu", "ptflops-pytorch", [("added", BIASES), ("missed", -ATTENTION)]),
         ("mha-fused", "cpu", "torch", [("missed", -ATTENTION)]),
         ("mha-fused", "meta", "torch", []),
@@ -111,5 +111,5 @@ def test_audit_compares_with_closed_form(monkeypatch):
     monkeypatch.setattr(audit, "FORMULATIONS", [replace(spelling, exact=more)])
     matrix, _ = audit.sections(["torch"], "meta")
     (row,) = matrix.rows
-    assert (row.values["right"], row.values["torch"]) == (-7, -7)
-    assert row.failures[0].startswith(f"mha-matmul on meta: the right count is {PROJECTIONS + ATTENTION:,}, exact")
+    assert (row.values["headcount"], row.values["torch"]) == (-7, -7)
+    assert row.failures[0].startswith(f"mha-matmul on meta: headcount counts {PROJECTIONS + ATTENTION:,}, exact")

@@ -43,7 +43,7 @@ def tables(capsys, *sides):
 
 def test_json_lock_and_module_are_equal(folder, capsys):
     """The JSON of --module, a lock that a program made, and the module itself are the same count."""
-    assert main(["--module", "model.py:make", "--counter", "right", "--format", "json", "--out", "count.json"]) == 0
+    assert main(["--module", "model.py:make", "--counter", "headcount", "--format", "json", "--out", "count.json"]) == 0
     capsys.readouterr()
     for other in ("13.lock", "model.py:make", "model.py:make,width=13,n=7"):
         found = tables(capsys, "count.json", other)

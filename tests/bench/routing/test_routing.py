@@ -2,85 +2,173 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.case import ledger_of
+from headcount.bench.case import ideal_form, ledger_of
 from headcount.bench.errors import UsageError
-from headcount.bench.routing import inputs, recorder
+from headcount.bench.routing import inputs, recorder, tables
 from headcount.bench.routing.__main__ import main
 from headcount.models import losses
 from headcount.models.build import build
-from headcount.models.configs.make import make_config
-from headcount.models.configs.presets import preset
+from headcount.models.configs.presets import parse_overrides, preset
 
-SIZES = ["d_model=22", "d_ff=29", "vocab_size=41", "top_k=3", "num_experts=7", "head_dim=5"]
-LAYERS = ["num_encoder_layers=2", "num_decoder_layers=1"]
-TRANSLATION = dict(model="encoder_decoder", attention="moa", d_model=22, d_ff=29, num_encoder_layers=2)
-TRANSLATION |= dict(num_decoder_layers=1, vocab_size=41, top_k=3, num_experts=7, head_dim=5)
+MOA = (
+    "moa-8K8E128D",
+    "d_model=22 d_ff=29 vocab_size=41 top_k=3 num_experts=7 head_dim=5 num_encoder_layers=2 num_decoder_layers=1",
+)
+MOH = (
+    "moh-llm-s-75",
+    "d_model=26 d_ff=7 num_layers=2 vocab_size=41 num_heads=11 num_shared_heads=3,2 top_k=2,3 head_dim=6",
+)
+BOTH = (
+    "moh-llm-s-75",
+    "vocab_size=41 num_layers=1 d_model=24 d_ff=13 ffn_num_experts=5 ffn_top_k=2 num_heads=4 num_shared_heads=1 "
+    "top_k=2 head_dim=6",
+)
+EXAMPLES = [([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])]
+LINES = [[1, 2, 3, 4, 5], [8, 40, 9]]
+
+
+def config(model, *more):
+    name, sizes = model
+    return preset(name, parse_overrides(name, [*sizes.split(), *more]))
+
+
+class Files:
+    """A checkpoint of a small model and tokens for it, in a folder."""
+
+    def __init__(self, folder, model, text):
+        self.folder, self.arguments = folder, ["--preset", model[0], "--set", *model[1].split()]
+        self.model = build(config(model), seed=3)
+        torch.save(self.model.state_dict(), folder / "model.pt")
+        (folder / "tokens.txt").write_text(text)
+
+    def run(self, capsys, *more):
+        """Return the command's exit code, output and errors."""
+        paths = ["--checkpoint", str(self.folder / "model.pt"), "--tokens", str(self.folder / "tokens.txt")]
+        return main([*self.arguments, *paths, *more]), *capsys.readouterr()
+
+    def tables(self, capsys):
+        """Return the tables as JSON."""
+        code, out, _ = self.run(capsys, "--format", "json", "--min-count", "1")
+        assert code == 0
+        return json.loads(out)["tables"]
 
 
 @pytest.fixture
-def files(tmp_path):
-    """A checkpoint of a small translation model, and tokens for it."""
-    model = build(make_config(TRANSLATION), seed=3)
-    torch.save(model.state_dict(), tmp_path / "model.pt")
-    (tmp_path / "tokens.txt").write_text("1 2 3 4 5 | 6 7 40\n\n8 9 9\n")
-    return tmp_path, model
+def translation(tmp_path):
+    return Files(tmp_path, MOA, "1 2 3 4 5 | 6 7 40\n\n8 9 9\n")
 
 
-def arguments(tmp_path, *more):
-    given = ["--preset", "moa-8K8E128D", "--set", *SIZES, *LAYERS]
-    return [*given, "--checkpoint", str(tmp_path / "model.pt"), "--tokens", str(tmp_path / "tokens.txt"), *more]
+@pytest.fixture
+def heads(tmp_path):
+    return Files(tmp_path, MOH, "1 2 3 4 5\n8 40 9\n")
 
 
-def run(capsys, *argv):
-    return main(argv), *capsys.readouterr()
+def macs(model, examples):
+    """Return half of what torch's FlopCounterMode counts."""
+    with FlopCounterMode(display=False) as mode, torch.no_grad():
+        for example in examples:
+            model(*(torch.tensor([ids]) for ids in example))
+    return mode.get_total_flops() // 2
 
 
-def test_choices_match_the_model(files, capsys):
-    tmp_path, model = files
-    code, out, _ = run(capsys, *arguments(tmp_path, "--format", "json", "--min-count", "1"))
-    assert code == 0
-    routing, experts = json.loads(out)["tables"]
+def test_choices_match_the_model(translation, capsys):
+    routing, experts = translation.tables(capsys)
     paths = ["encoder.layers.0.self_attn", "encoder.layers.1.self_attn"]
     paths += ["decoder.layers.0.self_attn", "decoder.layers.0.cross_attn"]
-    assert [row["layer"] for row in routing["rows"]] == paths
-    assert [row["tokens"] for row in routing["rows"]] == [5 + 3, 5 + 3, 3 + 3, 3 + 3]
+    assert [(row["layer"], row["tokens"]) for row in routing["rows"]] == list(zip(paths, [8, 8, 6, 6], strict=True))
     expected = dict.fromkeys(paths, 0)
-    model.train()
-    for source, target in (([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])):
-        model(torch.tensor([source]), torch.tensor([target]))
-        for path, counts in losses.tokens_per_expert(model).items():
+    translation.model.train()
+    for source, target in EXAMPLES:
+        translation.model(torch.tensor([source]), torch.tensor([target]))
+        for path, counts in losses.tokens_per_expert(translation.model).items():
             expected[path] = expected[path] + counts
     for row in routing["rows"]:
         assert row["tokens_per_expert"] == expected[row["layer"]].tolist()
     assert sum(row["count"] for row in experts["rows"]) == 3 * (2 * 8 + 2 * 6)
 
 
-def test_expert_macs_match_flop_counter(files):
-    _, model = files
-    examples = [([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])]
-    layers = recorder.record(model, examples)
-    with FlopCounterMode(display=False) as mode, torch.no_grad():
-        for source, target in examples:
-            model(torch.tensor([source]), torch.tensor([target]))
-    rest = 0
-    for source, target in examples:
+def test_expert_macs_match_flop_counter():
+    model, rest = build(config(MOA), seed=3), 0
+    layers = recorder.record(model, EXAMPLES)
+    for source, target in EXAMPLES:
         form = ledger_of(model.config, {"batch_size": 1, "src_len": len(source), "tgt_len": len(target)})
         rest += form.select(lambda entry: "K" not in entry.dims).macs
-    assert sum(sum(layer.expert_macs) for layer in layers) + rest == mode.get_total_flops() // 2
+    assert sum(sum(layer.expert_macs) for layer in layers) + rest == macs(model, EXAMPLES)
 
 
-def test_plot_is_deterministic(files, capsys):
-    tmp_path, _ = files
+def add_heads(counts, _, args, found):
+    counts += found.indices.flatten().bincount(minlength=11)
+
+
+def test_heads_are_numbered_as_in_their_layer(heads, capsys):
+    routing, found = heads.tables(capsys)
+    expected = {f"layers.{n}.self_attn": torch.zeros(11, dtype=torch.int64) for n in (0, 1)}
+    shared = [(row["layer"], row["num_shared_heads"], row["tokens"]) for row in routing["rows"]]
+    assert shared == list(zip(expected, (3, 2), (8, 8), strict=True))
+    for path, counts in expected.items():
+        # every head that a layer's router gives a gate, shared ones too
+        heads.model.get_submodule(path).router.register_forward_hook(partial(add_heads, counts))
+    for tokens in LINES:
+        heads.model(torch.tensor([tokens]))
+    for path, counts in expected.items():
+        by_head = {row["head"]: row["count"] for row in found["rows"] if row["layer"] == path}
+        assert [by_head[head] for head in range(11)] == counts.tolist()
+    assert [row["head"] for row in found["rows"] if row["shared"]] == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("router", ["linear", "query_norm"])
+def test_head_macs_match_flop_counter_in_both_forms(router):
+    released = config(MOH, f"router={router}")
+    layers = recorder.record(build(released, seed=3), [(tokens, tokens) for tokens in LINES])
+    used = sum(sum(layer.expert_macs) + layer.num_shared * layer.every_token_macs for layer in layers)
+    every = sum((layer.num_shared + layer.num_experts) * layer.every_token_macs for layer in layers)
+    ideal, rest = ideal_form(released), 0
+    for tokens in LINES:
+        form = ledger_of(ideal, {"batch_size": 1, "seq_len": len(tokens)})
+        rest += form.select(lambda entry: "k" not in entry.dims).macs
+    for form, in_heads in ((ideal, used), (released, every)):
+        assert in_heads + rest == macs(build(form, seed=3), [[tokens] for tokens in LINES])
+
+
+def test_experts_of_attention_and_ffn_have_own_macs():
+    sizes = "vocab_size=41 num_layers=1 d_model=24 d_ff=13 ffn_num_experts=5 ffn_top_k=2 head_dim=12 num_kv_heads=2"
+    tokens = [1, 2, 3, 4, 5, 6, 7]
+    jetmoe = config(("jetmoe-small", f"{sizes} num_experts=7 top_k=3"))
+    attention, block = recorder.record(build(jetmoe), [(tokens, tokens)])
+    assert (attention.path, block.path) == ("layers.0.self_attn", "layers.0.feed_forward")
+    assert (attention.num_experts, attention.top_k, block.num_experts, block.top_k) == (7, 3, 5, 2)
+    # queries, outputs, scores and values over 7 tokens; three matrices
+    assert sum(attention.expert_macs) == 3 * 7 * (2 * 24 * 12 + 2 * 7 * 12)
+    assert sum(block.expert_macs) == 2 * 7 * 3 * 24 * 13
+    assert [len(same) for same in tables.by_unit([attention, block])] == [2]
+
+
+def test_heads_and_experts_have_separate_tables(tmp_path, capsys):
+    found = Files(tmp_path, BOTH, "1 2 3 4\n").tables(capsys)
+    assert [table["name"] for table in found] == ["routing", "heads", "routing-experts", "experts"]
+
+
+def test_plot_is_deterministic(translation, tmp_path, capsys):
     for name in ("a.svg", "b.svg"):
-        assert run(capsys, *arguments(tmp_path, "--plot", str(tmp_path / name)))[0] == 0
+        assert translation.run(capsys, "--plot", str(tmp_path / name))[0] == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    code, _, err = run(capsys, *arguments(tmp_path, "--plot", str(tmp_path / "a.nothing")))
+    code, _, err = translation.run(capsys, "--plot", str(tmp_path / "a.nothing"))
     assert code == 2 and err.count("\n") == 1 and "cannot write" in err
+
+
+def test_shapes_are_compared_before_building(heads, capsys):
+    heads.arguments = ["--preset", "moh-llama3-8b"]
+    code, _, err = heads.run(capsys)
+    assert code == 2 and "embedding.weight is (41, 26), not (160896, 4096)" in err
+    heads.arguments = ["--preset", "moh-llm-s-75", "--set", f"d_ff={10**19}"]
+    code, _, err = heads.run(capsys)
+    assert code == 2 and err.startswith("python -m bench.routing: error: the model is too large to run: ")
 
 
 def edited(change):
@@ -119,14 +207,11 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_broken_file_exits_2(case, files, capsys):
-    tmp_path, _ = files
+def test_broken_file_exits_2(case, translation, tmp_path, capsys):
     change, message = BROKEN[case]
     change(tmp_path)
-    code, out, err = run(capsys, *arguments(tmp_path))
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1 and message in err
-    assert err.startswith("python -m bench.routing: error: ")
+    code, out, err = translation.run(capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1) and message in err
 
 
 def test_line_too_long_raises(tmp_path):

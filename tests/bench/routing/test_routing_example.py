@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from headcount.bench import env, records
+from headcount.bench.counters.run_context import one_thread
 from headcount.bench.routing import example
 from headcount.bench.routing.__main__ import main
 from headcount.bench.routing.tables import SPECIALISED, class_section, expert_section
@@ -22,11 +23,8 @@ def test_targets_are_class_places_back():
 @pytest.fixture(scope="module")
 def trained():
     """Two runs that differ in the coefficient of L_a alone, with L_a last."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    found = [example.train(each) for each in ({**example.PAPER, "L_a": 0.0}, example.PAPER)]
-    torch.set_num_threads(threads)
-    return found
+    with one_thread():
+        return [example.train(each) for each in ({**example.PAPER, "L_a": 0.0}, example.PAPER)]
 
 
 def test_balance_loss_spreads_the_load(trained, figure):
@@ -42,18 +40,13 @@ def test_balance_loss_spreads_the_load(trained, figure):
 
 
 def test_experts_specialise_by_class(trained):
-    section = expert_section([trained[1].layer], 5, 5, class_of=example.class_of)
-    classes = {row.values["class"] for row in section.rows if row.values["class_pmi"] >= SPECIALISED}
-    assert classes == {"A", "B", "C", "D"}
-    assert "specialise" in section.below[0]
-
-
-def test_choices_of_classes_sum_to_all_choices(trained):
     layer = trained[1].layer
+    section = expert_section([layer], 5, 5, class_of=example.class_of)
+    special = {row.values["class"] for row in section.rows if row.values["class_pmi"] >= SPECIALISED}
     rows = [row.records[0] for row in class_section(layer, example.class_of).rows]
-    assert [row["class"] for row in rows] == ["A", "B", "C", "D"]
-    experts = range(layer.num_experts)
-    assert [sum(row["by_expert"].get(number, 0) for row in rows) for number in experts] == layer.counts
+    assert sorted(special) == [row["class"] for row in rows] == ["A", "B", "C", "D"]
+    chosen = [sum(row["by_expert"].get(number, 0) for row in rows) for number in range(layer.num_experts)]
+    assert chosen == layer.counts
     assert all(sum(row["by_expert"].values()) == row["choices"] for row in rows)
 
 
@@ -69,38 +62,34 @@ def short(monkeypatch):
     monkeypatch.setattr(example, "STEPS", 2)
 
 
-def run(capsys, *argv):
-    return main(argv), *capsys.readouterr()
+def printed(capsys, *argv):
+    """Return the tables of the command by name, and its errors."""
+    assert main([*argv, "--format", "json", "--least", "1"]) == 0
+    out, err = capsys.readouterr()
+    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}, err
 
 
 def test_saved_example_is_analysed_to_the_same_counts(short, tmp_path, capsys):
-    code, out, err = run(capsys, "--example", "--save", str(tmp_path / "d"), "--format", "json", "--min-count", "1")
-    assert code == 0
-    runs, experts, classes, balance = json.loads(out)["tables"]
-    assert [row["coefficients"] for row in runs["rows"]] == example.RUNS
-    assert experts["name"] == "experts" and balance["rows"][0]["step"] == 1
+    tables, err = printed(capsys, "--example", "--save", str(tmp_path / "d"))
+    assert [row["coefficients"] for row in tables["runs"]] == example.RUNS
     command = next(line for line in err.splitlines() if line.startswith("analyse")).partition("bench.routing ")[2]
-    code, out, _ = run(capsys, *command.split(), "--format", "json", "--min-count", "1")
-    again = json.loads(out)["tables"][1]["rows"]
-    assert code == 0
-    assert [row["count"] for row in again] == [row["count"] for row in experts["rows"]]
-    assert [row["macs"] for row in again] == [row["macs"] for row in experts["rows"]]
+    again, _ = printed(capsys, *command.split())
+    one, other = ([(row["count"], row["macs"]) for row in rows] for rows in (again["experts"], tables["experts"]))
+    assert one == other
 
 
 def test_example_is_recorded(short, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(records, "writable", lambda: tmp_path)
     monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
     monkeypatch.setattr(env, "device_name", {"cpu": "A CPU, 7 cores"}.get)
-    argv = ["--example", "--record", "--least", "1", "--format", "json"]
-    assert main(argv) == 0
-    printed = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
+    tables, _ = printed(capsys, "--example", "--record")
     (path,) = tmp_path.glob("*/*.jsonl")
     ((record,), problems) = records.read(path)
     assert path.parent == tmp_path / "a-cpu-7-cores"
     assert path.name == f"{record['environment']['time'][:10]}-0123456789.jsonl"
-    assert problems == [] and record["environment"]["command"] == ["bench.routing", *argv]
+    assert problems == [] and record["environment"]["command"][:3] == ["bench.routing", "--example", "--record"]
     assert (record["kind"], record["example"]) == ("routing", "moa")
-    for name in ("runs", "classes", "balance"):
-        assert record[name] == printed[name]
-    for stored, row in zip(record["experts"], printed["experts"], strict=True):
-        assert {key: stored[key] for key in row} == row
+    assert tables.keys() == {"runs", "experts", "classes", "balance"} and tables["runs"] == record["runs"]
+    for name, rows in tables.items():
+        # a record of experts has the printed tokens too
+        assert [stored | row for stored, row in zip(record[name], rows, strict=True)] == record[name]

@@ -1,24 +1,32 @@
-"""Shares and pointwise mutual information of a routing, counted by hand."""
+"""Shares, pointwise mutual information and tables of a routing, counted by hand."""
 
 from collections import Counter
 from fractions import Fraction
 
+from headcount.bench.env import drawing
+from headcount.bench.routing import tables
+from headcount.bench.routing.__main__ import plot
+from headcount.bench.routing.example import Outcome, effects
 from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
 from headcount.bench.variants.variant import variant
+from tests.bench.output.reading import columns
 
 CHOSEN = [Counter(a=3, b=1), Counter(b=4), Counter()]
 
 
-def test_shares_sum_to_one_or_zero():
-    assert shares([3, 5, 0]) == [Fraction(3, 8), Fraction(5, 8), 0]
-    assert shares([0, 0]) == [0, 0]
+def layer_of(name, chosen, number=3, shared=0):
+    """Return a layer of ``number`` experts or heads with the (token, chosen) pairs, each of 1,009 MACs."""
+    found = LayerRouting("decoder.layers.17.cross_attn", variant(name).routed, number, 2, num_shared=shared)
+    found.add(*zip(*chosen, strict=True), Fraction(1009))
+    return found
 
 
-def test_pmi_is_the_ratio_to_independence():
-    values = pmi(CHOSEN)
+def test_shares_pmi_and_groups():
+    assert shares([3, 5, 0]) == [Fraction(3, 8), Fraction(5, 8), 0] and shares([0, 0]) == [0, 0]
     # p(a, 0) = 3/8, p(a) = 3/8, p(0) = 4/8
-    assert values[0] == {"a": Fraction(2), "b": Fraction(1 * 8, 5 * 4)}
-    assert values[1] == {"b": Fraction(4 * 8, 5 * 4)} and values[2] == {}
+    first = {"a": Fraction(2), "b": Fraction(1 * 8, 5 * 4)}
+    assert pmi(CHOSEN) == [first, {"b": Fraction(4 * 8, 5 * 4)}, {}]
+    assert grouped(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
 
 
 def test_top_tokens_by_pmi_then_frequency():
@@ -26,10 +34,6 @@ def test_top_tokens_by_pmi_then_frequency():
     assert top_tokens(CHOSEN, 5, min_count=4) == [[("b", Fraction(2, 5))], [("b", Fraction(8, 5))], []]
     equal = [Counter(x=1, y=2), Counter(z=3)]
     assert [token for token, _ in top_tokens(equal, 5)[0]] == ["y", "x"]
-
-
-def test_groups_hold_the_same_choices():
-    assert grouped(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
 
 
 def test_a_layer_counts_tokens_choices_and_macs():
@@ -40,3 +44,55 @@ def test_a_layer_counts_tokens_choices_and_macs():
     assert layer.chosen[0] == Counter({7: 2}) and layer.chosen[2] == Counter({7: 1, 5: 1})
     assert layer.expert_macs == [Fraction(26), Fraction(27, 2), Fraction(27, 2)]
     assert layer.shares == [Fraction(1, 3)] * 3
+
+
+# Number 0 is chosen 8 times, 1 is chosen 10 times, 2 is chosen 4 times.
+CHOICES = [(1, (0, 1))] * 4 + [(1, (0, 2))] + [(2, (0, 1))] * 2 + [(11, (2, 1))] * 3 + [(12, (0, 1))]
+
+
+def test_head_has_macs_of_both_forms():
+    heads = layer_of("moh", CHOICES, shared=2)
+    found = columns(tables.expert_section([heads], top=1, min_count=1))
+    assert found["head"] == ["0", "1", "3", "2", "4"]
+    assert found["tokens"] == ["11", "11", "10", "8", "4"]
+    assert found["share %"] == ["–", "–", "45.45", "36.36", "18.18"]
+    assert found["MACs ideal"] == ["11,099", "11,099", "10,090", "8,072", "4,036"]
+    assert found["MACs as released"] == ["11,099"] * 5
+    with_classes = columns(tables.expert_section([heads], 1, 1, class_of=lambda token: "AB"[token // 10]))
+    assert with_classes["class of highest PMI"] == ["–", "–", "B", "A", "B"]
+    assert with_classes["PMI of the class"] == ["–", "–", "1.10", "1.38", "2.06"]
+
+
+def test_effects_compare_runs_that_differ_in_one_loss():
+    def run(counts, loss, z, **coefficients):
+        found = layer_of("moa", [(n, [int(n >= counts)]) for n in range(8)], number=2)
+        return Outcome(coefficients, loss, 0.5, {"L_a": 0.5, "L_z": z}, found, log=[], state={})
+
+    plain, balanced = run(7, 0.75, 2.5, L_a=0.0, L_z=0.0), run(5, 0.25, 2.5, L_a=0.01, L_z=0.0)
+    small, both = run(7, 0.75, 1.5, L_a=0.0, L_z=0.001), run(4, 0.5, 1.25, L_a=0.01, L_z=0.001)
+    assert effects([plain, balanced, small, both]) == [
+        "With 0.01 L_a the largest share falls from 87.5 % to 62.5 %, the smallest share rises from 12.5 % to 37.5 %, "
+        "and the task loss falls from 0.750 to 0.250.",
+        "With 0.001 L_z L_z falls from 2.500 to 1.500.",
+        "With 0.01 L_a (and 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
+        "from 12.5 % to 50.0 %, and the task loss falls from 0.750 to 0.500.",
+        "With 0.001 L_z (and 0.01 L_a) L_z falls from 2.500 to 1.250.",
+    ]
+    assert effects([plain, both]) == []
+
+
+def test_shares_are_drawn_sorted_in_percent(monkeypatch, tmp_path):
+    first = layer_of("moh", [(0, [0] * 2 + [1] * 5 + [2] * 3)])
+    second = layer_of("moh", [(0, [0] + [1] * 3)], number=2)
+    pyplot, figures = drawing(), []
+    own = dict(pyplot.rcParams)
+    with monkeypatch.context() as patch:
+        patch.setattr(pyplot, "close", figures.append)
+        plot({"first": first, "second": second}, tmp_path / "shares.svg")
+    # the plots that a caller draws afterwards are as before
+    assert dict(pyplot.rcParams) == own
+    (axes,) = figures[0].axes
+    pyplot.close(figures[0])
+    lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+    assert lines == {"first": ([1, 2, 3], [50, 30, 20]), "second": ([1, 2], [75, 25])}
+    assert axes.get_xlabel() == "routed heads, the most used first"

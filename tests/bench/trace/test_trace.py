@@ -1,12 +1,14 @@
 """A recorded run: its events and their modules, and that recording restores all state."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import _SingleLevelFunction
 
-from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, NAMED, OPERATION
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION
 from headcount.bench.trace.record import fresh, record
 from tests.bench.contractions.written import module
 
@@ -40,27 +42,6 @@ def test_operation_has_module_and_call():
     assert first.args[1].shape == (21, 5)
 
 
-def test_named_calls_go_through_the_name():
-    class Captured(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.softmax = F.softmax
-
-        def forward(self, x):
-            return self.softmax(x, -1)
-
-    assert len(events(record(Model(), (torch.ones(3, 7, 5),), names=NAMES), NAMED, "torch.nn.functional.softmax")) == 1
-    captured = record(Captured(), (torch.ones(3),), names=NAMES)
-    assert not events(captured, NAMED, "torch.nn.functional.softmax")
-    assert events(captured, FUNCTION, "softmax")
-
-
-def test_meta_addmm_calls_torch_mm():
-    trace = record(nn.Linear(5, 7, device="meta"), (torch.ones(3, 5, device="meta"),), names=NAMES)
-    (inner,) = events(trace, NAMED, "torch.mm")
-    assert next(trace.around(inner)).name == "addmm"
-
-
 class Squared(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -74,46 +55,8 @@ class Squared(torch.autograd.Function):
 
 
 class SetUp(torch.autograd.Function):
-    """The same in two parts."""
+    """The same in two parts, with a default that torch fills in."""
 
-    @staticmethod
-    def forward(x):
-        return torch.mm(x, x)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    backward = Squared.backward
-
-
-class Named(Squared):
-    """Nothing of its own."""
-
-
-KEPT = {function: function.apply for function in (Squared, SetUp, Named)}
-C_S_OWN = "from torch 2.14 on an apply that was kept is C's own, and nothing of Python's is called that could be seen"
-
-
-@pytest.mark.parametrize("kept", [False, True])
-@pytest.mark.parametrize("function", KEPT)
-def test_operations_inside_autograd_function(function, kept):
-    if kept and torch.__version__ >= (2, 14):
-        pytest.skip(C_S_OWN)
-
-    class Model(nn.Module):
-        def forward(self, x):
-            return KEPT[function](x) if kept else function.apply(x)
-
-    trace = record(Model(), (torch.ones(5, 5),), backward=True)
-    (call,) = (event for event in trace.events if event.what == AUTOGRAD)
-    assert call.name == function.__name__ and [fact.shape for fact in call.args] == [(5, 5)]
-    forward, *backward = events(trace, OPERATION, "mm")
-    assert trace.inside(forward, AUTOGRAD) and not forward.backward
-    assert [event.forward for event in backward] == [call.index, call.index]
-
-
-class Defaults(torch.autograd.Function):
     @staticmethod
     def forward(x, scale=2.0):
         return torch.mm(x, x) * scale
@@ -127,33 +70,39 @@ class Defaults(torch.autograd.Function):
         return gradient @ ctx.x.T * ctx.scale, None
 
 
-@pytest.mark.parametrize(
-    "function, calls, products",
-    [
-        (lambda x: Named.apply(x), ["Named"], 1),
-        (lambda x: Defaults.apply(x), ["Defaults"], 1),
-        (lambda x: Defaults.apply(x, 3.0), ["Defaults"], 1),
-        (lambda x: SetUp.forward(x), [], 1),
-    ],
-)
-def test_autograd_function_forms(function, calls, products):
-    trace = record(module(lambda x: function(x)), (torch.ones(5, 5),), backward=True)
-    found = [event.name for event in trace.events if event.what == AUTOGRAD]
-    assert found == calls
-    assert len([event for event in events(trace, OPERATION, "mm") if not event.backward]) == products
+class Named(Squared):
+    """Nothing of its own."""
+
+
+KEPT = {function: function.apply for function in (Squared, SetUp, Named)}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("function", KEPT)
+def test_operations_inside_autograd_function(function, kept):
+    if kept and torch.__version__ >= (2, 14):
+        pytest.skip("from torch 2.14 on a stored apply is implemented in C and cannot be patched")
+    trace = record(
+        module(lambda x: KEPT[function](x) if kept else function.apply(x)), (torch.ones(5, 5),), backward=True
+    )
+    (call,) = (event for event in trace.events if event.what == AUTOGRAD)
+    assert call.name == function.__name__ and call.args[0].shape == (5, 5)
+    forward, *backward = events(trace, OPERATION, "mm")
+    assert trace.inside(forward, AUTOGRAD) and not forward.backward
+    assert {event.forward for event in backward} == {call.index}
 
 
 def test_stored_apply_is_recorded_only_while_recording():
     kept = []
 
-    def restore_names(x):
+    def apply_stored(x):
         kept[:] = kept or [Squared.apply]
         return kept[0](x)
 
-    first = record(module(restore_names), (torch.ones(5, 5),))
+    first = record(module(apply_stored), (torch.ones(5, 5),))
     length = len(first.events)
     kept[0](torch.ones(5, 5))
-    second = record(module(restore_names), (torch.ones(5, 5),))
+    second = record(module(apply_stored), (torch.ones(5, 5),))
     assert len(first.events) == length == len(second.events)
     assert [event.name for event in second.events if event.what == AUTOGRAD] == ["Squared"]
 
@@ -200,10 +149,7 @@ def test_recording_restores_state(fails):
     before = [dict(vars(owner)) for owner in owners]
     state = torch.random.get_rng_state()
     x = torch.ones(3, requires_grad=True)
-    if fails:
-        with pytest.raises(KeyError, match="inside"):
-            record(model, (x,), names=NAMES, backward=True)
-    else:
+    with pytest.raises(KeyError, match="inside") if fails else nullcontext():
         record(model, (x,), names=NAMES, backward=True)
     assert [dict(vars(owner)) for owner in owners] == before
     assert (model.training, model.linear.training) == (True, False)
@@ -221,3 +167,31 @@ def test_fresh_copies_buffers_and_shares_parameters():
     assert copied[0].weight is norm.weight and copied[0].bias is norm.bias
     copied[0].running_mean += 7
     assert norm.running_mean.tolist() == [0] * 5
+
+
+GUARDED = {
+    "has_torch_function_unary": (F.hardtanh, ["hardtanh"]),
+    "has_torch_function_variadic": (lambda x: F.layer_norm(x, (5,)), ["layer_norm"]),
+    "has_torch_function": (lambda x: torch.functional.einsum("ab,cb->ac", x, x), ["einsum"]),
+}
+"""Functions of torch's Python by the guard that they call, and the calls into C++ inside them."""
+
+
+@pytest.mark.parametrize("guard", GUARDED)
+def test_python_functions_of_torch_are_entered(guard):
+    function, calls = GUARDED[guard]
+    trace = record(module(function), (torch.ones(3, 5),))
+    assert [event.name for event in trace.events if event.what == FUNCTION] == calls
+
+
+def test_torch_function_subclass_takes_call():
+    taken = []
+
+    class Taking(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            taken.append(function)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    record(module(lambda x: F.layer_norm(x, (5,))), (torch.ones(3, 5).as_subclass(Taking),))
+    assert F.layer_norm in taken

@@ -1,0 +1,490 @@
+"""Programs of one call or a few: each against an integer worked out by hand, on values and on meta."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import _refs as refs
+from torch import nn
+
+from headcount.bench.contractions.count import ElementwiseError, UncountedError, count_contractions
+from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
+from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
+
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
+
+
+def counted(function, shapes, device="cpu", backward=False):
+    """Return the count of a function of ones of these shapes, or of tensors given as such."""
+    inputs = [torch.ones(s, device=device) if isinstance(s, tuple) else s.to(device) for s in shapes]
+    return count_contractions(record(module(function), inputs, backward=backward))
+
+
+def sizes(function, *shapes, **options):
+    """Return multiplications by kind, dispatched ones under "dispatched"."""
+    found = counted(function, shapes, **options)
+    out = {"dispatched": found.macs} if found.macs else {}
+    for part in found.elementwise:
+        out[part.kind] = out.get(part.kind, 0) + part.size
+    return out
+
+
+def unrolled(dim):
+    """Return the product of (N, I), (O, I, J) and (N, J) as torch sums it along one index after another."""
+    return lambda x, w, y: torch.ops.aten._trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3], unroll_dim=dim)
+
+
+def without_function_mode(x, w):
+    with torch._C.DisableTorchFunction():
+        return F.conv1d(x, w)
+
+
+def profiled(a):
+    with torch.profiler.record_function("here"):
+        return a + 1
+
+
+CALLS = [
+    (torch.mv, [(7, 5), (5,)], 7 * 5),
+    (torch.dot, [(5,), (5,)], 5),
+    (torch.matmul, [(3, 1, 7, 5), (11, 5, 13)], 3 * 11 * 7 * 5 * 13),
+    (torch.addmm, [(13,), (7, 5), (5, 13)], 7 * 5 * 13),
+    (torch.addbmm, [(7, 13), (3, 7, 5), (3, 5, 13)], 3 * 7 * 5 * 13),
+    (lambda a, b: torch.einsum("ab,bc,ad->cd", a, b, a), [(7, 5), (5, 13)], 7 * 5 * 13 + 7 * 13 * 5),
+    (lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)], 0),
+    (lambda a, b: torch.tensordot(a, b, dims=2), [(7, 5, 3), (5, 3, 13)], 7 * 5 * 3 * 13),
+    (lambda x, w: F.conv1d(x, w, padding=1), [(2, 6, 7), (9, 6, 3)], 2 * 9 * 6 * 3 * 7),
+    (lambda x, w: F.conv1d(x, w, groups=3), [(2, 6, 7), (9, 2, 3)], 2 * 9 * 2 * 3 * 5),
+    (without_function_mode, [(2, 3, 9), (5, 3, 3)], 2 * 7 * 3 * 3 * 5),
+    (F.conv_transpose2d, [(2, 6, 5, 7), (6, 9, 3, 2)], 2 * 5 * 7 * 6 * 9 * 3 * 2),
+    (lambda x, w: torch.conv_tbc(x, w, w[0, 0]), [(9, 2, 3), (3, 3, 5)], 2 * 7 * 3 * 3 * 5),
+    (lambda x, w: torch.conv_tbc(x, w, w[0, 0], 1), [(9, 2, 3), (3, 3, 5)], 2 * 9 * 3 * 3 * 5),
+    (lambda a, b: torch._foreach_mul([a, a], [b, b])[1].sum(-1), [(7, 13), (7, 13)], 7 * 13),
+    (lambda a, b: torch.addr(a.new_zeros(7, 11), a, b), [(7,), (11,)], 7 * 11),
+    (lambda theta: F.affine_grid(theta, (2, 3, 5, 7), align_corners=False), [(2, 2, 3)], 2 * 5 * 7 * 2 * 3),
+    # i is summed before j is multiplied; along i itself, each i is multiplied by j.
+    *((unrolled(dim), [(7, 5), (11, 5, 3), (7, 3)], 7 * 11 * 3 * (5 if dim == 2 else 6)) for dim in range(4)),
+    # torch's own decompositions, in prims
+    (lambda a, b: refs.sum(refs.mul(a, b), 1), [(7, 13)] * 2, 7 * 13),
+    (lambda a, b: refs.sum(refs.mul(refs.unsqueeze(a, 1), refs.unsqueeze(b, 0)), -1), [(7, 13)] * 2, 7 * 7 * 13),
+    (lambda a, b: refs.sum(refs.mul(refs.transpose(a, 0, 1), refs.transpose(b, 0, 1)), 0), [(7, 13)] * 2, 7 * 13),
+    (lambda a, b: refs.softmax(refs.add(a, b), -1), [(7, 13)] * 2, 0),
+    (lambda a, b: refs.native_layer_norm(a, (13,), b[0], b[1], 1e-5)[0], [(7, 13)] * 2, 0),
+    (lambda a, b: refs.special.zeta(refs.special.erfcx(refs.erfinv(a)), b), [(7, 13)] * 2, 0),
+    # supported, and free of contractions
+    (
+        lambda a: torch.segment_reduce(a, "sum", lengths=torch.tensor([40, 51], device=a.device), unsafe=True),
+        [(91,)],
+        0,
+    ),
+    (lambda a: torch.special.bessel_j0(a) + torch.special.ndtr(a) + torch.special.entr(a), [(7, 13)], 0),
+    (lambda a: torch._chunk_cat([a, a], 0, 2), [(7, 13)], 0),
+    (lambda a: torch._foreach_add([a, a], 1.0)[0], [(7, 13)], 0),
+    (profiled, [(7, 13)], 0),
+]
+
+
+@DEVICES
+@pytest.mark.parametrize(("function", "shapes", "macs"), CALLS)
+def test_call_counts(function, shapes, macs, device):
+    assert counted(function, shapes, device).with_elementwise == macs
+
+
+def test_prims_fft_raises():
+    with pytest.raises(UncountedError, match=r"prims.fft_c2c on"):
+        count_macs(module(refs.fft.fft), torch.ones(7, 13, dtype=torch.complex64))
+
+
+def test_grouped_mm_of_blocks():
+    x, w = torch.ones(3, 16, 32, dtype=torch.bfloat16), torch.ones(3, 32, 48, dtype=torch.bfloat16)
+    (entry,) = count_macs(module(torch._grouped_mm), x, w).ledger.entries
+    assert (entry.kind, dict(entry.dims)) == ("expert_linear", {"b": 3, "m": 16, "i": 32, "j": 48})
+
+
+@pytest.mark.parametrize(
+    ("shape", "used", "kind"),
+    [
+        ((5, 11), lambda w: w, "linear"),
+        ((5, 13), lambda w: w[:, :11], "linear"),
+        ((3, 5, 11), lambda w: w[1], "expert_linear"),
+        ((1, 5, 11), lambda w: w[0], "linear"),
+    ],
+)
+def test_expert_linear_is_a_slice(shape, used, kind):
+    layer = module(lambda x: x @ used(layer.weight))
+    layer.weight = nn.Parameter(torch.ones(shape))
+    assert count_macs(layer, torch.ones(7, 5)).by_kind() == {kind: 7 * 5 * 11}
+
+
+# Elementwise products
+
+
+def index(rows, columns):
+    return torch.arange(rows) % columns
+
+
+def gathered(y, g, i, how):
+    return zeros(y).scatter_reduce(0, i[:, None].expand(13, 11), y * g, reduce=how)
+
+
+def cumulative_attention(q, k, v):
+    return (q[..., None] * (k[..., None] * v[..., None, :]).cumsum(1)).sum(-2)
+
+
+def taps(x, w):
+    out = 0
+    for k in range(w.shape[1]):
+        out = out + x[:, k : k + 5] * w[:, k : k + 1]
+    return out
+
+
+def taps_on_a_bias(x, w, b):
+    out = b[:, None].expand(-1, 5)
+    for k in range(w.shape[1]):
+        out = torch.addcmul(out, x[:, k : k + 5], w[:, k : k + 1])
+    return out
+
+
+def rolled(x, w):
+    return sum(torch.roll(x, k, 1) * w[:, k : k + 1] for k in range(w.shape[1]))
+
+
+def experts_in_a_loop(x, g, w):
+    out = torch.zeros_like(x)
+    for e in range(g.shape[1]):
+        out += g[:, e : e + 1] * (x @ w[e])
+    return out
+
+
+def selective_scan(u, dt, a, b, c):
+    decay = (dt[..., None] * a).exp()
+    step = dt[..., None] * b[:, :, None] * u[..., None]
+    state, out = torch.zeros_like(step[:, 0]), []
+    for t in range(u.shape[1]):
+        state = decay[:, t] * state + step[:, t]
+        out.append((state * c[:, t, None]).sum(-1))
+    return torch.stack(out, 1)
+
+
+def gated_delta_rule(q, k, v, g, beta):
+    state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], device=q.device)
+    out = torch.zeros_like(v)
+    for t in range(k.shape[2]):
+        state = state * g[:, :, t, None, None].exp()
+        seen = (state * k[:, :, t, :, None]).sum(-2)
+        change = (v[:, :, t] - seen) * beta[:, :, t, None]
+        state = state + k[:, :, t, :, None] * change[:, :, None]
+        out[:, :, t] = (state * q[:, :, t, :, None]).sum(-2)
+    return out
+
+
+def sampled(values, places, weights):
+    picked = [F.grid_sample(level, places, align_corners=False) for level in values.unbind(0)]
+    return (torch.stack(picked, -2).flatten(-2) * weights).sum(-1)
+
+
+def zeros(y):
+    return torch.zeros_like(y)[:7]
+
+
+def joined_nested(x, y):
+    nested = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)])
+    torch.cat([nested, nested])
+    return (x * y).sum()
+
+
+def expanded(x, y, z):
+    return (x.expand(3, 5) * y.expand(3, 5) * z).sum(1)
+
+
+def partly_written(x, y, z, w):
+    state = x * y
+    state[:, :2] = (z * w)[:, :2]
+    return state
+
+
+def padded(x):
+    out = torch.zeros(7, 5, device=x.device)
+    out[1:] = x
+    return out
+
+
+def rows(x, y):
+    out = torch.zeros(7, 5, device=x.device)
+    for n in range(7):
+        out[n] = x[n] * y[n]
+    return out
+
+
+def rotated(x):
+    angles = torch.arange(7.0, device=x.device)[:, None] * 10.0 ** -torch.arange(4.0, device=x.device)
+    cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+    left, right = x.chunk(2, -1)
+    return x * cos + torch.cat([-right, left], -1) * sin
+
+
+SCATTERED, SCATTERED_COLUMN = ([(13, 11), rows, index(13, 7)] for rows in ((13,), (13, 1)))
+
+SUMMED = [
+    ("sum", lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
+    ("over-no-index-by-number", lambda x, w: (x * w).sum(()), [(7, 13), (13,)], 7 * 13),
+    ("picked", lambda x, w, i: (x * w).index_select(0, i).sum(-1), [(7, 13), (13,), index(5, 7)], 7 * 13),
+    ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
+    ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),
+    ("scaled-first", lambda x, w: (-2 * (x * w) / 3).sum(-1), [(7, 13), (13,)], 7 * 13),
+    ("padded", lambda x, w: F.pad(x * w, (0, 3)).sum(-1), [(7, 13), (13,)], 7 * 13),
+    ("moa-combine-of-one", lambda y, g: (y * g[..., None]).sum(1), [(7, 1, 11), (7, 1)], 7 * 11),
+    ("vecdot", torch.linalg.vecdot, [(7, 13), (7, 13)], 7 * 13),
+    ("index_add", lambda y, g, i: zeros(y).index_add(0, i, y * g[:, None]), SCATTERED, 13 * 11),
+    ("scatter_add", lambda y, g, i: zeros(y).scatter_add(0, i[:, None].expand(13, 11), y * g),
+     SCATTERED_COLUMN, 13 * 11),
+    ("index_put", lambda y, g, i: zeros(y).index_put((i,), y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
+    ("index_put-by-name", lambda y, g, i: torch.ops.aten.index_put(
+        self=zeros(y), indices=(i,), values=y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
+    ("index_put-by-its-kernel",
+     lambda y, g, i: torch._index_put_impl_(zeros(y), [i], y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
+    ("fold", lambda x, w: F.fold(x * w, (1, 9), (1, 3)), [(2, 15, 7), (15, 1)], 2 * 15 * 7),
+    ("unfold", lambda x, w: (x.unfold(1, 3, 1) * w[:, None]).sum(-1), [(11, 7), (11, 3)], 11 * 5 * 3),
+    ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),
+    ("taps-addcmul", taps_on_a_bias, [(11, 7), (11, 3), (11,)], 11 * 5 * 3),
+    ("taps-rolled", rolled, [(11, 7), (11, 3)], 11 * 7 * 3),
+    ("two-terms-in-one-call", lambda a, b, c, d: torch.addcmul(a * b, c, d), [(7, 5)] * 4, 2 * 7 * 5),
+    ("lerp", torch.lerp, [(7, 5), (7, 5), (7, 5)], 7 * 5),
+    ("cumulative-attention", cumulative_attention, [(2, 7, 3), (2, 7, 3), (2, 7, 5)], 2 * 2 * 7 * 3 * 5),
+    # dt a, which the exponential takes; dt b, and that times u; the state's decay; what it gives.
+    ("selective-scan", selective_scan, [(2, 7, 5), (2, 7, 5), (5, 3), (2, 7, 3), (2, 7, 3)], 5 * 2 * 7 * 5 * 3),
+    # The state's decay, what it holds of the key, its change, what it gives.
+    ("gated-delta-rule", gated_delta_rule, [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 7), (2, 3, 4), (2, 3, 4)],
+     4 * 2 * 3 * 4 * 5 * 7),
+    ("deformable", sampled, [(3, 2, 5, 4, 4), (2, 7, 3, 2), (2, 5, 7, 9)], 2 * 5 * 7 * 9),
+    ("outer", torch.outer, [(7,), (13,)], 7 * 13),
+    ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
+    ("einsum-without-an-arrow", lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
+    ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
+    ("joined", lambda a, b, c, d: torch.cat([a * b, c * d]).sum(0), [(7, 5), (5,), (7, 5), (5,)], 2 * 7 * 5),
+    ("joined-inside", lambda a, b, c, d: torch.cat([a * b, c * d], -1).sum(-1), [(7, 5), (7, 1)] * 2, 2 * 7 * 5),
+    ("padded-operand", lambda x, w: (F.pad(x.expand(7, 5), (0, 3)) * w).sum(1), [(7, 1), (7, 8)], 7 * 8),
+    ("running-sum-expanded", lambda x, w: (x.expand(7, 5).cumsum(1) * w).sum(1), [(7, 1), (7, 5)], 7 * 5),
+    ("pool", lambda x, w: F.avg_pool2d(x * w, (1, 3)), [(2, 3, 5, 7), (2, 3, 5, 7)], 2 * 3 * 5 * 7),
+    ("trace", lambda x, w: (x * w).trace(), [(7, 7), (7, 7)], 7 * 7),
+    ("segments", lambda a, b, n: torch.segment_reduce(a * b, "sum", lengths=n, unsafe=True),
+     [(7,), (7,), torch.tensor([3, 4])], 7),
+    ("two-numbers", lambda a, b: (a * b).sum(), [(2,), (2,)], 2),
+    ("taps-on-a-weight-summed-first", lambda x, w, c: (c + (x[:, :5] * w).sum(1)) + (x[:, 1:] * w).sum(1),
+     [(3, 6, 7), (3, 1, 7), (3, 7)], 2 * 3 * 5 * 7),
+    ("joined-then-added", lambda a, b, c, d, e, f: torch.cat([a * b, c * d]) + e * f,
+     [(7, 5)] * 4 + [(14, 5)] * 2, 2 * 14 * 5),
+    ("scatter_reduce-sum", lambda y, g, i: gathered(y, g, i, "sum"), SCATTERED_COLUMN, 13 * 11),
+    ("scatter_reduce-mean", lambda y, g, i: gathered(y, g, i, "mean"), SCATTERED_COLUMN, 13 * 11),
+    ("embedding-gradient", lambda i, v, w: torch.ops.aten.embedding_dense_backward(v * w, i, 3, -1, False),
+     [index(13, 3), (13, 11), (13, 1)], 13 * 11),
+    ("unfold-backward", lambda x, w: torch.ops.aten.unfold_backward(x * w, [11], 0, 3, 2), [(5, 3), (5, 3)], 5 * 3),
+    ("adaptive-pool", lambda x, w: torch.ops.aten._adaptive_avg_pool2d(x * w, [1, 2]), [(2, 3, 5, 7)] * 2, 6 * 5 * 7),
+    ("pool-3d", lambda x, w: F.avg_pool3d(x * w, 2), [(2, 3, 5, 7, 11)] * 2, 2 * 3 * 5 * 7 * 11),
+    ("sums-of-two-indices", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 7)], 3 * 5 * 7),
+    ("later-sum-over-common-index", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 1)], 3 * 5 * 7),
+    ("expanded-third-factor", expanded, [(3, 5), (3, 1), (3, 5)], 3 * 5),
+    ("joined-nested", joined_nested, [(3, 5)] * 2, 3 * 5),
+    ("written-in-part", lambda *of: partly_written(*of).sum(0), [(3, 5)] * 4, 2 * 3 * 5),
+    ("operand-written-in-part", lambda x, w: (padded(x) * w).sum(), [(6, 5), (7, 5)], 7 * 5),
+    # only the last of two products in a row is summed
+    ("rows-times-weight", lambda x, y, w: (rows(x, y) * w).sum(), [(7, 5)] * 3, 7 * 5),
+    ("rotary-angles", rotated, [(2, 7, 8)], 7 * 4),
+]  # fmt: skip
+
+NOT_SUMMED = [
+    ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
+    ("the-same-by-name", lambda x, g: torch.ops.aten.mean(self=x * g[:, None], dim=[1]), [(2, 7, 5), (2, 5)]),
+    ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
+    ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
+    ("nor-in-the-other-order", lambda a, b, c: (b * a.expand(7, 5) * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
+    ("after-a-nonlinearity", lambda a, b: (a * b).relu().sum(), [(7, 5), (7, 5)]),
+    ("a-number", lambda a: (a * 3).sum(), [(7, 5)]),
+    ("a-fill", lambda a: (a * torch.full_like(a, 3)).sum(), [(7, 5)]),
+    ("a-fill-copied", lambda a: (a * torch.empty_like(a).copy_(torch.full_like(a, 3))).sum(), [(7, 5)]),
+    ("a-mask-of-truth-values", lambda a: (a * (a > 2)).sum(), [(7, 5)]),
+    ("index_put-that-replaces", lambda y, g, i: zeros(y).index_put((i,), y * g[:, None]),
+     SCATTERED),
+    ("a-power-by-name", lambda a: torch.ops.aten.pow(self=a, exponent=3).sum(), [(7, 5)]),
+    ("layer-norm", lambda a: F.layer_norm(a, (5,)), [(7, 5)]),
+    ("repeated-in-a-view", lambda x, g: (x[..., None] * g[:, None].expand(2, 7, 5).clone().view(2, 7, 5, 1)).mean(1),
+     [(2, 7, 5), (2, 5)]),
+    ("norm-of-order-one", lambda a: torch.linalg.vector_norm(a, 1), [(7, 5)]),
+    ("norm-of-order-three", lambda a: torch.ops.aten.norm(a, 3, [1]), [(7, 5)]),
+    ("variance-of-one-number", lambda a: torch.var(a, 0, correction=0), [(1,)]),
+    ("scatter_reduce-prod", lambda y, g, i: gathered(y, g, i, "prod"), SCATTERED_COLUMN),
+    ("scatter_reduce-amax", lambda y, g, i: gathered(y, g, i, "amax"), SCATTERED_COLUMN),
+    ("sum-of-constants", lambda y: ((torch.full_like(y, 2) + torch.ones_like(y)) * y).sum(1), [(3, 5)]),
+    ("one-number", lambda a, b: (a * b).sum(), [(2,), (1,)]),
+    ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
+    ("size-one-index-in-a-view", lambda x, y: (x * y).view(2, 15).sum(1), [(2, 3, 1, 5), (2, 1, 1, 1)]),
+    ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
+    ("added-to-zeros", lambda x, w: torch.zeros_like(x).double() + x * w, [(7, 5)] * 2),
+    ("added-to-a-fill", lambda x, w: torch.ones_like(x).double() + x * w, [(7, 5)] * 2),
+]  # fmt: skip
+
+SQUARES = [
+    ("by-mul", lambda a: (a * a).sum(-1), [(7, 5)], 7 * 5),
+    ("by-pow", lambda a: a.pow(2).mean(-1), [(7, 5)], 7 * 5),
+    ("by-square", lambda a: a.square().sum(), [(7, 5)], 7 * 5),
+    ("of-a-clone", lambda a: (a * a.clone()).sum(), [(7, 5)], 7 * 5),
+    ("norm", lambda a: a.norm(dim=-1), [(7, 5)], 7 * 5),
+    ("var", lambda a: a.var(-1), [(7, 5)], 7 * 5),
+    ("std_mean", lambda a: torch.std_mean(a, 1)[0], [(7, 5)], 7 * 5),
+    ("norm-of-order-two", lambda a: torch.ops.aten.norm(a, 2), [(7, 5)], 7 * 5),
+    ("norm-of-default-order", lambda a: torch.ops.aten.norm(a, None, [1]), [(7, 5)], 7 * 5),
+    ("mse_loss", lambda a: torch.ops.aten.mse_loss(a, a[0]), [(7, 5)], 7 * 5),
+    ("mse_loss-of-a-row", lambda a: torch.ops.aten.mse_loss(a[0], a), [(7, 5)], 7 * 5),
+]
+SCALINGS = [
+    ("gate", lambda x, g, y: x + g[:, None] * y, [(2, 7, 5), (2, 5), (2, 7, 5)], 2 * 7 * 5),
+    ("addcmul", torch.addcmul, [(7, 5)] * 3, 7 * 5),
+    # Products of different pairs of tensors are no terms of one sum.
+    ("two-pairs", lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, [(5, 5)] * 5, 2 * 25),
+    ("two-weights", lambda x, w, c: (c + x[:, :5] * -w) + x[:, 1:] * w.triu(), [(5, 6), (5, 5), (5, 5)], 2 * 25),
+    ("added-to-a-copy", lambda x, w: x.double() + x * w, [(7, 5)] * 2, 7 * 5),
+    ("written-in-part", lambda *of: partly_written(*of) + of[0], [(3, 5)] * 4, 2 * 3 * 5),
+]
+PROGRAMS = [
+    pytest.param(function, shapes, {kind: size[0]} if size else {}, id=name)
+    for kind, programs in {CONTRACTION: SUMMED, SQUARE: SQUARES, SCALED: SCALINGS, "": NOT_SUMMED}.items()
+    for name, function, shapes, *size in programs
+]
+
+
+@DEVICES
+@pytest.mark.parametrize(("function", "shapes", "expected"), PROGRAMS)
+def test_elementwise_program(function, shapes, expected, device):
+    assert sizes(function, *shapes, device=device) == expected
+
+
+def test_summed_index_is_named():
+    def dims(function, *shapes):
+        return [part.dims for part in counted(function, shapes).elementwise]
+
+    assert dims(lambda x, w: (x * w).sum((1, 2)), (3, 5, 7), (5, 7)) == [{"m": 3, "i": 35}]
+    # a row has the second index alone: along the first, rows are summed as they are
+    assert dims(lambda x, y: rows(x, y).sum(0), (7, 5), (7, 5)) == [{"m": 5}] * 7
+    assert dims(lambda x, y: rows(x, y).sum(1), (7, 5), (7, 5)) == [{"m": 1, "i": 5}] * 7
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
+def test_integers_are_not_counted(dtype):
+    """Whole numbers are indices and positions."""
+    inputs = [torch.ones(7, 5, dtype=dtype) for _ in range(4)]
+    assert sizes(lambda a, b, c, d: a * b + c * d, *inputs) == ({} if dtype == torch.int64 else {CONTRACTION: 70})
+
+
+WAYS = {
+    "clone": torch.clone,
+    "neg": torch.neg,
+    "masked": lambda x: x.masked_fill(torch.ones(7, 5) < 0, 0),
+    "moved": lambda x: x.t().t(),
+    "copied into": lambda x: torch.empty(7, 5).copy_(x),
+    "summed over one": lambda x: x[None].sum(0),
+    "cumulated": lambda x: x[None].cumsum(0)[0],
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_products_are_followed_through_each_operation(way):
+    def taps(x, w, c):
+        return way(c + x[:, :5] * w) + x[:, 1:] * w
+
+    square = (7, 5)
+    assert sizes(lambda a, b, c, d: way(a * b) + c * d, *[square] * 4) == {CONTRACTION: 2 * 35}
+    assert sizes(lambda a, c, d: way(a) + c * d, *[square] * 3) == {SCALED: 35}
+    assert sizes(lambda a, b, c: way(a * b) + c, *[square] * 3) == {SCALED: 35}
+    assert sizes(taps, (7, 6), square, square) == {CONTRACTION: 2 * 35}
+    assert sizes(lambda a, b: way(a * b).sum(0), square, (5,)) == {}
+    assert sizes(lambda a, b: way(a * b).sum(1), square, (5,)) == {CONTRACTION: 35}
+    assert sizes(lambda y: (way(torch.full(square, 2.0)) * y).sum(), square) == {}
+    assert sizes(lambda a, b: way(torch.full(square, 2.0)) + a * b, square, square) == {}
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -3, -2, -1])
+def test_stacked_products(dim):
+    def summed(over):
+        return sizes(lambda a, b, c, d: torch.stack([a * b, c * d], dim).sum(over), *[(7, 5), (5,)] * 2)
+
+    # of the two indices that are not new, the first is in one operand alone
+    first, second = [axis for axis in range(3) if axis != dim % 3]
+    assert summed(dim % 3) == summed(second) == {CONTRACTION: 2 * 35}
+    assert summed(first) == {}
+
+
+def test_weighted_bincount():
+    """It has no kernel on meta."""
+    found = sizes(lambda a, b, i: torch.bincount(i, weights=a * b), (13,), (13,), index(13, 3))
+    assert found == {CONTRACTION: 13}
+
+
+def test_experts_in_a_loop():
+    found = sizes(experts_in_a_loop, (7, 5), (7, 3), (3, 5, 5))
+    assert found == {"dispatched": 3 * 7 * 5 * 5, CONTRACTION: 3 * 7 * 5}
+
+
+@DEVICES
+@pytest.mark.parametrize(
+    ("function", "shapes", "macs"),
+    [
+        (lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
+        (lambda x, w: x @ w, [(7, 13), (13, 11)], 7 * 13 * 11),
+        (lambda y, g: (y * g[..., None]).sum(1), [(7, 3, 11), (7, 3)], 7 * 3 * 11),
+        (lambda y, g: torch.einsum("nkd,nk->nd", y, g), [(7, 3, 11), (7, 3)], 7 * 3 * 11),
+        (torch.mv, [(7, 13), (13,)], 7 * 13),
+        (torch.mv, [(7, 1), (1,)], 7),
+        (torch.mv, [(1, 13), (13,)], 13),
+        (lambda b, a, x: torch.addmv(b, a, x), [(7,), (7, 1), (1,)], 7),
+        (torch.dot, [(13,), (13,)], 13),
+        (torch.vdot, [(13,), (13,)], 13),
+        (torch.outer, [(7,), (13,)], 7 * 13),
+    ],
+)
+def test_backward_is_twice_the_forward(function, shapes, macs, device):
+    found = sizes(function, *shapes, device=device, backward=True)
+    assert sum(found.values()) == 3 * macs
+
+
+def combine(y, g):
+    """MoA's weighted sum of its heads' outputs."""
+    return (y * g[..., None]).sum(1)
+
+
+def test_elementwise_policies():
+    model, inputs = module(combine), (torch.ones(7, 3, 11), torch.ones(7, 3))
+    by_einsum = module(lambda y, g: torch.einsum("nkd,nk->nd", y, g))
+    for layer in (model, by_einsum):
+        assert_macs(layer, *inputs, expected="N*K*d", elementwise="include", N=7, K=3, d=11)
+        found = count_macs(layer, *inputs, elementwise="include")
+        assert found.macs == found.ledger.group(lambda entry: entry.path, of="size")[""] == 231
+        assert found.headline == "with elementwise contractions"
+    reported = count_macs(model, *inputs)
+    assert (reported.macs, reported.with_elementwise, reported.headline) == (0, 231, "dispatched contractions")
+    assert [part.text() for part in reported.elementwise] == ["mul, summed by sum on 7x3x11 7x3x1 (231 in the model)"]
+    with pytest.raises(AssertionError) as raised:
+        assert_macs(model, *inputs, expected=231)
+    assert str(raised.value).splitlines() == [
+        "0 multiply-accumulates (dispatched contractions), expected 231 = 231 (-231)",
+        "  not in it: mul, summed by sum on 7x3x11 7x3x1 (231 in the model)",
+    ]
+    with pytest.raises(
+        ElementwiseError, match=r"mul, summed by sum on 7x3x11 7x3x1 \(231 in the model\); elementwise="
+    ):
+        count_macs(model, *inputs, elementwise="refuse")
+    with pytest.raises(ValueError, match="'all' is none of report, include, refuse"):
+        count_macs(model, *inputs, elementwise="all")
+
+
+def test_long_recurrence():
+    def recurrence(a, x, c):
+        h, out = torch.zeros_like(x[0]), 0
+        for step in x:
+            h = a * h + step
+            out = out + h * c
+        return out.sum(-1)
+
+    found = sizes(recurrence, (2, 5), (3000, 2, 5), (5,))
+    assert found == {CONTRACTION: 3000 * 2 * 5, SCALED: 3000 * 2 * 5}

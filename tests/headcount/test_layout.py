@@ -1,0 +1,47 @@
+"""Layout of the packages: a variant is found by its name in every package, and no other code branches on a name."""
+
+import ast
+
+import pytest
+
+import headcount
+from headcount.models.configs.registry import ATTENTIONS, MODELS, VARIANTS
+
+ROOT = headcount.CHECKOUT
+NAMES = {*VARIANTS, *MODELS}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variant_has_file_in_every_package(variant):
+    packages = ["formulas", "models/configs", "bench/variants"] + ["models"] * bool(ATTENTIONS[variant].module)
+    assert [package for package in packages if not (ROOT / package / f"{variant}.py").is_file()] == []
+
+
+def test_no_branch_on_variant_name():
+    paths = [path for package in ("bench", "reports") for path in (ROOT / package).rglob("*.py")]
+    lines = {path: branches(path.read_text("utf-8")) for path in paths if path.parent != ROOT / "bench/variants"}
+    assert len(lines) > 100 and {path: found for path, found in lines.items() if found} == {}
+
+
+def branches(source):
+    """Return the lines that compare with a variant's name: ==, in, startswith, or a case of match."""
+    return sorted({node.lineno for node in ast.walk(ast.parse(source)) if names_a_variant(node)})
+
+
+def names_a_variant(node):
+    if isinstance(node, ast.Compare):
+        # the role of a dense layer in a record is "mha", and torch has an operator "convolution"
+        left = ast.unparse(node.left)
+        if left == "event.name" or left.endswith("['role']"):
+            return False
+        return not NAMES.isdisjoint(texts(node.left, *node.comparators))
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("startswith", "removeprefix"):
+        # presets such as moh-32 begin with a variant's name
+        return any(text.partition("-")[0] in NAMES for text in texts(*node.args))
+    return isinstance(node, ast.MatchValue) and not NAMES.isdisjoint(texts(node.value))
+
+
+def texts(*nodes):
+    """Return the strings among some nodes and the elements of their lists."""
+    parts = [part for node in nodes for part in getattr(node, "elts", [node]) if isinstance(part, ast.Constant)]
+    return [part.value for part in parts if isinstance(part.value, str)]

@@ -1,0 +1,202 @@
+"""Selection of an implementation: by name or by the rule of auto, logged once; static ones read nothing back."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headcount.models.build import build
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
+from headcount.models.kernels import grouped
+from headcount.models.kernels.selection import SAID, Selectable, select_impl, used_impls
+from headcount.models.moa import automatic_for
+from tests.cases import features, padding
+
+SOME = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
+EVEN = make_config(dict(attention="moa", d_model=24, num_experts=7, top_k=3, head_dim=8, bias=True))
+ALL = make_config(dict(attention="moa", d_model=11, num_experts=5, top_k=5, head_dim=3))
+MHA = make_config(dict(attention="mha", d_model=14, num_heads=7))
+MODEL = make_config(
+    dict(
+        model="encoder_decoder", attention="moa", d_model=11, d_ff=13, num_encoder_layers=2, num_decoder_layers=1,
+        vocab_size=17, num_experts=7, top_k=3, head_dim=5,
+    )
+)  # fmt: skip
+static_impls = pytest.mark.parametrize("impl", ["dense-all", "grouped"])
+routed_configs = pytest.mark.parametrize("config", [EVEN, SOME, ALL], ids=["dm24-D8", "dm11-D5", "K-is-E"])
+
+
+@pytest.fixture(autouse=True)
+def clear_logged_choices():
+    SAID.clear()
+
+
+@pytest.fixture
+def logged():
+    """The messages of this package's loggers, from INFO on."""
+    messages, logger = [], logging.getLogger("headcount")
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield messages
+    logger.setLevel(before)
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("config, used", [(SOME, "grouped"), (ALL, "dense-all"), (MHA, "fused")])
+def test_auto_is_logged_once_per_shape(config, used, logged):
+    layer = build(config, impl="auto")
+    for length in (3, 5, 3, 5):
+        layer(torch.zeros(2, length, config.d_model))
+        assert layer.impl_used == used
+    assert [message.endswith(f"auto runs {used}") for message in logged] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "top_k, num_experts, num_tokens, dtype, device, used",
+    [
+        (8, 8, 1, torch.float32, "cuda", "dense-all"),
+        (8, 8, 1024, torch.bfloat16, "cpu", "dense-all"),
+        (16, 32, 1024, torch.bfloat16, "cuda", "grouped"),
+        (16, 32, 3, torch.bfloat16, "cuda", "gathered"),
+        (16, 32, 4, torch.bfloat16, "cuda", "grouped"),
+        (16, 32, 3, torch.float32, "cpu", "grouped"),
+        (16, 32, 1024, torch.float64, "cuda", "grouped"),
+        (16, 32, 1024, torch.float32, "meta", "gathered"),
+        (16, 32, 1024, torch.bfloat16, "meta", "grouped"),
+    ],
+)
+def test_automatic_impl_of_moa(top_k, num_experts, num_tokens, dtype, device, used):
+    assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
+
+
+@pytest.mark.parametrize("impl", [impl.name for impl in SOME.implementations if not impl.package])
+def test_used_impls_of_model(impl):
+    model = build(MODEL, impl=impl)
+    assert set(used_impls(model).values()) == {None}
+    model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
+    layers = ("encoder.layers.0.self", "encoder.layers.1.self", "decoder.layers.0.self", "decoder.layers.0.cross")
+    assert used_impls(model) == {f"{layer}_attn": impl for layer in layers}
+
+
+@pytest.mark.parametrize("config, wrong", [(SOME, "fused"), (MHA, "grouped"), (MODEL, "fused")])
+def test_unknown_implementation_changes_no_layer(config, wrong):
+    model = build(config)
+    with pytest.raises(ConfigError, match=f"unknown implementation '{wrong}' of m.*; choose from reference, .*auto$"):
+        select_impl(model, wrong)
+    assert {m.impl for m in model.modules() if isinstance(m, Selectable)} == {"reference"}
+
+
+@pytest.mark.parametrize(
+    "capability, dtype, is_fast",
+    [
+        ((9, 0), torch.bfloat16, True),
+        ((10, 0), torch.bfloat16, True),
+        ((9, 0), torch.float16, False),
+        ((9, 0), torch.float32, False),
+        ((8, 9), torch.bfloat16, False),
+    ],
+)
+def test_grouped_fast_path_needs_bfloat16_on_sm_90(capability, dtype, is_fast, monkeypatch, logged):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    for _ in range(2):
+        assert grouped.has_fast_path(torch.device("cuda"), dtype) is is_fast
+    assert len(logged) == (not is_fast)
+
+
+def test_grouped_pads_uneven_sizes(logged):
+    rows, offsets = torch.ones(6, 11), torch.tensor([4, 6], dtype=torch.int32)
+    for _ in range(2):
+        out = grouped.padded_grouped_mm(rows, torch.ones(2, 11, 5), offsets)
+    torch.testing.assert_close(out, torch.full((6, 5), 11.0))
+    grouped.padded_grouped_mm(torch.ones(6, 12), torch.ones(2, 12, 4), offsets)
+    assert len(logged) == 1
+
+
+def test_plan_sorts_tokens_by_expert():
+    plan = grouped.make_plan(torch.tensor([[[4, 1], [1, 0]], [[1, 4], [4, 0]]]), 7)
+    assert plan.order.tolist() == [3, 7, 1, 2, 4, 0, 5, 6]
+    assert plan.order[plan.inverse].tolist() == list(range(8))
+    assert plan.tokens.tolist() == [1, 3, 0, 1, 2, 0, 2, 3]
+    assert plan.offsets.tolist() == [2, 5, 5, 5, 8, 8, 8] and plan.offsets.dtype == torch.int32
+
+
+def test_impl_modules_are_imported_on_selection():
+    code = """
+import sys, torch
+sys.modules["triton"] = None
+from headcount.models.build import build
+from headcount.models.configs.make import make_config
+config = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
+build(config)(torch.zeros(2, 3, 11))
+assert not {"headcount.models.kernels.loop", "torch._dynamo"} & set(sys.modules)
+build(config, impl="loop")
+assert "headcount.models.kernels.loop" in sys.modules and "headcount.models.kernels.grouped" not in sys.modules
+layer = build(config, device="meta", impl="triton")
+assert layer(torch.zeros(2, 3, 11, device="meta")).shape == (2, 3, 11)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Operations(TorchDispatchMode):
+    """Every dispatched operation, with the shapes of its results."""
+
+    READS_BACK = {"_local_scalar_dense", "item", "nonzero", "bincount", "masked_select", "unique", "_unique2", "histc"}
+    """Each makes the host wait for the device, or gives a shape that depends on values."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        tensors = out if isinstance(out, tuple | list) else (out,)
+        shapes = tuple(tuple(t.shape) for t in tensors if isinstance(t, torch.Tensor))
+        self.seen.append((func.overloadpacket.__name__, shapes))
+        return out
+
+
+@routed_configs
+@static_impls
+def test_shapes_are_static_without_host_reads(impl, config, monkeypatch):
+    monkeypatch.setattr(grouped, "has_fast_path", lambda device, dtype: True)
+    seen = []
+    for seed in (1, 2):
+        layer, query = build(config, impl=impl), features(3, 13, config.d_model, seed=seed).float()
+        with Operations() as operations:
+            layer(query, key_padding_mask=padding((13, 7, 2), 13)).sum().backward()
+        seen.append(operations.seen)
+    assert seen[0] == seen[1] and not {name for name, _ in seen[0]} & Operations.READS_BACK
+
+
+def test_loop_raises_on_meta():
+    layer = build(SOME, device="meta", impl="loop")
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        layer(torch.empty(3, 13, 11, device="meta"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="synchronisation is CUDA's; meta is its CPU twin")
+@routed_configs
+@static_impls
+def test_cuda_graph_capture(impl, config):
+    layer = build(config, device="cuda", dtype=torch.bfloat16, impl=impl)
+    if impl == "grouped" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("grouped matrix products are one kernel from compute capability 9.0 on")
+    query = torch.randn(3, 13, config.d_model, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    layer(query).sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        layer(query).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        captured = layer(query)
+    graph.replay()
+    torch.testing.assert_close(captured, layer(query).detach())
