@@ -56,10 +56,10 @@ def layer(
         linear(at(path, "v_proj"), keys, width, all_heads, True),
         learned,
         position(at(path, "position"), N_pos=N_pos, d_pos=d_pos, h=h),
-        _seen(path, pairs, {"S": T}, d_h) if M == 0 else (),
+        _attend(path, pairs, {"S": T}, d_h) if M == 0 else (),
         pooling(path, B=B, T=T, M=M, d_m=d_m) if M != 0 else (),
         _window(path, pairs, h, d_h, product, selected) if M != 0 else (),
-        _seen(path, pairs, {"M": M}, d_h) if M != 0 else (),
+        _attend(path, pairs, {"M": M}, d_h) if M != 0 else (),
         # sum of the outputs of window and pooled tokens
         Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
         project(at(path, "out_proj"), queries, (heads, width), (all_heads, width)),
@@ -87,7 +87,7 @@ def pooling(path: str, *, B: Size, T: Size, M: Size, d_m: Size) -> Ledger:
     )
 
 
-def _seen(path, pairs, keys, d_h) -> Ledger:
+def _attend(path, pairs, keys, d_h) -> Ledger:
     """Return the ledger of scores with position bias, softmax and weighted values."""
     return ledger(
         Entry(path, "scores", {**pairs, **keys, "d_h": d_h}),

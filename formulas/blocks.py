@@ -74,7 +74,7 @@ def residual(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     return Entry(path, "elementwise", {"B": B, "T": T, "d_m": d_m})
 
 
-def cached(n: Size | None) -> Size:
+def past_len(n: Size | None) -> Size:
     """Return the number of cached tokens: 0 for None, a forward pass without a cache."""
     return 0 if n is None else n
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.formulas import moe_ffn
-from headcount.formulas.blocks import cached, linear, residual, rms_norm
+from headcount.formulas.blocks import linear, past_len, residual, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer, tied_output
 
@@ -36,7 +36,7 @@ def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, n: Size |
     rows = {**tokens, **width}
     return ledger(
         rms_norm(at(path, "self_attn_norm"), tokens, width),
-        attention(at(path, "self_attn"), B=B, T=T, S=cached(n) + T, n=n, rotary=True),
+        attention(at(path, "self_attn"), B=B, T=T, S=past_len(n) + T, n=n, rotary=True),
         residual(path, **rows),
         rms_norm(at(path, "feed_forward_norm"), tokens, width),
         gated_feed_forward(at(path, "feed_forward"), **inner, **rows),

@@ -33,7 +33,7 @@ def layer(
         gate_network(at(path, "gate"), rows, d_m=d_m, G=G, h=h, bias=bias) if n is None or "T" in rows else (),
         multi_head_attention(path, B=B, T=T, S=S, d_m=d_m, h=h, d_h=d_h, g=h, bias=bias, n=n),
         Entry(path, "elementwise", {"B": B, "T": T, "h": h, "d_h": d_h}),
-        () if n is None else _kept(path, gate, B=B, d_m=d_m, h=h),
+        () if n is None else _gate_cache(path, gate, B=B, d_m=d_m, h=h),
     )
 
 
@@ -49,7 +49,7 @@ def gate_network(path: str, rows, *, d_m: Size, G: Size, h: Size, bias: bool) ->
     )
 
 
-def _kept(path, gate, *, B, d_m, h) -> Ledger:
+def _gate_cache(path, gate, *, B, d_m, h) -> Ledger:
     """Return the ledger of the cached gate; a running sum and its count are read and written by each step."""
     if gate != "running":
         return ledger(Entry(path, "cache", {"B": B, "h": h}), Entry(path, "cache_read", {"B": B, "h": h}))

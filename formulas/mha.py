@@ -5,7 +5,7 @@ W_att,i = Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)), y = sum_i (W_att,i V Wv_i) Wo_
 
 from dataclasses import replace
 
-from headcount.formulas.blocks import cache, cached, linear
+from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 
 
@@ -71,7 +71,7 @@ def layer(
     ``n``: number of the S tokens that are cached; None: no cache. ``rotary``: rotary positions on queries and keys.
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h.
     """
-    queries, keys = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}
+    queries, keys = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}
     width, heads, kv_heads = {"d_m": d_m}, {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads, bias),

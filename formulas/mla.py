@@ -5,7 +5,7 @@ k^R = RoPE(W^KR x), one for all heads; o_i = Softmax([q^C_i; q^R_i] [k^C_i; k^R]
 A cache holds c^KV and k^R, d_c + d_r elements per token; as written, keys and values are made of all stored tokens.
 """
 
-from headcount.formulas.blocks import cache, cached, linear, rms_norm
+from headcount.formulas.blocks import cache, linear, past_len, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import rope
 
@@ -33,7 +33,7 @@ def layer(
 
     MACs: :func:`compressed`'s, B S d_c h (d_h + d_v) + B h T S (d_h + d_r + d_v) and B T h d_v d_m.
     """
-    stored, latent, new = {"B": B, "S": S}, {"d_c": d_c}, S - cached(n)
+    stored, latent, new = {"B": B, "S": S}, {"d_c": d_c}, S - past_len(n)
     return ledger(
         compressed(path, B=B, T=T, new=new, d_m=d_m, h=h, d_h=d_h, d_r=d_r, d_c=d_c, d_q=d_q, bias=bias),
         rotated(path, B=B, T=T, new=new, h=h, d_r=d_r) if rotary else (),

@@ -6,7 +6,7 @@ where few queries meet many stored tokens, more over whole sequences: by B h d_c
 B h T S (2 d_c - d_h - d_v) more.
 """
 
-from headcount.formulas.blocks import cached, linear
+from headcount.formulas.blocks import linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mla import compressed, core, latents, rotated
 
@@ -35,7 +35,7 @@ def layer(
     MACs: those of ``compressed``, B T h d_c (d_h + d_v) + B h T S (2 d_c + d_r) and B T h d_v d_m.
     """
     queries, heads, latent = {"B": B, "T": T}, {"h": h}, {"d_c": d_c}
-    keys, values, new = {"d_h": d_h}, {"d_v": d_v}, S - cached(n)
+    keys, values, new = {"d_h": d_h}, {"d_v": d_v}, S - past_len(n)
     return ledger(
         compressed(path, B=B, T=T, new=new, d_m=d_m, h=h, d_h=d_h, d_r=d_r, d_c=d_c, d_q=d_q, bias=bias),
         rotated(path, B=B, T=T, new=new, h=h, d_r=d_r) if rotary else (),

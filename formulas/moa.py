@@ -6,7 +6,7 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 
 from collections.abc import Mapping
 
-from headcount.formulas.blocks import cache, cached, expert_linear, linear
+from headcount.formulas.blocks import cache, expert_linear, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.mha import rope
 
@@ -53,7 +53,7 @@ def layer(
     MACs: B T d_m E + 2 B K T d_m D + 2 B (S - n) d_m D + 2 B K T S D, and B T d_m E more for the noise of Eq. 3
     where ``noisy`` and ``training``.
     """
-    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}, {"d_m": d_m}, {"D": D}
+    queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}, {"D": D}
     experts, routed = {"E": E}, {"B": B, "T": T, "K": K}
     out = ledger(linear(at(path, "router.proj"), queries, width, experts))
     if noisy:

@@ -1,4 +1,4 @@
-"""Mixture feed-forward block: K of E experts of inner width F for each token, with a router of its own.
+"""Mixture feed-forward block: K of E experts of inner width F for each token, with its own router.
 
 y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), f_i plain with biases, or gated (SwiGLU) without.
 """

@@ -8,7 +8,7 @@ formulas/moh_ideal.py.
 
 from fractions import Fraction
 
-from headcount.formulas.blocks import cache, cached, linear
+from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
@@ -34,7 +34,7 @@ def layer(
 
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers. ``bias`` is not the routers'.
     """
-    queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}, {"d_m": d_m}
+    queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}
     heads, kv_heads = {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads, bias),

@@ -4,7 +4,7 @@ The same function of the same parameters as formulas/moh.py. Nothing of a head i
 use it but its keys and values, which queries of other tokens read.
 """
 
-from headcount.formulas.blocks import cache, cached, linear, selected_linear
+from headcount.formulas.blocks import cache, linear, past_len, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 from headcount.formulas.moh import norm_router, routing
@@ -32,7 +32,7 @@ def layer(
     MACs: 2 B T d_m k d_h + 2 B (S - n) d_m g d_h + 2 B k T S d_h and the routers, k = s + r; h for k in the
     queries of a ``query_norm`` router, whose norms need all of them. ``bias`` is not the routers'.
     """
-    queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}, {"d_m": d_m}
+    queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}
     all_heads, kv_heads, heads = {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}, {"k": s + r, "d_h": d_h}
     own_routing = routing(router)
     if own_routing is norm_router:

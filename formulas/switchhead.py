@@ -5,7 +5,7 @@ sum_{e in topK(s')} s'_e (A_i V_i)[t] Wo_i,e with s' = sigmoid(x_t Wd_i), chosen
 compete: a gate is the sigmoid of its own score.
 """
 
-from headcount.formulas.blocks import cache, cached, linear
+from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
@@ -29,7 +29,7 @@ def layer(
     MACs: B T d_m h (d_h + E + K d_h) of the queries' tokens, B (S - n) d_m h (d_h + E + K d_h) of the keys', and
     2 B h T S d_h.
     """
-    queries, keys, width, heads = {"B": B, "T": T}, {"B": B, "S": S - cached(n)}, {"d_m": d_m}, {"h": h, "d_h": d_h}
+    queries, keys, width, heads = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}, {"h": h, "d_h": d_h}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads),
         linear(at(path, "k_proj"), keys, width, heads),

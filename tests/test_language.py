@@ -17,7 +17,8 @@ RETIRED = set(
     abreast undisturbed said_of was_taken asked_to_end no_warning_is_an_error right_count RightCount stand_ins
     young_only keep_freed written_as no_contraction in_a_ring own_sizes spellings arm_of layer_arms model_arms
     select_arm ArmSpec Lettered Told module_answer cuobjdump mutate replacing
-    watching_functions each_tensor to_keep
+    watching_functions each_tensor to_keep ROOMS rooms house Called Dispatched Regenerated Way ways_to_bill
+    Surroundings
     """.split()
 )
 """Names that a reader of the field cannot guess."""

@@ -181,9 +181,8 @@ def count_contractions(
         line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
     for tensor in find_untraced_tensors(trace):
-        name = f"data that left by {tensor.way} and came back, first used by {tensor.event.name},"
-        shape = (tensor.fact.shape,)
-        audit[name, tensor.event.path] = AuditLine(name, UNKNOWN, tensor.event.path, 1, shape)
+        name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
+        audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
     out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.uncounted and not allow_uncounted:
         raise UncountedError(out.uncounted)

@@ -1,9 +1,10 @@
 """Detect computation outside the dispatcher: data that was exported and re-imported without a recorded producer.
 
 Work in numpy, in another thread or process, under disabled modes or in a kernel called with an address is not
-recorded. If data was exported in such a way (``.numpy()``, ``.data_ptr()``, a thread), tensors without a producer and
-uninitialised memory that is used indicate that work. Without an export they do not: tensors that existed before the
-run, such as constants in a closure, have no producer either.
+recorded. If data was exported in such a way (``.numpy()``, ``.data_ptr()``, a thread), these indicate that work, as
+operands and as the module's result: tensors without a producer, uninitialised memory, and constant memory (zeros, a
+buffer) that was exported itself. Without an export they do not: tensors that existed before the run, such as constants
+in a closure, have no producer either.
 """
 
 from collections.abc import Iterator
@@ -12,36 +13,61 @@ from dataclasses import dataclass
 from headcount.bench.contractions.zero_mac_ops import FREE, base
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 
-_WAYS_OUT = frozenset({"numpy", "__array__", "tolist", "data_ptr", "__dlpack__"})
+_MEMORY = frozenset({"numpy", "__array__", "data_ptr", "untyped_storage"})
+"""Exports after which other code can write to the tensor's memory."""
+_WAYS_OUT = _MEMORY | {"tolist"}
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"})
+_FILLED = frozenset("full full_like new_full new_ones new_zeros ones ones_like zeros zeros_like fill zero".split())
 
 
 @dataclass(frozen=True)
-class UntracedTensor:
-    """A tensor without a recorded producer at its first use, after data was exported by ``way``."""
+class Returned:
+    """A tensor without a recorded producer, after data was exported by ``way``; ``user`` used it first."""
 
     way: str
-    event: Event
+    user: str
+    path: str
     fact: TensorFact
 
 
-def find_untraced_tensors(trace: Trace) -> list[UntracedTensor]:
+def find_untraced_tensors(trace: Trace) -> list[Returned]:
     """Return each tensor storage whose values were computed outside the trace, once."""
     ways = list(_ways_out(trace))
     if not ways:
         return []
+    exported = {fact.storage: event.index for event in _exports(trace) for fact in event.tensors()}
     seen = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
-    seen |= trace.parameters.keys() | trace.buffers.keys() | trace.given
+    seen |= trace.parameters.keys() | (trace.buffers.keys() | trace.given) - exported.keys()
     out = []
+
+    def check(fact: TensorFact, event: Event | None) -> None:
+        if fact.storage in seen or not _holds_values(fact):
+            return
+        made = trace.events[fact.source] if fact.source is not None else None
+        late = event is None or exported.get(fact.storage, event.index) < event.index
+        if fact.storage in trace.buffers or fact.storage in trace.given:
+            unmade = made is None and late
+        elif made is None:
+            unmade = True
+        else:
+            filled = fact.storage in exported and base(made.name) in _FILLED and late
+            unmade = (filled or base(made.name) in _EMPTY) and not (event and _leaves_unread(event, fact))
+        if unmade:
+            seen.add(fact.storage)
+            user = (event.name, event.path) if event else ("the caller, as the result", "")
+            out.append(Returned(ways[0], *user, fact))
+
     for event in trace.operations():
-        for fact in event.tensors():
-            if fact.storage in seen or event.backward or not _holds_values(fact):
-                continue
-            unmade = fact.source is None or _unwritten(trace, event, fact)
-            if unmade:
-                seen.add(fact.storage)
-                out.append(UntracedTensor(ways[0], event, fact))
+        if not event.backward:
+            for fact in event.tensors():
+                check(fact, event)
+    for fact in tensors_in(trace.out):
+        check(fact, None)
     return out
+
+
+def _exports(trace: Trace) -> Iterator[Event]:
+    return (event for event in trace.events if event.what == FUNCTION and event.name in _MEMORY)
 
 
 def _ways_out(trace: Trace) -> Iterator[str]:
@@ -57,7 +83,7 @@ def _holds_values(fact: TensorFact) -> bool:
     return fact.numel > 1 and fact.dtype.startswith(("float", "bfloat", "complex"))
 
 
-def _unwritten(trace: Trace, event: Event, fact: TensorFact) -> bool:
-    made = base(trace.events[fact.source].name) in _EMPTY
+def _leaves_unread(event: Event, fact: TensorFact) -> bool:
+    """Return whether the operation moves, writes or ignores the values of ``fact``, and computes nothing of them."""
     name = base(event.name)
-    return made and name not in FREE and fact.storage not in event.writes and not name.endswith("_like")
+    return name in FREE or fact.storage in event.writes or name.endswith("_like")

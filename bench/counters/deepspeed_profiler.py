@@ -29,7 +29,6 @@ from headcount.bench.counters.base import CounterResult, biased_linear_again, wh
 from headcount.bench.counters.call_counts import PRODUCT, CallCount, why
 from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
-from headcount.bench.trace.names import restore_names
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -53,7 +52,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
     ``params`` are all parameters. It does not report what it did not count. Raises CounterError.
     """
-    with run_context(model, counter=NAME, label=label), restore_names(NAMES):
+    with run_context(model, counter=NAME, label=label):
         profile = FlopsProfiler(model)
         try:
             profile.start_profile()

@@ -5,7 +5,7 @@ from types import ModuleType
 
 from headcount.bench.contractions.count import ContractionCount
 from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified
-from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Trace
+from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Event, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
 
@@ -19,10 +19,6 @@ class Cause:
     place: str
     calls: int
     amount: int
-
-    def text(self) -> str:
-        """Return one phrase: amount, kind of difference, and place in the tool's source."""
-        return f"{self.amount:+,} {self.what}: {self.name}, {self.calls} x [{self.place}]"
 
 
 @dataclass(frozen=True)
@@ -80,6 +76,7 @@ class _Causes:
         product = call_count.parts.get(PRODUCT)
         if product is None:
             return
+        event = self._trace.events[call_count.event]
         within = self._within.get(call_count.event, [])
         new = [index for index in within if index not in self._covered]
         if new:
@@ -87,12 +84,11 @@ class _Causes:
             exact = sum(self._macs[index] for index in new)
             reason = call_count.differs if exact else "one of three real products that make a complex one"
             self.add(DIFFERS, f"{call_count.rule}: {reason}", call_count.place, product - exact, call_count.event)
-        elif within or self._in_contraction(call_count):
-            name = f"{call_count.rule} in {self._place_of(call_count)}"
+        elif within or any(outer.index in self._macs for outer in self._trace.around(event)):
+            name = f"{call_count.rule} in {self._place_of(event)}"
             self.add(TWICE, name, call_count.place, product, call_count.event)
         else:
-            failed = self._trace.events[call_count.event].failed
-            reason = "a call that failed" if failed else "where no contraction was dispatched"
+            reason = "a call that failed" if event.failed else "where no contraction was dispatched"
             self.add(ADDED, f"{call_count.rule}, {reason}", call_count.place, product, call_count.event)
 
     def add_missing(self) -> None:
@@ -112,12 +108,9 @@ class _Causes:
             for (what, name, place), parts in self._causes.items()
         ]
 
-    def _in_contraction(self, call_count: CallCount) -> bool:
-        return any(outer.index in self._macs for outer in self._trace.around(self._trace.events[call_count.event]))
-
-    def _place_of(self, call_count: CallCount) -> str:
+    def _place_of(self, event: Event) -> str:
         """Return the innermost operation or module around a counted call."""
-        for outer in self._trace.around(self._trace.events[call_count.event]):
+        for outer in self._trace.around(event):
             if outer.what == OPERATION:
                 return f"torch's Python for aten.{outer.name}"
             if outer.what == MODULE:

@@ -93,30 +93,27 @@ def _interpolate(event: Event) -> dict[str, int]:
 
 
 _ACTIVATIONS = ("relu", "prelu", "elu", "relu6", "gelu", "silu")
-_POOLS = tuple(
-    f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)
-)  # fmt: skip
+_POOLS = tuple(f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3))
+_ADDMM = ("torch.addmm", "torch.Tensor.addmm", "torch.baddbmm")
+
+
+def _of_torch(*names: str) -> list[str]:
+    return [f"{owner}.{name}" for owner in ("torch", "torch.Tensor") for name in names]
+
+
+def _functional(*names: str) -> list[str]:
+    return [f"torch.nn.functional.{name}" for name in names]
+
 
 HANDLERS: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
-    **{
-        f"{owner}.{name}": (_matmul, "pytorch_ops.py:385-387")
-        for owner in ("torch", "torch.Tensor")
-        for name in ("matmul", "mm", "bmm")
-    },
-    **dict.fromkeys(("torch.addmm", "torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "pytorch_ops.py:390-394")),
-    **{
-        f"{owner}.{name}": (_elementwise, "pytorch_ops.py:397-419")
-        for owner in ("torch", "torch.Tensor")
-        for name in ("mul", "add")
-    },
-    **{f"torch.nn.functional.{n}": (_numel("activation"), "pytorch_ops.py:347-348") for n in _ACTIVATIONS},
-    **{f"torch.nn.functional.{n}": (_numel("pooling"), "pytorch_ops.py:347-348") for n in _POOLS},
-    "torch.nn.functional.softmax": (_numel("softmax"), "pytorch_ops.py:347-348"),
-    **{
-        f"torch.nn.functional.{n}": (_interpolate, "pytorch_ops.py:351-382")
-        for n in ("upsample", "interpolate")
-    },
-}  # fmt: skip
+    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (_matmul, "pytorch_ops.py:385-387")),
+    **dict.fromkeys(_ADDMM, (_addmm, "pytorch_ops.py:390-394")),
+    **dict.fromkeys(_of_torch("mul", "add"), (_elementwise, "pytorch_ops.py:397-419")),
+    **dict.fromkeys(_functional(*_ACTIVATIONS), (_numel("activation"), "pytorch_ops.py:347-348")),
+    **dict.fromkeys(_functional(*_POOLS), (_numel("pooling"), "pytorch_ops.py:347-348")),
+    **dict.fromkeys(_functional("softmax"), (_numel("softmax"), "pytorch_ops.py:347-348")),
+    **dict.fromkeys(_functional("upsample", "interpolate"), (_interpolate, "pytorch_ops.py:351-382")),
+}
 NAMES = tuple(HANDLERS)
 """The names whose calls the trace must record."""
 

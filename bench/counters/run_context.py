@@ -21,7 +21,8 @@ def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     removes its hooks, fvcore does not when the forward pass fails. Any exception becomes a CounterError.
     """
     printed = io.StringIO()
-    before = {module: (set(module._forward_hooks), set(module._forward_pre_hooks)) for module in model.modules()}
+    hooks = [own for module in model.modules() for own in (module._forward_hooks, module._forward_pre_hooks)]
+    before = [set(own) for own in hooks]
     try:
         with restore_training_flags(model), patched() as replaced:
             set_eval_mode(model)
@@ -40,10 +41,9 @@ def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     except Exception as error:
         raise CounterError(counter, label, one_line(type(error).__name__, str(error))) from error
     finally:
-        for module, (hooks, pre_hooks) in before.items():
-            for now, then in ((module._forward_hooks, hooks), (module._forward_pre_hooks, pre_hooks)):
-                for key in set(now) - then:
-                    del now[key]
+        for own, keys in zip(hooks, before, strict=True):
+            for key in set(own) - keys:
+                del own[key]
 
 
 @contextmanager

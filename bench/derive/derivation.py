@@ -80,16 +80,16 @@ def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> D
         except NotSymbolic as error:
             reason = str(error)
         try:
-            result = interpolate(count, grid)
+            by_kind, points, confirmed_at = interpolate(count, grid)
         except NoPolynomial as error:
             return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
         except CannotBuild as error:
             raise CannotBuild(f"{error}; points are needed because {reason}") from error
     method = (
-        f"an interpolation, because {reason}: exact through {result.points} counted points ({_starts(grid)})"
-        f"{_confirmed(result.confirmed_at)}; sizes at which the module takes another path are not found in this way"
+        f"an interpolation, because {reason}: exact through {points} counted points ({_starts(grid)})"
+        f"{_confirmed(confirmed_at)}; sizes at which the module takes another path are not found in this way"
     )
-    return Derivation(result.by_kind, method)
+    return Derivation(by_kind, method)
 
 
 def _starts(grid: Grid) -> str:

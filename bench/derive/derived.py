@@ -19,7 +19,7 @@ STARTS = {
 
 
 def starts(letters: Mapping[str, str]) -> dict[str, int]:
-    """Return a first value for each name: one that fits its letter's meaning, else a prime of its own."""
+    """Return a first value for each name: one that fits its letter's meaning, else an unused prime."""
     free = iter(prime for prime in PRIMES if prime not in STARTS.values())
     return {name: STARTS.get(letter) or STARTS.get(name) or next(free, 53) for name, letter in letters.items()}
 
@@ -45,13 +45,7 @@ class Derivation:
 
     def as_record(self) -> dict[str, Any]:
         """Return plain texts, which :func:`from_record` reads."""
-        return {
-            "by_kind": {kind: str(polynomial) for kind, polynomial in self.by_kind.items()},
-            "method": self.method,
-            "domain": list(self.domain),
-            "layout": list(self.layout),
-            "witness": self.witness,
-        }
+        return vars(self) | {"by_kind": {kind: str(polynomial) for kind, polynomial in self.by_kind.items()}}
 
 
 def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:

@@ -57,29 +57,20 @@ class Grid:
         ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Interpolation:
-    """Polynomials by kind, the number of points that they fit, and the points outside the grid that confirmed them."""
-
-    by_kind: Mapping[str, sympy.Expr]
-    points: int
-    confirmed_at: tuple[dict[str, int], ...]
-
-
 def format_point(point: Point) -> str:
     """Return a point as ``T=11 D=5``."""
     return " ".join(f"{name}={size}" for name, size in point.items())
 
 
-def interpolate(count: Count, grid: Grid) -> Interpolation:
-    """Return the polynomials of ``count``, validated at points outside the grid.
+def interpolate(count: Count, grid: Grid) -> tuple[dict[str, sympy.Expr], int, tuple[dict[str, int], ...]]:
+    """Return the polynomials of ``count``, the number of fitted points, and the points outside that confirmed them.
 
     Raises NoPolynomial where there are none. Exceptions of ``count`` pass through.
     """
     by_kind, points = fit_polynomial(count, grid, LINE)
     outside = tuple(grid.outside())
     validate_at(count, by_kind, outside)
-    return Interpolation(by_kind, points, outside)
+    return by_kind, points, outside
 
 
 def fit_polynomial(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:

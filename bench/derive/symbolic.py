@@ -7,8 +7,8 @@ for instance that K <= E, or that h divides D.
 import logging
 import math
 import numbers as abstract
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -69,7 +69,7 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
     # Sizes of 0 and 1 are symbols too: otherwise torch assumes that every symbol is at least 2, without a guard.
     env = ShapeEnv(specialize_zero_one=False)
     sizes = {name: _size(env, name, hint) for name, hint in base.items()}
-    # A symbol that the run pinned has no expression of its own any more.
+    # A symbol that the run pinned has no expression any more.
     names = {size.node.expr: symbol(name) for name, size in sizes.items()}
     try:
         # torch's cache of operations on symbols costs more than the operations.
@@ -117,16 +117,9 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0][:160]
 
 
-@contextmanager
-def silence_fake_tensor_log() -> Iterator[None]:
-    """Disable the log of fake tensors, whose failures are handled here."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+def silence_fake_tensor_log() -> AbstractContextManager:
+    """Return a context that disables the log of fake tensors, whose failures are handled here."""
+    return patched((logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True))
 
 
 def decompose_matmul() -> AbstractContextManager:
@@ -134,23 +127,20 @@ def decompose_matmul() -> AbstractContextManager:
     return nullcontext() if torch.__version__ >= (2, 13) else enable_python_dispatcher()
 
 
-@contextmanager
-def symbols_as_numbers() -> Iterator[None]:
-    """Let norms take a symbol for their width, and math's functions return symbols for symbols, without pinning."""
+def symbols_as_numbers() -> AbstractContextManager:
+    """Return a context in which norms take a symbol for their width, and math's functions keep symbols unpinned."""
     functions = {name: getattr(torch, f"_sym_{name}", None) for name in dir(math)}
     replaced = [(math, name, _for_symbols(getattr(math, name), f)) for name, f in functions.items() if f]
     replaced.append((normalization, "numbers", SimpleNamespace(Integral=(abstract.Integral, torch.SymInt))))
-    with patched(*replaced):
-        yield
+    return patched(*replaced)
 
 
 def _for_symbols(plain: Callable, symbolic: Callable) -> Callable:
     return lambda x: symbolic(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
 
 
-@contextmanager
-def skip_initialisation() -> Iterator[None]:
-    """Leave weights uninitialised: their values do not matter, and drawing them needs integer sizes."""
+def skip_initialisation() -> AbstractContextManager:
+    """Return a context that leaves weights uninitialised: values do not matter, and drawing them needs integers."""
     functions = [(nn.init, name) for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")]
     methods = [
         (cls, name)
@@ -159,8 +149,7 @@ def skip_initialisation() -> Iterator[None]:
         for name in ("reset_parameters", "_reset_parameters")
         if name in vars(cls)
     ]
-    with patched(*((owner, name, _unchanged) for owner, name in (*functions, *methods))):
-        yield
+    return patched(*((owner, name, _unchanged) for owner, name in (*functions, *methods)))
 
 
 def _unchanged(tensor: Any, *args: Any, **kwargs: Any) -> Any:

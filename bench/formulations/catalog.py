@@ -24,26 +24,21 @@ class Formulation:
     module: Callable[[], nn.Module]
     exact: Ledger
     inputs: tuple[str, ...] = ("query", "key")
-    # F.grouped_mm takes only bfloat16 on meta.
-    half_on_meta: bool = False
 
     def build(self, device: str) -> tuple[nn.Module, dict[str, Tensor]]:
         """Return the module in eval mode and its inputs by name, with seeded values, on ``device``."""
-        dtype = torch.bfloat16 if self.half_on_meta and device == "meta" else torch.float32
+        # F.grouped_mm takes only bfloat16 on meta.
+        dtype = torch.bfloat16 if device == "meta" else torch.float32
         # leave the caller's random state as it was
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
             module = self.module().to(device=device, dtype=dtype).eval()
             given = {
-                "query": torch.randn(B, T, D_MODEL),
-                "key": torch.randn(B, S, D_MODEL),
+                "query": torch.randn(B, T, D_MODEL).to(dtype),
+                "key": torch.randn(B, S, D_MODEL).to(dtype),
                 "tokens": torch.randint(VOCABULARY, (B, T)),
             }
-        chosen = {name: given[name] for name in self.inputs}
-        return module, {
-            name: value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-            for name, value in chosen.items()
-        }
+        return module, {name: given[name].to(device) for name in self.inputs}
 
 
 def _mha(core, linear=nn.Linear, kv_heads=HEADS) -> Callable[[], nn.Module]:
@@ -118,10 +113,7 @@ FORMULATIONS = (
     ),
     *(Formulation(f"moa-{n}", f"{text}, gathered torch.bmm", _moa(core), MOA) for n, (text, core) in _CORES.items()),
     Formulation("moa-fused-gqa", "F.scaled_dot_product_attention, enable_gqa", _moa(cores.with_fused_groups), MOA),
-    *(
-        Formulation(f"moa-{n}", f"experts by {text}", _moa(kind=kind), MOA, half_on_meta=n == "grouped")
-        for n, (text, kind) in _EXPERTS.items()
-    ),
+    *(Formulation(f"moa-{n}", f"experts by {text}", _moa(kind=kind), MOA) for n, (text, kind) in _EXPERTS.items()),
     Formulation("moa-dense", "every expert for every row", _moa(kind=experts.Dense), DENSE),
     *(
         Formulation(f"vocabulary-{n}", text, partial(module, D_MODEL, VOCABULARY), VOCABULARY_LEDGER, ("tokens",))

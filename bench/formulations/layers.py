@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headcount.bench.formulations.cores import Core
 from headcount.bench.formulations.experts import Experts
 
-Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 _Unbiased = partial(nn.Linear, bias=False)
 
 
@@ -117,19 +117,6 @@ class FormulatedMoA(nn.Module):
         return (self.out_proj(out, indices) * weights[..., None]).sum(2)
 
 
-class VocabularyModule(nn.Module):
-    """The vocabulary projection as a nn.Linear that shares the embedding's weight."""
-
-    def __init__(self, d_model: int, vocab_size: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocab_size, d_model)
-        self.projection = _Unbiased(d_model, vocab_size)
-        self.projection.weight = self.embedding.weight
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.projection(self.embedding(tokens))
-
-
 class VocabularyTied(nn.Module):
     """The vocabulary projection as F.linear on the embedding's weight."""
 
@@ -139,3 +126,15 @@ class VocabularyTied(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return F.linear(self.embedding(tokens), self.embedding.weight)
+
+
+class VocabularyModule(VocabularyTied):
+    """The vocabulary projection as a nn.Linear that shares the embedding's weight."""
+
+    def __init__(self, d_model: int, vocab_size: int) -> None:
+        super().__init__(d_model, vocab_size)
+        self.projection = _Unbiased(d_model, vocab_size)
+        self.projection.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.projection(self.embedding(tokens))

@@ -5,7 +5,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -46,14 +46,6 @@ def patched(*values: tuple[Any, str, Any]) -> Iterator[AttributePatches]:
 
 
 @contextmanager
-def restore_names(names: Sequence[str]) -> Iterator[None]:
-    """Restore the functions of these names on leaving, whatever is set in the block."""
-    owners = [_owner(name) for name in names]
-    with patched(*((owner, name, getattr(owner, name)) for owner, name in owners if hasattr(owner, name))):
-        yield
-
-
-@contextmanager
 def restore_training_flags(model: nn.Module) -> Iterator[None]:
     """Restore each module's training flag on leaving."""
     # A frozen script has none.
@@ -70,14 +62,11 @@ def set_eval_mode(model: nn.Module) -> None:
 
     Other errors of a user's ``eval`` pass through.
     """
-    frozen = not all(hasattr(module, "training") for module in model.modules())
-    try:
+    ignored: list[type[Exception]] = [NotImplementedError]
+    if not all(hasattr(module, "training") for module in model.modules()):
+        ignored.append(AttributeError)
+    with suppress(*ignored):
         model.eval()
-    except NotImplementedError:
-        pass
-    except AttributeError:
-        if not frozen:
-            raise
 
 
 def keep_flex_eager(replaced: AttributePatches) -> None:

@@ -3,6 +3,7 @@
 import concurrent.futures
 import functools
 import multiprocessing.pool
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +39,10 @@ _UNTRACED = (
     (concurrent.futures.ProcessPoolExecutor, "submit"),
     (torch._C, "_DisableTorchDispatch"),
     (python_dispatch, "_disable_current_modes"),
+    (Tensor, "__dlpack__"),
 )
 """Calls whose work no dispatch mode of this thread sees."""
+_DISABLED_MODES = ("torch._C._DisableTorchDispatch", "torch.utils._python_dispatch._disable_current_modes")
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 _APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
@@ -243,7 +246,10 @@ class Recorder:
         return self.call(event, original, args, kwargs)
 
     def _untraced_call(self, name: str, original: Callable, args: tuple, kwargs: dict) -> Any:
-        self.trace.left.append((name, self._path()))
+        # torch's own code turns modes off to compute shapes, and makes results that the trace shows
+        caller = sys._getframe(2).f_globals.get("__name__", "")
+        if not (name in _DISABLED_MODES and caller.startswith("torch.")):
+            self.trace.left.append((name, self._path()))
         return original(*args, **kwargs)
 
     def _path(self) -> str:

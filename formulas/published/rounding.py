@@ -34,8 +34,8 @@ class Printing:
         value = Fraction(number) / UNITS[self.unit]
         step = self._step(value)
         last_digits = floor(value / step + SHIFTS[self.rounding]) * step * 10**self.decimals
-        whole, rest = divmod(int(last_digits), 10**self.decimals)
-        return f"{whole}" + (f".{rest:0{self.decimals}}" if self.decimals else "") + self.unit
+        integer, rest = divmod(int(last_digits), 10**self.decimals)
+        return f"{integer}" + (f".{rest:0{self.decimals}}" if self.decimals else "") + self.unit
 
     def step(self, text: str) -> int:
         """Return the distance between two neighbouring printed values around ``text``."""

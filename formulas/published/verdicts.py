@@ -30,9 +30,6 @@ class VocabularyRange:
     low: int
     high: int
 
-    def __contains__(self, size: int) -> bool:
-        return self.low <= size <= self.high
-
 
 def judge(table: PublishedTable, cases: Mapping[str, Case]) -> dict[str, Verdict]:
     """Return the verdict on each row of ``table`` by row name, the worst of its judged columns.

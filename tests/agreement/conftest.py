@@ -1,16 +1,16 @@
-"""Every test here begins with an empty stack of calls: torch.jit notes the whole stack for each operation."""
+"""Run every test on an empty call stack: torch.jit records the whole stack for each operation."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-ALONE = ThreadPoolExecutor(1)
-"""A thread whose stack has none of pytest's calls."""
+EMPTY_STACK = ThreadPoolExecutor(1)
+"""A thread without calls of pytest."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """The test in that thread."""
+    """Run the test in that thread."""
     test = pyfuncitem.obj
-    pyfuncitem.obj = lambda **given: ALONE.submit(test, **given).result()
+    pyfuncitem.obj = lambda **given: EMPTY_STACK.submit(test, **given).result()
     return (yield)

@@ -104,8 +104,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def made():
-    """A function: configuration, ledger, module and inputs of a case on a device, each built once."""
+def build_case():
+    """Return a function that builds configuration, ledger, module and inputs of a case on a device once."""
 
     @cache
     def counted(case):
@@ -123,12 +123,12 @@ def made():
 
 
 @pytest.fixture(scope="module")
-def reading(made):
-    """A function: the count of a case by a counter on a device, counted once."""
+def reading(build_case):
+    """Return a function that counts a case with a counter on a device once."""
 
     @cache
     def of(name, case, device="meta"):
-        *_, model, inputs = made(case, device)
+        *_, model, inputs = build_case(case, device)
         return registry.counter(name).read(model, inputs, label=case)
 
     return of
@@ -137,14 +137,14 @@ def reading(made):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", registry.NAMES)
-def test_counter_matches_its_rules(name, case, device, made, reading):
-    _, ledger, *_ = made(case, device)
+def test_counter_matches_its_rules(name, case, device, build_case, reading):
+    _, ledger, *_ = build_case(case, device)
     assert reading(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_parameters_by_path(case, made):
-    _, ledger, model, _ = made(case)
+def test_parameters_by_path(case, build_case):
+    _, ledger, model, _ = build_case(case)
     in_ledger = ledger.at_layers().group(lambda entry: entry.path, "params")
     # named_parameters gives a tied weight once, under the first module that holds it
     in_module = Counter()
@@ -156,8 +156,8 @@ def test_parameters_by_path(case, made):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_active_parameters(case, made):
-    config, ledger, model, _ = made(case)
+def test_active_parameters(case, build_case):
+    config, ledger, model, _ = build_case(case)
     unused = 0
     if config.attention.variant in ("moa", "switchhead"):
         # experts of one kind are one parameter; those of SwitchHead stand there head after head
@@ -191,8 +191,8 @@ def test_active_parameters(case, made):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_macs_by_path(case, made, reading):
-    _, ledger, model, _ = made(case)
+def test_macs_by_path(case, build_case, reading):
+    _, ledger, model, _ = build_case(case)
     cumulative = reading("torch", case)
     paths = {name for name, _ in model.named_modules()}
     own = dict(cumulative.by_module)
@@ -229,8 +229,8 @@ class Tally(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sizes_of_zero_mac_operations(case, made):
-    _, ledger, model, inputs = made(case, "cpu")
+def test_sizes_of_zero_mac_operations(case, build_case):
+    _, ledger, model, inputs = build_case(case, "cpu")
     tally = Tally()
     with torch.no_grad(), tally.modules, tally:
         model(*inputs.values())

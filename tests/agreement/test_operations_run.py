@@ -1,4 +1,4 @@
-"""What a layer does beside its products: as many elements as its closed form says, of what it really calls."""
+"""Elementwise operations of an executed layer have as many elements as its closed form."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 11}
 WIDE = dict(d_model=60, head_dim=15)
 """A head is wider than there are heads or experts."""
 GRID = dict(d_model=60, side=4)
-CALLED = {
+KINDS = {
     "softmax": "softmax",
     "relu": "activation",
     "gelu": "activation",
@@ -30,11 +30,11 @@ SAME = {"bias": "elementwise", "expert_bias": "elementwise"}
 """An addition is one, be it of a projection's bias."""
 
 
-class Called(TorchFunctionMode):
-    """``elements`` by kind: outputs of what is called while the mode is on, inputs of what makes a number of many.
+class ElementCounter(TorchFunctionMode):
+    """Count output elements of called functions by kind, and input elements of reductions.
 
-    What no closed form has is left out: a number beside a tensor, by which the matrix before it could be scaled, and
-    results of at most ``of_gates`` elements, which are gates, factors and places.
+    Scalings by a number are left out, and results of at most ``of_gates`` elements: gates, factors and indices. No
+    closed form has them.
     """
 
     def __init__(self, of_gates: int) -> None:
@@ -48,8 +48,8 @@ class Called(TorchFunctionMode):
         name = func.__name__
         if self.within_norm:
             return out
-        if name in CALLED:
-            self.elements[CALLED[name]] += out.numel()
+        if name in KINDS:
+            self.elements[KINDS[name]] += out.numel()
         elif name in PAIRED and isinstance(args[1], Tensor) and out.is_floating_point() and out.numel() > self.of_gates:
             self.elements["elementwise"] += out.numel()
         elif name == "linear" and args[2:] not in ((), (None,)):
@@ -61,7 +61,7 @@ class Called(TorchFunctionMode):
         return out
 
     def watch(self, module: nn.Module, kind: str) -> None:
-        """Count what a norm gives, and nothing that it calls."""
+        """Count the outputs of a norm, without the operations inside."""
 
         def enter(*_):
             self.within_norm = True
@@ -74,13 +74,13 @@ class Called(TorchFunctionMode):
         module.register_forward_hook(leave)
 
 
-def called(config, inputs):
-    """Elements by kind, of a layer's reference run once."""
+def executed_elements(config, inputs):
+    """Return elements by kind of one run of a layer's reference implementation."""
     layer = build(config).eval()
     layer.impl = config.implementations[0].name
     letters = config.letters()
     rows = max(x.shape[0] * x.shape[1] for x in inputs.values())
-    mode = Called(of_gates=rows * max(letters.get("h", 0), letters.get("E", 0)))
+    mode = ElementCounter(of_gates=rows * max(letters.get("h", 0), letters.get("E", 0)))
     for module in layer.modules():
         if isinstance(module, nn.LayerNorm | RMSNorm):
             mode.watch(module, "norm" if isinstance(module, nn.LayerNorm) else "rms_norm")
@@ -89,8 +89,8 @@ def called(config, inputs):
     return dict(mode.elements)
 
 
-def billed(config):
-    """Elements by kind, of the closed form."""
+def expected_elements(config):
+    """Return elements by kind of the closed form."""
     sizes = resolve_lengths(config, {name: LENGTHS[name] for name in config.lengths})
     form = ledger_of(config, sizes).select(lambda entry: entry.kind in OTHER_KINDS)
     return form.group(lambda entry: SAME.get(entry.kind, entry.kind), "size")
@@ -105,4 +105,4 @@ CASES = [
 
 @pytest.mark.parametrize("config", CASES)
 def test_every_element_is_counted(config):
-    assert called(config, example_inputs(config, LENGTHS)) == billed(config)
+    assert executed_elements(config, example_inputs(config, LENGTHS)) == expected_elements(config)

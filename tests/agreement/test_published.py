@@ -1,4 +1,4 @@
-"""Each printed row comes out under its table's one rule, or carries the verdict typed beside it."""
+"""Every printed row follows its table's rule or has the verdict of the data file."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -65,7 +65,6 @@ def test_implied_vocabulary_ends(edge, prints):
     for size in (found.low + edge, found.high - edge):
         form = ledger_of(preset(row.preset, {"vocab_size": size}), resolve_lengths(preset(row.preset), {}))
         assert (printing.text(form.params) == "256M") == prints
-    assert found.low in found and found.low - 1 not in found and found.high in found and found.high + 1 not in found
 
 
 @pytest.mark.parametrize(

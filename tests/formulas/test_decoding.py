@@ -173,8 +173,8 @@ def test_language_model_step():
     assert decoding.cache_elements(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
     # the three heads of a token may be of three key/value heads
     assert decoding.cache_reads(step) == 2 * 2 * 7 * (2 * 2 * 5 + 3 * 5)
-    whole = llama.model([mha_form, mha_form, ideal_form], T=7, **sizes)
+    forward = llama.model([mha_form, mha_form, ideal_form], T=7, **sizes)
     at_once = llama.step([mha_form, mha_form, ideal_form], new=7, stored=7, **sizes)
-    assert at_once.select(lambda entry: entry.kind not in STORED_KINDS) == whole
+    assert at_once.select(lambda entry: entry.kind not in STORED_KINDS) == forward
     keys_turned = [e.dims["S"] for e in step if e.kind == "rope" and "S" in e.dims]
     assert keys_turned == [1, 1]

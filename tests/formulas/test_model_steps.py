@@ -1,4 +1,4 @@
-"""Models and forms of other papers in numbers worked out by hand: what a step keeps, and what is shared."""
+"""Decode steps of models and layers of other papers, in numbers worked out by hand."""
 
 from functools import partial
 
@@ -7,8 +7,8 @@ from headcount.formulas import decoding, jetmoe, mae, mha
 MAE = partial(mae.layer, "a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7, n=16)
 
 
-def kept(form):
-    """What is stored beside keys and values, as (path, kind, dims)."""
+def other_cache_entries(form):
+    """Return cache entries other than keys and values, as (path, kind, dims)."""
     return [
         (e.path, e.kind, dict(e.dims)) for e in form if "cache" in e.kind and "S" not in e.dims and "T" not in e.dims
     ]
@@ -16,14 +16,14 @@ def kept(form):
 
 def test_sequence_gate_is_cached():
     stored = {"B": 2, "h": 5}
-    assert kept(MAE()) == [("a", "cache", stored), ("a", "cache_read", stored)]
-    assert kept(mae.layer("a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7)) == []
+    assert other_cache_entries(MAE()) == [("a", "cache", stored), ("a", "cache_read", stored)]
+    assert other_cache_entries(mae.layer("a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7)) == []
 
 
 def test_running_gate_caches_sum_and_count():
     total, number = {"B": 2, "d_m": 13}, {"B": 2}
     kinds = ("cache", "cache_write", "cache_read")
-    assert kept(MAE(gate="running")) == [("a", kind, of) for of in (total, number) for kind in kinds]
+    assert other_cache_entries(MAE(gate="running")) == [("a", kind, of) for of in (total, number) for kind in kinds]
 
 
 def test_jetmoe_step():

@@ -24,10 +24,10 @@ def row(name, macs=None, *, params=None, activated=None, verdict="reproduced", a
 
 
 def table(*rows, judged=("macs",)):
-    whole = Printing("k", "truncate")
+    rule = Printing("k", "truncate")
     kinds = {
-        "macs": Macs(printing=whole, convention="exact"),
-        "params": Params(printing=whole),
+        "macs": Macs(printing=rule, convention="exact"),
+        "params": Params(printing=rule),
         "activated": Activated(printing=Printing("%", "half-up", multiple=5)),
     }
     columns = tuple(kinds[quantity] for quantity in judged)
@@ -52,7 +52,7 @@ def test_near_misses():
     rows = (row("a", "9k", verdict="unexplained"), row("b", "7k"), row("c"))
     because = "7,000 prints 7k, not 9k; with each softmax element billed it prints 9k, but b 8k, not 7k"
     assert judge(table(*rows), forms)["a"].because == because
-    # whatever is typed beside the row
+    # the verdict in the data file has no influence
     typed = (replace(rows[0], verdict="reproduced"), *rows[1:])
     assert judge(table(*typed), forms)["a"].because == because
 

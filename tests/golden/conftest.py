@@ -60,8 +60,8 @@ ROUTED = {"d_model": 6, "d_ff": 5, "num_layers": 2, "vocab_size": 11, "top_k": 2
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What one command left: exit code, standard output, standard error."""
+class Result:
+    """Exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -124,7 +124,7 @@ def folder(_files, tmp_path, monkeypatch):
     return copy
 
 
-def run(line: str | list[str]) -> Ended:
+def run(line: str | list[str]) -> Result:
     """Run ``headcount ...`` in this process; ``line``: a shell line or its words."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -132,7 +132,7 @@ def run(line: str | list[str]) -> Ended:
             code = main(shlex.split(line) if isinstance(line, str) else line)
         except SystemExit as ended:
             code = ended.code
-    return Ended(code, out.getvalue(), err.getvalue())
+    return Result(code, out.getvalue(), err.getvalue())
 
 
 class TextFile(SingleFileSnapshotExtension):

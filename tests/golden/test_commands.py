@@ -1,6 +1,6 @@
-"""Golden files of what commands print: a file for each command line, at 80 columns.
+"""Golden files of printed output: a file for each command line, at 80 columns.
 
-``pytest tests/golden --snapshot-update`` writes them anew; the diff is reviewed. Commands whose whole output is on a
+``pytest tests/golden --snapshot-update`` rewrites them; review the diff. Commands whose whole output is on a
 generated page (examples.md, examples-own.md) are not stored here again.
 """
 

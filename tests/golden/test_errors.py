@@ -1,4 +1,4 @@
-"""What is wrong with a command line: exit code, one line on standard error, and the values that the line must name.
+"""Wrong command lines: exit code, one line on standard error, and the values that the line must name.
 
 The words are values and valid choices, never sentences: those are in the golden files and may be reworded.
 """

@@ -24,8 +24,8 @@ def test_interrupt_during_import(monkeypatch):
 def complete(script, *words):
     """Return what bash offers for the last of some words after headcount."""
     line = " ".join(f"'{word}'" for word in ("headcount", *words))
-    ask = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _shtab_headcount; echo ${{COMPREPLY[@]}}"
-    return subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    program = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _shtab_headcount; echo ${{COMPREPLY[@]}}"
+    return subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_bash_completion():

@@ -1,4 +1,4 @@
-"""Whatever is imported is declared, and whatever is declared is used."""
+"""Every imported package is declared in pyproject.toml, and every declared package is imported."""
 
 import ast
 import re
@@ -10,25 +10,25 @@ import headcount
 from headcount.bench.counters import registry
 
 ROOT = headcount.CHECKOUT
-ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
     "nvidia-ml-py": "pynvml",
     "import-linter": "importlinter",
     "pytest-benchmark": "pytest_benchmark",
 }
-"""Where a package is imported by another name than it is installed by."""
-PYTESTS_OWN = {"pytest"}
-"""What only a plugin imports, which pytest itself asks for."""
+"""Import name of a distribution where both differ."""
+PROVIDED = {"pytest"}
+"""Packages that only a plugin of pytest imports."""
 
 
-def package(requirement):
+def distribution(requirement):
     return re.match(r"[\w-]+", requirement)[0].lower()
 
 
 @cache
 def imports_of(path):
-    """The top-level names that a module imports, wherever in it."""
+    """Return the top-level names that a module imports anywhere."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -39,13 +39,13 @@ def imports_of(path):
 
 
 def imported(*folders):
-    """What the modules of some folders import of other people."""
+    """Return the names of other distributions that the modules of some folders import."""
     names = set().union(*(imports_of(path) for folder in folders for path in (ROOT / folder).rglob("*.py")))
     return names - sys.stdlib_module_names - {"headcount", "tests"}
 
 
-CORE = {package(requirement) for requirement in PROJECT["dependencies"]}
-EXTRAS = {name: {package(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
+CORE = {distribution(requirement) for requirement in PROJECT["dependencies"]}
+EXTRAS = {name: {distribution(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
 COUNTERS = {extra for file in registry.COUNTERS.values() if (extra := file.partition(":")[2])}
 AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("completion", "report", "gpu", *COUNTERS)))
 
@@ -55,14 +55,14 @@ def names_of(packages):
 
 
 def test_product_imports_are_declared():
-    assert imported(*ROOMS) - PYTESTS_OWN <= names_of(AT_RUN_TIME)
+    assert imported(*PACKAGES) - PROVIDED <= names_of(AT_RUN_TIME)
     plugins = PROJECT["entry-points"]["pytest11"].values()
-    homes = [str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py") if "pytest" in imports_of(path)]
-    assert homes == [f"{name.removeprefix('headcount.').replace('.', '/')}.py" for name in plugins]
+    found = [str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py") if "pytest" in imports_of(path)]
+    assert found == [f"{name.removeprefix('headcount.').replace('.', '/')}.py" for name in plugins]
 
 
 def test_declared_packages_are_imported():
-    assert names_of(AT_RUN_TIME) - imported(*ROOMS) == set()
+    assert names_of(AT_RUN_TIME) - imported(*PACKAGES) == set()
 
 
 def test_test_imports_are_declared():

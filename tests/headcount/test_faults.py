@@ -22,7 +22,6 @@ TABLE = "macs --table moa-table3 --counter closed-form"
 JSON = f"{TABLE} --format json"
 CSV = f"{TABLE} --format csv"
 BUDGET = "budget --macs 700M --limit 3"
-PAGE = "report --only notation --out pages"
 MANY = ",".join(map(str, range(1, 41)))
 LONG = f"macs --counter closed-form --grid\tK={MANY} E=41,43,47,53 D={MANY} T=7,11"
 """A tab separates its last word, which holds spaces."""
@@ -122,16 +121,16 @@ def test_interrupt_is_one_line(tmp_path):
     assert err.decode().strip().splitlines()[-1].endswith("interrupted") and b"Traceback" not in err
 
 
-def test_killed_writer_leaves_whole_file(tmp_path):
+def test_killed_writer_leaves_complete_file(tmp_path):
     old = tmp_path / "old"
-    whole = subprocess.run(argv(JSON), cwd=tmp_path, env=environment(), capture_output=True).stdout
+    complete = subprocess.run(argv(JSON), cwd=tmp_path, env=environment(), capture_output=True).stdout
     for after in (0.1, 0.3, 0.5, 0.7):
         old.write_bytes(b"old\n")
         process = start(f"{JSON} -o old", tmp_path)
         time.sleep(after)
         process.kill()
         process.communicate()
-        assert old.read_bytes() in (b"old\n", whole)
+        assert old.read_bytes() in (b"old\n", complete)
 
 
 @pytest.mark.parametrize("limit", [700, 1100, 1900])

@@ -1,4 +1,4 @@
-"""What no product code may call: everything that runs a text, loads code from data, or starts a process anywhere."""
+"""Calls that product code must not make: running text, loading code from data, starting processes, writing files."""
 
 import ast
 
@@ -7,8 +7,8 @@ import pytest
 import headcount
 
 ROOT = headcount.CHECKOUT
-ROOMS = ("headcount", "bench", "formulas", "models", "reports")
-FILES = sorted(path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
+FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 RUNS_TEXT = {"eval", "exec", "compile", "__import__", "execfile", "input", "breakpoint"}
 ATTRIBUTES = {
     **dict.fromkeys(("sympify", "parse_expr", "lambdify", "parse_latex", "S"), "sympy"),
@@ -16,14 +16,14 @@ ATTRIBUTES = {
     **dict.fromkeys(("fork", "forkpty", "posix_spawn", "startfile"), "os"),
     **dict.fromkeys(("read_pickle", "read_sql", "query", "eval"), "pandas"),
 }
-"""A name that is called, or imported -> whose."""
+"""Module of a forbidden function, by the function."""
 MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "yaml", "code", "codeop", "pty", "subprocess"}
 MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetlib", "ctypes"}
-"""What no file imports."""
+"""Modules that no file imports."""
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickle", "mkstemp", "NamedTemporaryFile"}
 
 ALLOWED = {
-    "bench/isolated/run.py": {"subprocess": "the process of somebody's code, from a list of words, without a shell"},
+    "bench/isolated/run.py": {"subprocess": "the process of user code, from a list of words, without a shell"},
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/session.py": {"execv": "the same command again, once a device is lost"},
@@ -35,11 +35,11 @@ ALLOWED = {
     "bench/records.py": {"open": "the one place that appends to files"},
     "bench/isolated/child.py": {"open": "the answer, to a file without a name"},
 }
-"""File -> what it may call after all, and why."""
+"""Allowed calls with their reason, by file."""
 
 
 def calls(source):
-    """The forbidden names of a source, by what they are."""
+    """Return the forbidden names in a source."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

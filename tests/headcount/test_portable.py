@@ -1,4 +1,4 @@
-"""Modules that only some systems have are asked for where they are needed, never when something is imported."""
+"""Modules import on systems without Unix modules, and a checkout works without symbolic links."""
 
 import ast
 import shutil
@@ -10,19 +10,19 @@ import pytest
 import headcount
 
 ROOT = headcount.CHECKOUT
-ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
 MISSING = ("resource", "fcntl", "termios", "pwd", "grp")
-"""What Windows does not have."""
+"""Modules that Windows lacks."""
 MODULES = sorted(
     ".".join(("headcount", *path.relative_to(ROOT).with_suffix("").parts)).replace("headcount.headcount", "headcount")
-    for room in ROOMS
-    for path in (ROOT / room).rglob("*.py")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
     if path.name not in ("__init__.py", "__main__.py")
 )
 IMPORT_ALL = """
 import importlib, sys
 from importlib.util import find_spec
-# these have their own ways for each system
+# these choose by system themselves
 import numpy, pandas, psutil, pytest, tempfile, torch, torch._dynamo, subprocess
 import fvcore.nn, ptflops, sympy, tabulate, tqdm
 if find_spec("matplotlib"):
@@ -51,18 +51,18 @@ def test_modules_import_without_unix_modules():
 @pytest.mark.parametrize("link", ["symbolic link", "plain file", "missing"])
 def test_checkout_without_symbolic_links(link, tmp_path):
     """Git writes links as plain files where a system has none."""
-    for room in ROOMS[1:]:
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__", "generated"))
+    for package in PACKAGES[1:]:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "generated"))
     (tmp_path / "headcount").mkdir()
     for path in (ROOT / "headcount").glob("*.py"):
         shutil.copy(path, tmp_path / "headcount")
-    for room in ROOMS[1:] if link != "missing" else ():
-        path = tmp_path / "headcount" / room
-        path.symlink_to(f"../{room}") if link == "symbolic link" else path.write_text(f"../{room}")
+    for package in PACKAGES[1:] if link != "missing" else ():
+        path = tmp_path / "headcount" / package
+        path.symlink_to(f"../{package}") if link == "symbolic link" else path.write_text(f"../{package}")
     program = "import headcount.bench.cli as cli, headcount; print(headcount.CHECKOUT, cli.__file__)"
-    for argv, said in {
+    for argv, expected in {
         ("-S", "-m", "bench.macs", "--counter", "closed-form"): "24 printed MACs: 15 reproduced",
         ("-S", "-c", program): f"{tmp_path} {tmp_path}/bench/cli.py",
     }.items():
         done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith(said), done.stderr
+        assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith(expected), done.stderr

@@ -1,4 +1,4 @@
-"""``import headcount as hc``: the names that it has, what they are, and that asking for one imports no other."""
+"""``import headcount as hc``: its names, and that using one imports no unrelated package."""
 
 import re
 import subprocess
@@ -16,9 +16,9 @@ HEAVY = ("torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate")
 
 
 def imported(program, *options):
-    """Which heavy packages ``program`` has imported in the end, in a Python of its own."""
-    ask = f"import sys\n{program}\nprint(*(name for name in {HEAVY} if name in sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, *options, "-c", ask], capture_output=True, text=True, cwd=ROOT, check=True)
+    """Return the heavy packages that ``program`` has imported at its end, in a new Python process."""
+    code = f"import sys\n{program}\nprint(*(name for name in {HEAVY} if name in sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     return done.stderr.splitlines()[-1].split()
 
 

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that an installed copy works beside projects that have our folders' names too."""
+"""Contents of the wheel, and an installed copy in projects with folders of the same names."""
 
 import hashlib
 import os
@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("headcount", "bench", "formulas", "models", "reports")
+PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 OWN = {"folders": "{}/__init__.py", "modules": "{}.py"}
-"""What a user's project may have of its own: folders or modules that are called as our rooms."""
+"""Folders or modules of a user's project with the names of our packages."""
 THEIRS = ("bench", "formulas", "models", "reports")
 MODEL = f"""
 import torch
 import {", ".join(THEIRS)}
 
-assert [room.MINE for room in ({", ".join(THEIRS)})] == [23] * 4
+assert [package.MINE for package in ({", ".join(THEIRS)})] == [23] * 4
 
 
 def make():
@@ -47,19 +47,19 @@ SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blo
 
 
 def files(folder):
-    """Every file below, by its path from there, but for what Python and the system put beside them."""
+    """Return the paths of all files below ``folder`` but hidden ones and caches."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {str(path) for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of this checkout, built from a copy, so that nothing is left beside the rooms."""
+    """Build the wheel from a copy of this checkout."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, source / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, source / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out))
     subprocess.run([*PIP, "wheel", *options, str(source)], check=True)
     (made,) = out.glob("*.whl")
@@ -68,7 +68,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The folder that the wheel is installed into: a git repository of somebody else."""
+    """Install the wheel into a folder that is another git repository."""
     target = tmp_path_factory.mktemp("site")
     options = ("--no-deps", "--no-index", "--target", str(target))
     subprocess.run([*PIP, "install", *options, str(wheel)], check=True)
@@ -80,7 +80,7 @@ def installed(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(installed, tmp_path_factory):
-    """Every command that imports torch, all started at once: name -> process."""
+    """Start every command that imports torch at once and yield the processes by name."""
     data = tmp_path_factory.mktemp("data")
     env = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1", "XDG_DATA_HOME": str(data)}
     command = str(installed / "bin" / "headcount")
@@ -93,9 +93,9 @@ def running(installed, tmp_path_factory):
 
     for name, path in OWN.items():
         project = tmp_path_factory.mktemp("project")
-        for room in THEIRS:
-            (project / path.format(room)).parent.mkdir(exist_ok=True)
-            (project / path.format(room)).write_text("MINE = 23\n")
+        for package in THEIRS:
+            (project / path.format(package)).parent.mkdir(exist_ok=True)
+            (project / path.format(package)).write_text("MINE = 23\n")
         (project / "model.py").write_text(MODEL)
         (project / "use.py").write_text(LIBRARY)
         asked = (command, "macs", "--module", "model.py:make", "--counter", "headcount")
@@ -122,14 +122,14 @@ def ended(process):
 
 
 def test_wheel_contents(wheel):
-    """Every module and every file that is read at run time; of reports/, what it generates is not."""
-    kept = set()
-    for room in ROOMS:
-        inside = "headcount" if room == "headcount" else f"headcount/{room}"
-        kept |= {f"{inside}/{name}" for name in files(ROOT / room) if not name.startswith("generated/")}
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == kept
-    assert any(name.endswith(".jsonl") for name in held) and any(name.endswith(".toml") for name in held)
+    """Every module and every file that is read at run time, without generated reports."""
+    expected = set()
+    for package in PACKAGES:
+        inside = "headcount" if package == "headcount" else f"headcount/{package}"
+        expected |= {f"{inside}/{name}" for name in files(ROOT / package) if not name.startswith("generated/")}
+    contained = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert contained == expected
+    assert any(name.endswith(".jsonl") for name in contained) and any(name.endswith(".toml") for name in contained)
 
 
 def test_project_with_same_folder_names(running):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
@@ -100,29 +99,11 @@ def test_best_heads_come_first_within_groups(groups, scores, order):
         assert torch.equal(columns[1][:, 10 * new : 10 * new + 10], columns[0][:, 10 * old : 10 * old + 10])
 
 
-def test_converted_model_trains():
-    """A few steps on a batch: the loss jumps where heads go, and comes back under what it was."""
-    torch.manual_seed(0)
+def test_conversion_leaves_mode_and_dense_model():
     dense = build(make_config(MODELS["llama"])).train()
-    tokens = torch.randint(41, (4, 9), generator=torch.Generator().manual_seed(1))
-
-    def loss_of(model):
-        return torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-
-    def trained(model, steps):
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for _ in range(steps):
-            optimizer.zero_grad()
-            (loss_of(model) + losses.auxiliary_loss(model)).backward()
-            optimizer.step()
-        return loss_of(model).item()
-
-    before = trained(dense, 12)
-    made = convert(copy.deepcopy(dense), shared=1, routed=1)
-    assert made.training and loss_of(made).item() > 1.2 * before
-    assert trained(made, 24) < before
-    # copied before it was converted: the dense model is as it was
-    assert loss_of(dense).item() == pytest.approx(before)
+    before = copy.deepcopy(dense.state_dict())
+    assert convert(copy.deepcopy(dense), shared=1, routed=1).training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in dense.state_dict().items())
 
 
 def test_config_is_converted_layer_by_layer():

@@ -1,42 +1,14 @@
-"""JetMoE: losses, norms, tied weights, and the released sizes in integers."""
-
-import torch
+"""JetMoE: norms, tied weights, and the released sizes in integers."""
 
 from headcount.bench.case import Case
-from headcount.models import losses
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
-
-SMALL = dict(
-    model="jetmoe", attention="moa", d_model=22, d_ff=13, num_layers=2, vocab_size=41, num_experts=5, top_k=2,
-    head_dim=12, num_kv_heads=3, gates="selected", output_bias=True, ffn_num_experts=7, ffn_top_k=3,
-)  # fmt: skip
-TOKENS = torch.randint(41, (2, 11), generator=torch.Generator().manual_seed(0))
-
-
-def test_auxiliary_loss_sums_two_routers_per_layer():
-    """0.01 L_a + 0.001 L_z, summed: JetMoE's coefficients."""
-    model = build(make_config(SMALL)).train()
-    model(TOKENS)
-    found = losses.auxiliary_loss(model)
-    expected, paths = 0.0, []
-    for path, module in losses.routed_modules(model):
-        paths.append(path)
-        logits = module.router.recorded.routing.logits.flatten(0, 1)
-        probs = torch.softmax(logits, -1)
-        chosen = torch.zeros_like(probs).scatter(1, logits.topk(module.config.top_k).indices, 1.0)
-        shares = [part.sum(0) / part.sum() for part in (chosen, probs)]
-        expected += 0.01 * logits.shape[1] * (shares[0] * shares[1]).sum()
-        expected += 0.001 * logits.logsumexp(-1).square().mean()
-    assert paths == [f"layers.{i}.{block}" for i in range(2) for block in ("self_attn", "feed_forward")]
-    torch.testing.assert_close(found, expected)
-    found.backward()
-    assert all(p.grad.abs().sum() > 0 for name, p in model.named_parameters() if "router" in name)
+from tests.agreement.test_models_agree import CASES
 
 
 def test_norm_eps_and_tied_embedding():
-    model = build(make_config(SMALL))
+    model = build(make_config(CASES["jetmoe"][0]))
     assert model.output_proj.weight is model.embedding.weight
     assert {layer.self_attn_norm.eps for layer in model.layers} == {1e-6} and model.norm.eps == 1e-5
     assert {layer.feed_forward_norm.eps for layer in model.layers} == {1e-6}

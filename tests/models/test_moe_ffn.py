@@ -14,7 +14,8 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
 from headcount.models.kernels.selection import used_impls
-from tests.cases import features, randomise
+from tests.agreement.test_models_agree import CASES
+from tests.cases import features, padding, randomise
 from tests.models.test_attention_layers import outcome
 
 SIZES = {
@@ -25,30 +26,7 @@ SIZES = {
     "K1-E1-dm7-F3-gated": dict(d_model=7, d_ff=3, num_experts=1, top_k=1, gated=True),
     "K1-E5-dm24-F8": dict(d_model=24, d_ff=8, num_experts=5, top_k=1),
 }
-ENCODER_DECODER = dict(model="encoder_decoder", num_encoder_layers=2, num_decoder_layers=1, vocab_size=41)
-LLAMA = dict(model="llama", num_layers=2, vocab_size=41)
-MASKED = dict(model="masked_lm", num_layers=2, vocab_size=41, max_positions=19)
-DIT = dict(model="dit", num_layers=2, patch_size=3, latent_size=9, num_classes=7, frequency_width=22)
-CONVOLUTION = dict(
-    model="convolution", convolution="dynamic", encoder_kernel_sizes=(3, 5), decoder_kernel_sizes=(3,),
-    num_weight_heads=2, vocab_size=41,
-)  # fmt: skip
-IMAGES = dict(
-    model="transnext", attention="aggregated", num_heads=2, depths=(1, 2), mlp_ratio=(5, 3), pool_ratio=(5, 1),
-    image_size=40, num_classes=7, position_width=5,
-)  # fmt: skip
-HEADS = dict(attention="mha", num_heads=3, head_dim=10)
-ROUTED = dict(attention="moa", num_experts=5, top_k=2, head_dim=6)
-MODELS = {
-    "encoder_decoder": ENCODER_DECODER | HEADS | dict(d_ff=13),
-    "encoder_decoder-moa": ENCODER_DECODER | ROUTED | dict(d_ff=13),
-    "llama": LLAMA | HEADS | dict(d_ff=13),
-    "masked_lm": MASKED | HEADS | dict(d_ff=13),
-    "dit": DIT | HEADS,
-    "convolution": CONVOLUTION | HEADS | dict(d_ff=13),
-    "transnext": IMAGES,
-}
-EXPERTS = dict(d_model=22, ffn_num_experts=7, ffn_top_k=3)
+WITH_EXPERTS = {name: values for name, (values, _) in CASES.items() if "ffn_num_experts" in values}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -95,25 +73,26 @@ def test_expert_initialization_range():
     assert weight.shape == (5, 7, 11) and 0.95 * math.sqrt(6 / (7 + 11)) < widest < math.sqrt(6 / (7 + 11))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_model_supports_moe_ffn(model):
-    config = make_config(MODELS[model] | EXPERTS | dict(d_model=28))
-    built = build(config).train()
-    inputs = example_inputs(config, dict.fromkeys(config.lengths, 7) | {"batch_size": 1})
-    out = built(*inputs.values())
-    counts = {path: count for path, count in losses.tokens_per_expert(built).items() if "feed_forward" in path}
-    rows = {"dit": [9] * 2, "transnext": [100, 25, 25], "llama": [7] * 2, "masked_lm": [7] * 2}.get(model, [7] * 3)
-    assert [count.sum() for count in counts.values()] == [3 * n for n in rows]
-    (out.square().sum() + losses.auxiliary_loss(built)).backward()
+@pytest.mark.parametrize("case", WITH_EXPERTS)
+def test_every_model_supports_moe_ffn(case):
+    config = make_config(WITH_EXPERTS[case])
+    model, tokens = build(config).train(), {}
+    blocks = {path: module for path, module in model.named_modules() if path.endswith("feed_forward")}
+    for path, block in blocks.items():
+        block.register_forward_pre_hook(lambda module, args, path=path: tokens.update({path: args[0][..., 0].numel()}))
+    out = model(*example_inputs(config, dict.fromkeys(config.lengths, 7)).values())
+    counts = losses.tokens_per_expert(model)
+    assert {path: int(counts[path].sum()) for path in blocks} == {path: 2 * n for path, n in tokens.items()}
+    (out.square().sum() + losses.auxiliary_loss(model)).backward()
     # a model with adaLN-Zero starts with zero gates, behind which no gradient of the output comes
-    if model != "dit":
-        assert all(p.grad.abs().sum() > 0 for name, p in built.named_parameters() if "feed_forward.router" in name)
+    if config.variant != "dit":
+        assert all(p.grad.any() for name, p in model.named_parameters() if "feed_forward.router" in name)
 
 
-def test_ffn_losses_have_their_weights():
-    values = MODELS["encoder_decoder-moa"] | EXPERTS
-    built = build(make_config(values | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
-    built(*example_inputs(built.config, dict(batch_size=2, src_len=7, tgt_len=5)).values())
+@pytest.mark.parametrize("case", ["masked-mixture-moa", "jetmoe"])
+def test_ffn_losses_have_their_weights(case):
+    built = build(make_config(CASES[case][0] | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
+    built(torch.arange(14).view(2, 7))
     expected = 0.0
     for path, module in losses.routed_modules(built):
         (_, indices, logits, probs), mask = module.router.recorded
@@ -122,21 +101,23 @@ def test_ffn_losses_have_their_weights():
     torch.testing.assert_close(losses.auxiliary_loss(built), expected)
 
 
-@pytest.mark.parametrize("model", ["encoder_decoder", "convolution"])
-def test_losses_ignore_padding(model):
-    built = build(make_config(MODELS[model] | EXPERTS)).train()
+@pytest.mark.parametrize("case", ["translation-mixture", "light-mixture"])
+def test_losses_ignore_padding(case):
+    built = build(make_config(CASES[case][0])).train()
     src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
-    built(src, tgt, torch.arange(7) >= torch.tensor([[7], [4]]), torch.arange(5) >= torch.tensor([[3], [5]]))
+    built(src, tgt, padding((7, 4), 7), padding((3, 5), 5))
     counts = losses.tokens_per_expert(built)
-    assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 3 * 11, "decoder": 3 * 8}
+    assert {path.split(".")[0]: int(n.sum()) for path, n in counts.items()} == {"encoder": 2 * 11, "decoder": 2 * 8}
 
 
 def test_attention_impl_leaves_ffn_automatic():
-    config = make_config(MODELS["llama"] | EXPERTS)
+    config = make_config(CASES["llama-mixture"][0])
     built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    used = {"self_attn": "fused", "feed_forward": "grouped"}
-    assert used_impls(built) == {f"layers.{i}.{name}": impl for i in range(2) for name, impl in used.items()}
+    assert {(path.split(".")[-1], impl) for path, impl in used_impls(built).items()} == {
+        ("self_attn", "fused"),
+        ("feed_forward", "grouped"),
+    }
     for values, impl in ((config, "loop"), (config.mixture, "fused")):
         with pytest.raises(ConfigError, match=f"^unknown implementation '{impl}' of "):
             build(values, impl=impl)

@@ -12,6 +12,8 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.kernels import ragged
 from headcount.models.rotary import rotary_table
+from tests.cases import features, padding, randomise
+from tests.models.test_selection import Operations
 
 B, T = 3, 7
 CASES = {
@@ -24,18 +26,9 @@ CASES = {
 }
 
 
-def layer(case, impl="ragged", **more):
-    config = make_config(dict(attention="moh", d_model=13, **CASES[case], **more))
-    module = build(config, dtype=torch.float64, impl=impl)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_(generator=torch.Generator().manual_seed(7))
-    return module
-
-
-def features(length, seed):
-    return torch.randn(B, length, 13, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+def layer(case, impl="ragged"):
+    config = make_config(dict(attention="moh", d_model=13, **CASES[case]))
+    return randomise(build(config, dtype=torch.float64, impl=impl))
 
 
 def attention_by_sequence(query, key, value, ends, key_ends, most, src_len):
@@ -56,10 +49,9 @@ def attention_by_sequence(query, key, value, ends, key_ends, most, src_len):
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("case", CASES)
 def test_device_packing_matches_reference(case, length, is_padded):
-    module, x, hidden = layer(case), features(length, 3), None
+    module, x, hidden = layer(case), features(B, length, 13), None
     if is_padded:
-        hidden = torch.rand(B, length, generator=torch.Generator().manual_seed(1)) < 0.4
-        hidden[:, min(2, length - 1)] = False
+        hidden = padding([length, max(1, length - 3), 1], length)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     found = ragged._packed_on_device(module, x, key, value, None, None, hidden, varlen=attention_by_sequence)
     expected = layer(case, "reference")(x, key_padding_mask=hidden)
@@ -67,25 +59,11 @@ def test_device_packing_matches_reference(case, length, is_padded):
 
 
 def test_device_packing_has_no_host_reads():
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Seen(TorchDispatchMode):
-        names = set()
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            self.names.add(func.overloadpacket.__name__)
-            return func(*args, **(kwargs or {}))
-
-    module = layer("h6-s0-r2-g3")
-    x = features(T, 3)
+    module, x = layer("h6-s0-r2-g3"), features(B, T, 13)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
-    with Seen():
+    with Operations() as operations:
         ragged._packed_on_device(module, x, key, value, None, None, varlen=lambda q, *rest: q)
-    assert not Seen.names & {"_local_scalar_dense", "nonzero", "bincount", "item"}
-
-
-def padding(*lengths):
-    return torch.arange(T) >= torch.tensor(lengths)[:, None]
+    assert not {name for name, _ in operations.seen} & Operations.READS_BACK
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -112,7 +90,7 @@ def test_causal_on_cuda_uses_fused(monkeypatch):
     asked, said = [], []
     monkeypatch.setattr(ragged, "say_once", lambda *words: said.append(words))
     monkeypatch.setattr(ragged, "fused", lambda *args, **how: asked.append((args, how)) or args[1])
-    masks = dict(causal=True, key_padding_mask=padding(7), query_padding_mask=padding(5))
+    masks = dict(causal=True, key_padding_mask=padding([7], T), query_padding_mask=padding([5], T))
     *given, rotary = on_a_device(7, **masks)
     ((args, how),) = asked
     assert all(a is b for a, b in zip(args, given, strict=True))
@@ -124,7 +102,7 @@ def test_causal_on_cuda_uses_fused(monkeypatch):
 def test_non_causal_on_cuda_is_packed(tgt_len, causal, monkeypatch):
     asked = []
     monkeypatch.setattr(ragged, "_packed_on_device", lambda *args: asked.append(args) or args[1])
-    padded, hidden = padding(5)[:, :tgt_len], padding(6)
+    padded, hidden = padding([5], T)[:, :tgt_len], padding([6], T)
     module, x, key, value, rotary = on_a_device(
         tgt_len, causal=causal, key_padding_mask=hidden, query_padding_mask=padded
     )
@@ -146,4 +124,4 @@ def test_dropout_raises():
     config = make_config(dict(attention="moh", d_model=13, attention_dropout=0.1, **CASES["h5-s2-r1-g5"]))
     module = build(config, impl="ragged").train()
     with pytest.raises(ConfigError, match="^ragged takes no dropout; choose fused$"):
-        module(features(T, 1).float())
+        module(features(B, T, 13).float())

@@ -5,10 +5,17 @@ import torch
 
 from headcount.models.attention import attend
 from headcount.models.kernels import triton_ops as ops
-from tests.models.triton_cases import DEVICE, DTYPES, assert_near, features, gradients, memory_full_of_nan, needs_triton
+from tests.models.triton_cases import (
+    DEVICE,
+    DTYPES,
+    TRITON,
+    assert_gradients_near,
+    assert_near,
+    differentiable,
+    features,
+)
 
-pytestmark = needs_triton
-__all__ = ["memory_full_of_nan"]
+pytestmark = TRITON
 
 # B sequences, T queries, S keys, K slots of a token, width D
 QUERIES = {
@@ -25,16 +32,14 @@ HEADS = {
 MASKS = {"all": (False, False), "causal": (True, False), "padded": (False, True), "causal-padded": (True, True)}
 
 
-def hidden_keys(batch_size, src_len):
+def hidden_keys(batch_size, src_len, is_padded):
     """The last sequence sees no key, the first all but the last third."""
+    if not is_padded:
+        return None
     hidden = torch.zeros(batch_size, src_len, dtype=torch.bool, device=DEVICE)
     hidden[0, src_len * 2 // 3 :] = True
     hidden[-1] = True
     return hidden
-
-
-def differentiable(*inputs):
-    return [x.requires_grad_() for x in inputs], [x.detach().double().requires_grad_() for x in inputs]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -43,17 +48,14 @@ def differentiable(*inputs):
 def test_mqa_matches_reference(sizes, mask, dtype):
     batch_size, tgt_len, src_len, top_k, head_dim = sizes
     causal, padded = MASKS[mask]
-    hidden = hidden_keys(batch_size, src_len) if padded else None
+    hidden = hidden_keys(batch_size, src_len, padded)
     q = features(batch_size, tgt_len, top_k, head_dim, dtype=dtype)
     k, v = (features(batch_size, src_len, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
     inputs, leaves = differentiable(q, k, v, features(batch_size, tgt_len, top_k, seed=3))
     out = ops.mqa(*inputs, hidden, causal)
     heads = (x[:, :, None] for x in leaves[1:3])
     expected = attend(leaves[0], *heads, causal=causal, key_padding_mask=hidden) * leaves[3][..., None]
-    assert_near(out, expected, dtype, "out")
-    up = features(*out.shape, dtype=dtype, seed=4)
-    for name, a, b in zip("qkvg", gradients(out, inputs, up), gradients(expected, leaves, up.double()), strict=True):
-        assert_near(a, b, dtype, name)
+    assert_gradients_near(out, expected, inputs, leaves, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -62,7 +64,7 @@ def test_mqa_matches_reference(sizes, mask, dtype):
 def test_selected_heads_match_reference(sizes, mask, dtype):
     batch_size, tgt_len, src_len, num_heads, num_kv_heads, chosen, head_dim = sizes
     causal, padded = MASKS[mask]
-    hidden = hidden_keys(batch_size, src_len) if padded else None
+    hidden = hidden_keys(batch_size, src_len, padded)
     torch.manual_seed(5)
     heads = torch.stack([torch.randperm(num_heads)[:chosen] for _ in range(batch_size * tgt_len)])
     heads = heads.view(batch_size, tgt_len, chosen).to(DEVICE, torch.int32)
@@ -72,13 +74,10 @@ def test_selected_heads_match_reference(sizes, mask, dtype):
     out = ops.ragged(*inputs[:3], heads, inputs[3], hidden, causal)
     every = leaves[3].new_zeros(q.shape[:3]).scatter(-1, heads.long(), leaves[3])
     expected = attend(*leaves[:3], causal=causal, key_padding_mask=hidden) * every[..., None]
-    assert_near(out, expected, dtype, "out")
+    assert_gradients_near(out, expected, inputs, leaves, dtype)
     if tgt_len == 1:
         step = ops.decode(q[:, 0], k, v, heads[:, 0], inputs[3][:, 0], hidden)[:, None]
         assert_near(step, expected, dtype, "decode")
-    up = features(*out.shape, dtype=dtype, seed=4)
-    for name, a, b in zip("qkvg", gradients(out, inputs, up), gradients(expected, leaves, up.double()), strict=True):
-        assert_near(a, b, dtype, name)
 
 
 def test_split_keys_match_reference():

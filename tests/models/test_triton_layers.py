@@ -9,10 +9,9 @@ from headcount.models.configs.make import make_config
 from headcount.models.rotary import rotary_table
 from tests.cases import padding, randomise
 from tests.models.test_attention_layers import outcome
-from tests.models.triton_cases import DEVICE, DTYPES, assert_near, features, memory_full_of_nan, needs_triton
+from tests.models.triton_cases import DEVICE, DTYPES, TRITON, assert_near, features
 
-pytestmark = needs_triton
-__all__ = ["memory_full_of_nan"]
+pytestmark = TRITON
 
 MOA = dict(attention="moa", d_model=20, num_experts=4, top_k=2, head_dim=16)
 MOH = dict(attention="moh", d_model=20, num_heads=6, num_shared_heads=2, top_k=2, num_kv_heads=2, head_dim=24)

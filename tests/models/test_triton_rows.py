@@ -5,10 +5,17 @@ import torch
 
 from headcount.models.configs.moa import Gates
 from headcount.models.kernels import triton_ops as ops
-from tests.models.triton_cases import DEVICE, DTYPES, assert_near, features, gradients, memory_full_of_nan, needs_triton
+from tests.models.triton_cases import (
+    DEVICE,
+    DTYPES,
+    TRITON,
+    assert_gradients_near,
+    assert_near,
+    differentiable,
+    features,
+)
 
-pytestmark = needs_triton
-__all__ = ["memory_full_of_nan"]
+pytestmark = TRITON
 
 # N tokens of width d, E experts, K of them: ragged, all, one token, more experts than a tile has columns
 ROUTINGS = {
@@ -38,11 +45,10 @@ def selection(name):
 @pytest.mark.parametrize("sizes", ROUTINGS.values(), ids=ROUTINGS)
 def test_route_matches_softmax_top_k(sizes, gate, dtype):
     n, d, num_experts, top_k = sizes
-    inputs = [features(n, d, dtype=dtype), features(num_experts, d, dtype=dtype, seed=1, scale=d**-0.5)]
-    for x in inputs:
-        x.requires_grad_()
+    inputs, (x, w) = differentiable(
+        features(n, d, dtype=dtype), features(num_experts, d, dtype=dtype, seed=1, scale=d**-0.5)
+    )
     gates, experts, order, ends, logits = ops.route(*inputs, top_k, gate, True)
-    x, w = (t.detach().double().requires_grad_() for t in inputs)
     expected = x @ w.t()
     probs = expected.softmax(-1)
     weights, chosen = probs, None
@@ -57,11 +63,8 @@ def test_route_matches_softmax_top_k(sizes, gate, dtype):
     else:
         assert not order.numel() and not ends.numel()
     assert_near(gates, weights, dtype, "gates")
-    assert_near(logits, expected, dtype, "logits")
-    ups = features(*gates.shape, seed=2), features(*logits.shape, seed=3)
-    found = gradients([gates, logits], inputs, ups)
-    for name, a, b in zip("xw", found, gradients([weights, expected], [x, w], [t.double() for t in ups]), strict=True):
-        assert_near(a, b, dtype, name)
+    both = (torch.cat(pair, dim=-1) for pair in ((gates, logits), (weights, expected)))
+    assert_gradients_near(*both, inputs, [x, w], dtype)
 
 
 def test_ties_select_lower_expert():
@@ -86,53 +89,43 @@ def test_plan_sorts_groups_by_expert(groups, length):
     assert ends.tolist() == torch.bincount(by_group, minlength=groups * 6).cumsum(0).tolist()
 
 
+def spread(inputs, extra, order, ends, top_k, experts):
+    """The operator, and the products of its float64 ``inputs`` without it: (N, d) to a row for each slot."""
+
+    def expected(x, w, bias=None):
+        rows = torch.einsum("nd,nkdf->nkf", x, w[experts])
+        return (rows if bias is None else rows + bias[experts]).flatten(0, 1)
+
+    return ops.spread(*inputs, *extra, order, ends, top_k), expected
+
+
+def collect(inputs, extra, order, ends, top_k, experts):
+    """The operator, and the sums of its float64 ``inputs`` without it: a row for each slot to (N, d)."""
+
+    def expected(x, w, gates=None):
+        rows = x if gates is None else x * gates[:, None]
+        return torch.einsum("nkf,nkfd->nd", rows.view(*experts.shape, -1), w[experts])
+
+    return ops.collect(*inputs, *extra, order, ends, top_k), expected
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("has_third", [False, True], ids=["plain", "with-bias-or-gates"])
+@pytest.mark.parametrize("operator", [spread, collect])
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_spread_matches_reference(name, biased, dtype):
+def test_products_of_rows_match_reference(name, operator, has_third, dtype):
     experts, num_experts = selection(name)
     (n, top_k), (d, out) = experts.shape, WIDTHS
-    inputs = [features(n, d, dtype=dtype), features(num_experts, d, out, dtype=dtype, seed=1, scale=d**-0.5)]
-    inputs += [features(num_experts, out, dtype=dtype, seed=2)] if biased else []
-    for x in inputs:
-        x.requires_grad_()
+    rows, third = (n, features(num_experts, out, dtype=dtype, seed=2))
+    if operator is collect:
+        rows, third = n * top_k, features(n * top_k, seed=2)
+    x, w = features(rows, d, dtype=dtype), features(num_experts, d, out, dtype=dtype, seed=1, scale=d**-0.5)
+    inputs, leaves = differentiable(x, w, *([third] if has_third else []))
     order, ends = ops.plan(experts[None], num_experts)
-    y = ops.spread(*inputs, *(() if biased else (None,)), order, ends, top_k)
-    leaves = [x.detach().double().requires_grad_() for x in inputs]
-    expected = torch.einsum("nd,nkdf->nkf", leaves[0], leaves[1][experts.long()])
-    expected = (expected + leaves[2][experts.long()] if biased else expected).flatten(0, 1)
-    assert_near(y, expected, dtype, "rows")
-    up = features(*y.shape, dtype=dtype, seed=3)
-    found = gradients(y, inputs, up)
-    for part, a, b in zip(("x", "w", "bias"), found, gradients(expected, leaves, up.double()), strict=False):
-        assert_near(a, b, dtype, part)
+    found, expected = operator(inputs, [] if has_third else [None], order, ends, top_k, experts.long())
+    gradients_found = assert_gradients_near(found, expected(*leaves), inputs, leaves, dtype)
     idle = torch.bincount(experts.flatten().long(), minlength=num_experts) == 0
-    assert not found[1][idle].any()
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-@pytest.mark.parametrize("name", SELECTIONS)
-def test_collect_matches_reference(name, gated, dtype):
-    experts, num_experts = selection(name)
-    (n, top_k), (out, d) = experts.shape, WIDTHS
-    x = features(n * top_k, d, dtype=dtype)
-    w = features(num_experts, d, out, dtype=dtype, seed=1, scale=d**-0.5)
-    inputs = [x, w, features(n * top_k, seed=2)] if gated else [x, w]
-    for t in inputs:
-        t.requires_grad_()
-    order, ends = ops.plan(experts[None], num_experts)
-    y = ops.collect(*inputs, *(() if gated else (None,)), order, ends, top_k)
-    leaves = [t.detach().double().requires_grad_() for t in inputs]
-    rows = leaves[0] * leaves[2][:, None] if gated else leaves[0]
-    expected = torch.einsum("nkf,nkfd->nd", rows.view(n, top_k, d), leaves[1][experts.long()])
-    assert_near(y, expected, dtype, "tokens")
-    up = features(*y.shape, dtype=dtype, seed=3)
-    found = gradients(y, inputs, up)
-    for part, a, b in zip(("x", "w", "gates"), found, gradients(expected, leaves, up.double()), strict=False):
-        assert_near(a, b, dtype, part)
-    idle = torch.bincount(experts.flatten().long(), minlength=num_experts) == 0
-    assert not found[1][idle].any()
+    assert not gradients_found[1][idle].any()
 
 
 def test_spread_accepts_any_strides():

@@ -11,7 +11,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.kernels import selection, triton_ops
 from headcount.models.kernels.selection import missing, runnable
-from headcount.models.kernels.triton_configs import TABLE, launch_for, splits_of_keys
+from headcount.models.kernels.triton_configs import TABLE, launch_for
 
 LAYERS = {
     "moa-K3-E7-dm11-D5": dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5),
@@ -23,12 +23,10 @@ LAYERS = {
 B, T, S = 2, 7, 11
 
 
-def counted(name, impl, backward=False, lengths=(B, T, S), form=None):
-    config = make_config(LAYERS[name] | ({"form": form} if form else {}))
+def counted(name, impl, backward=False, tgt_len=T, **form):
+    config = make_config(LAYERS[name] | form)
     layer = build(config, device="meta", impl=impl)
-    inputs = example_inputs(
-        config, dict(zip(("batch_size", "tgt_len", "src_len"), lengths, strict=True)), device="meta"
-    )
+    inputs = example_inputs(config, {"batch_size": B, "tgt_len": tgt_len, "src_len": S}, device="meta")
     with torch.set_grad_enabled(backward):
         return layer, count_contractions(record(layer, (), inputs, backward=backward))
 
@@ -50,9 +48,8 @@ def test_macs_match_reference(name):
 
 @pytest.mark.parametrize("length", [T, 1])
 def test_selected_heads_match_ideal_form(length):
-    lengths = (B, length, S)
-    _, ideal = counted("moh-h6-s2-r1-g3", "reference", lengths=lengths, form="ideal")
-    _, found = counted("moh-h6-s2-r1-g3", "triton", lengths=lengths)
+    _, ideal = counted("moh-h6-s2-r1-g3", "reference", tgt_len=length, form="ideal")
+    _, found = counted("moh-h6-s2-r1-g3", "triton", tgt_len=length)
     for kinds in ({"scores"}, {"values"}):
         assert macs(found, kinds) == macs(ideal, kinds) == B * length * 3 * S * 5
 
@@ -133,10 +130,3 @@ def test_every_size_has_a_launch(kernel):
         assert launch_for(kernel, **smallest | row.least) in [other.launch for other in TABLE[kernel]]
         assert set(row.least) <= set(smallest)
     assert launch_for(kernel, **smallest) == TABLE[kernel][-1].launch
-
-
-@pytest.mark.parametrize(
-    "rows, src_len, splits", [(8, 100, 1), (8, 512, 4), (512, 8192, 1), (1, 8192, 64), (33, 4096, 8)]
-)
-def test_splits_of_keys(rows, src_len, splits):
-    assert splits_of_keys(rows, src_len) == splits

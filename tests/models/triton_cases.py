@@ -15,6 +15,8 @@ BOUND = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install 'headcount[gpu]'"
 )
+TRITON = [needs_triton, pytest.mark.usefixtures("memory_full_of_nan")]
+"""The marks of a file of kernel tests."""
 
 
 def features(*shape, dtype=torch.float32, seed=0, scale=1.0):
@@ -35,10 +37,16 @@ def gradients(out, inputs, gradient):
     return torch.autograd.grad(out, [x for x in inputs if x is not None and x.requires_grad], gradient)
 
 
-@pytest.fixture(autouse=True)
-def memory_full_of_nan():
-    """Fill new memory with NaN or the highest integer, so that unwritten elements are noticed."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(before)
+def differentiable(*inputs):
+    """Return the inputs, and float64 copies of them, that all require a gradient."""
+    return [x.requires_grad_() for x in inputs], [x.detach().double().requires_grad_() for x in inputs]
+
+
+def assert_gradients_near(found, expected, inputs, leaves, dtype):
+    """Assert equal outputs, and gradients along a random direction; return those of ``inputs``."""
+    assert_near(found, expected, dtype, "out")
+    up = features(*found.shape, dtype=found.dtype, seed=4)
+    gradients_found, gradients_expected = gradients(found, inputs, up), gradients(expected, leaves, up.double())
+    for i, (one, other) in enumerate(zip(gradients_found, gradients_expected, strict=True)):
+        assert_near(one, other, dtype, f"gradient {i}")
+    return gradients_found

@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,6 +49,22 @@ def by_address(a, b):
     return out
 
 
+def into_zeros(a, b):
+    out = torch.zeros(7, 11)
+    np.matmul(a.numpy(), b.numpy(), out=out.numpy())
+    return out
+
+
+def by_dlpack(a, b):
+    return torch.from_numpy(np.from_dlpack(a) @ np.from_dlpack(b))
+
+
+def by_storage(a, b):
+    out = a.new_full((7, 11), 3)
+    assert all(memory.untyped_storage().nbytes() for memory in (a, out))
+    return out
+
+
 RUNNING = ThreadPoolExecutor(1)
 RUNNING.submit(int).result()
 
@@ -62,14 +79,41 @@ RUNNING.submit(int).result()
         (without_dispatch, "torch._C._DisableTorchDispatch"),
         (without_modes, "_disable_current_modes"),
         (by_address, "Tensor.data_ptr"),
+        (into_zeros, "Tensor.numpy"),
+        (by_dlpack, "Tensor.__dlpack__"),
+        (by_storage, "Tensor.untyped_storage"),
     ],
 )
-def test_untraced_computation_raises(function, way):
-    used = module(lambda a, b: function(a, b) + 1)
-    with pytest.raises(UncountedError, match=rf"data that left by .*{way} and came back.* on 7x11 \(in the model\)"):
+@pytest.mark.parametrize("use", [lambda y: y + 1, lambda y: y, lambda y: y.mT], ids=["used", "result", "view"])
+def test_untraced_computation_raises(function, way, use):
+    used = module(lambda a, b: use(function(a, b)))
+    match = rf"data that left by .*{way} and came back.* on (7x11|11x7) \(in the model\)"
+    with pytest.raises(UncountedError, match=match):
         count_macs(used, A, B)
     allowed = count_macs(used, A, B, allow_uncounted=True)
     assert allowed.macs == 0 and len(allowed.uncounted) == 1
+
+
+def test_write_to_exported_buffer_raises():
+    class Holds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("out", torch.zeros(7, 11))
+
+        def forward(self, a, b):
+            np.matmul(a.numpy(), b.numpy(), out=self.out.numpy())
+            return self.out
+
+    with pytest.raises(UncountedError, match="data that left by Tensor.numpy"):
+        count_macs(Holds(), A, B)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
+def test_torch_code_may_disable_modes():
+    def linearized(a, b):
+        return torch.func.linearize(lambda x: x @ b, a)[1](a)
+
+    assert not count_macs(module(linearized), A, B, allow_uncounted=True).uncounted
 
 
 def test_forked_future_is_counted():

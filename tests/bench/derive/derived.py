@@ -11,12 +11,16 @@ from headcount.formulas.symbols import symbol
 
 
 def derived(names, *argv):
-    """Polynomials by kind of what ``python -m bench.derive`` prints for ``argv``, and the facts beside them."""
+    """Return the polynomials by kind that ``python -m bench.derive`` prints for ``argv``, and the table's facts."""
     out = io.StringIO()
     with redirect_stdout(out):
-        code = main([*argv, "--vars", names, "--format", "json"])
-    assert code == 0, argv
+        assert main([*argv, "--vars", names, "--format", "json"]) == 0, argv
     table = json.loads(out.getvalue())["tables"][0]
     symbols = {name: symbol(name) for name in names.split(",")}
     rows = {row["kind"]: sympy.sympify(row["text"].replace("^", "**"), locals=symbols) for row in table["rows"]}
     return rows, table
+
+
+def is_equal(polynomial, form):
+    """Return whether two polynomials are equal."""
+    return sympy.expand(polynomial - form) == 0

@@ -17,9 +17,11 @@ POINTS = Grid({"x": 11, "y": 5}, {"x": 1, "y": 3})
 def test_interpolation_finds_every_coefficient():
     x, y = symbol("x"), symbol("y")
     forms = {"a": 7 * x**3 * y + x / 2 * (x + 1) + 3, "b": y**2}
-    found = interpolate(lambda p: {k: int(f.subs({x: p["x"], y: p["y"]})) for k, f in forms.items()}, POINTS)
-    assert all(sympy.expand(found.by_kind[kind] - form) == 0 for kind, form in forms.items())
-    assert all(point["x"] > 20 and point["y"] > 5 for point in found.confirmed_at)
+    found, _, confirmed_at = interpolate(
+        lambda p: {k: int(f.subs({x: p["x"], y: p["y"]})) for k, f in forms.items()}, POINTS
+    )
+    assert all(sympy.expand(found[kind] - form) == 0 for kind, form in forms.items())
+    assert all(point["x"] > 20 and point["y"] > 5 for point in confirmed_at)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,8 @@ def test_counts_may_be_expressions():
 
 def test_missing_kind_counts_0():
     x, y = symbol("x"), symbol("y")
-    found = interpolate(lambda p: {"a": p["x"]} | ({"b": p["y"] - 5} if p["y"] > 5 else {}), POINTS)
-    assert found.by_kind == {"a": x, "b": y - 5}
+    found, _, _ = interpolate(lambda p: {"a": p["x"]} | ({"b": p["y"] - 5} if p["y"] > 5 else {}), POINTS)
+    assert found == {"a": x, "b": y - 5}
     with pytest.raises(NoPolynomial, match=r"^b at x=\d+ y=(\d+) counts 0; the points before it would give \1$"):
         interpolate(lambda p: {"a": p["x"]} | ({"b": p["y"]} if p["x"] < 30 else {}), POINTS)
 

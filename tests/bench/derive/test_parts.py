@@ -1,8 +1,12 @@
-"""Parts of presets that headcount derive builds, and their first points."""
+"""Parts of presets, starts of sizes, requests and names that headcount derive makes."""
 
 import pytest
+import sympy
 
+from headcount.bench.derive import __main__ as command
+from headcount.bench.derive.derived import Derivation, starts
 from headcount.bench.derive.parts import part
+from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import preset
 
@@ -30,3 +34,38 @@ def test_starts_of_presets():
     assert part("llm-s", "model", {}, ("N", "d_h", "T")).starts == {"N": 1, "d_h": 64, "T": 11}
     assert part("llm-s", "attention", {}, ("d_h", "T")).starts == {"d_h": 5, "T": 11}
     assert part("moa-8K8E128D", "attention", {"top_k": 2}, ("E", "K")).starts == {"E": 17, "K": 3}
+
+
+def test_kv_heads_equal_heads_by_default():
+    # of ten tokens of 512 numbers, heads of 64
+    h, g = symbol("h"), symbol("g")
+    for names, shared in ((("h",), h), (("h", "g"), g)):
+        found = part("transformer-base", "attention", {}, names)
+        assert sympy.expand(found.closed["linear"] - 10 * 512 * 64 * (2 * h + 2 * shared)) == 0
+        layer, _, _ = found.build(**dict(zip(names, (6, 2), strict=False)))
+        assert layer.k_proj.out_features == 64 * (2 if shared == g else 6)
+
+
+def test_unknown_sizes_start_at_primes():
+    found = starts({name: name for name in "abcefijklm"})
+    assert all(sympy.isprime(start) for start in found.values())
+    # those that no letter of ours starts at, and then one for all that are left
+    assert list(found.values()) == [7, 23, 29, 31, 37, 41, 43, 47, 53, 53]
+
+
+def test_request_has_settings_starts_and_steps(monkeypatch):
+    asked = {}
+    answer = {"by_kind": {"linear": "7*T*d**2"}, "method": "", "domain": [], "layout": [], "witness": None}
+    monkeypatch.setattr(command, "run_isolated", lambda request: asked.update(request) or answer)
+    words = ["--module", "mine.py:net", "--vars", "T,d", "--set", "n=7", "--base", "d=6:2"]
+    command.plan(command.parser().parse_args(words))
+    assert (asked["task"], asked["spec"], asked["settings"]) == ("derive", "mine.py:net", {"n": 7})
+    # T starts where sequences do
+    assert asked["base"] == {"T": 11, "d": 6} and asked["step"] == {"T": 1, "d": 2}
+
+
+def test_latex_names_of_sizes():
+    n, width = symbol("n"), symbol("width")
+    rows = command._rows(("n", "width"), Derivation({"conv": 7 * n * width}, ""), {"n": "mlp_ratio", "width": "d_m"})
+    (latex,) = {row.values["latex"] for row in rows}
+    assert set(latex.strip("$").split()) == {"7", r"\mathit{mlp\_ratio}", "d_m"}

@@ -28,7 +28,7 @@ def test_pinned_sizes_are_named():
 
 
 @pytest.mark.parametrize(
-    "equal, said, pinned",
+    "equal, reason, pinned",
     [
         (lambda T, D: T * T == 121, "it needs T = 11", ("T",)),
         (lambda T, D: T * D == 55, "it needs D*T = 55", ()),
@@ -36,14 +36,14 @@ def test_pinned_sizes_are_named():
     ],
     ids=["one", "two", "by the other"],
 )
-def test_equation_between_sizes_is_named(equal, said, pinned):
+def test_equation_between_sizes_is_named(equal, reason, pinned):
     def build(T, D, E):
         assert equal(T, D)
         return nn.Linear(D, E), (torch.ones(T, D),), {}
 
     with pytest.raises(NotSymbolic) as caught:
         count_symbolic(build, {"T": 11, "D": 5, "E": 7})
-    assert (str(caught.value), caught.value.pinned) == (said, pinned)
+    assert (str(caught.value), caught.value.pinned) == (reason, pinned)
 
 
 def test_other_sizes_stay_symbols():
@@ -59,9 +59,14 @@ def test_build_without_symbols_uses_a_grid():
 
     found = derive(numbers, Grid({"T": 11, "D": 5}, {"T": 1, "D": 2}))
     assert found.by_kind == {"linear": 7 * symbol("T") * symbol("D")}
-    said = "an interpolation, because with symbols it raises TypeError: T is no number: exact through "
-    said += r"\d+ counted points \(T = 11 \+ 1n, D = 5 \+ 2n\), confirmed by counting at T=\d+ D=\d+; T=\d+ D=\d+; "
-    assert re.fullmatch(f"{said}sizes at which the module takes another path are not found in this way", found.method)
+    method = "an interpolation, because with symbols it raises TypeError: T is no number: exact through "
+    method += r"\d+ counted points \(T = 11 \+ 1n, D = 5 \+ 2n\), confirmed by counting at T=\d+ D=\d+; T=\d+ D=\d+; "
+    assert re.fullmatch(f"{method}sizes at which the module takes another path are not found in this way", found.method)
+
+
+def test_quotient_needs_a_grid():
+    found = derive(lambda T: (nn.Linear(8, 8), (torch.ones(T // 2, 8),), {}), Grid({"T": 11}, {"T": 1}))
+    assert found.witness and "because with symbols its linear is 64*((T//2)), no polynomial" in found.method
 
 
 def test_guards_have_the_size_first():

@@ -8,11 +8,10 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+import psutil
 import pytest
 
-from headcount.bench.errors import UsageError
-from headcount.bench.isolated import child
-from headcount.bench.isolated.run import ProcessExited, _run, parse_settings, run_isolated, timeout
+from headcount.bench.isolated.run import _run
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -30,7 +29,6 @@ def breaks_derive(T=3):
     return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
 
 def raises(T=3): raise KeyError("no such size")
-def leaves(T=3): os._exit(5)
 def listens(T=3): return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
 
 def hangs(T=3):
@@ -40,9 +38,6 @@ def hangs(T=3):
     os.rename(os.environ["MARKER"] + ".part", os.environ["MARKER"])
     time.sleep(600)
 """
-DETAILS = {"settings": {}, "counters": [], "device": None, "allow_uncounted": False, "formulas": {}}
-DETAILS |= {"elementwise": "report", "base": {"T": 3}, "step": {"T": 1}}
-"""Of a question of either task."""
 COMMANDS = {
     "bench.macs": ["-m", "bench.macs", "--counter", "torch", "--module"],
     "bench.derive": ["-m", "bench.derive", "--vars", "T", "--module"],
@@ -55,13 +50,8 @@ def factory(tmp_path):
     return f"{tmp_path / 'factory.py'}"
 
 
-def run(command, spec):
-    done = subprocess.run([sys.executable, *COMMANDS[command], spec], capture_output=True, text=True, cwd=ROOT)
-    return done.returncode, done.stdout, done.stderr
-
-
 def run_warm(command, spec, capfd):
-    """The same where the process of their code is a fork of one that has torch already."""
+    """Return code and output where the process of user code is a fork of one that has torch already."""
     _, name, *words = COMMANDS[command]
     code = import_module(f"headcount.{name}.__main__").main([*words, spec])
     return code, *capfd.readouterr()
@@ -76,15 +66,11 @@ def test_an_error_of_ours_is_ours(command, breaks, factory, warm, capfd):
     assert f"{command}: error: {spec}: this program failed, with the traceback above" in err
 
 
-def test_code_that_ends_its_process_is_said_to(factory):
-    with pytest.raises(ProcessExited) as raised:
-        run_isolated({"task": "count", "spec": f"{factory}:leaves", **DETAILS})
-    assert raised.value.code == 5
-
-
 def test_their_code_has_no_input(factory):
-    code, out, _ = run("bench.macs", f"{factory}:listens")
-    assert code == 0 and f"{3 * 5 * 7:,}" in out
+    done = subprocess.run(
+        [sys.executable, *COMMANDS["bench.macs"], f"{factory}:listens"], capture_output=True, cwd=ROOT
+    )
+    assert done.returncode == 0 and b" 105 " in done.stdout
 
 
 @pytest.fixture
@@ -110,13 +96,9 @@ def hanging(factory, tmp_path):
 
 
 def gone(number):
-    """Whether a process ends within 2 s; one that nobody has waited for yet has ended too."""
+    """Return whether a process has ended, or is a zombie, within 2 s."""
     for _ in range(100):
-        try:
-            if Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-            os.kill(number, 0)
-        except (ProcessLookupError, FileNotFoundError):
+        if not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE:
             return True
         time.sleep(0.02)
     return False
@@ -125,42 +107,21 @@ def gone(number):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_is_one_line_and_leaves_nothing(hanging, command):
     process, started = hanging(command)
-    before = time.perf_counter()
-    # As a terminal does: to every process of the group in the foreground.
+    # as a terminal does: to every process of the group in the foreground
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=10)
-    assert time.perf_counter() - before < 2
     assert (process.returncode, err) == (130, f"\npython -m {command}: interrupted\n")
     assert all(gone(number) for number in started)
 
 
-def test_a_command_that_is_killed_takes_their_code_with_it(hanging):
+def test_killed_command_leaves_no_process(hanging):
     process, started = hanging("bench.macs")
     process.kill()
     process.communicate(timeout=20)
     assert all(gone(number) for number in started)
 
 
-def test_settings_are_integers_by_name():
-    assert parse_settings(["d=8", "offset=-1"]) == {"d": 8, "offset": -1}
-    for wrong in ("d", "d=wide", "2=3", "d=", "d=²", "d=٣", "d=1_0", "d=--3", "d=1" + 5000 * "0"):
-        with pytest.raises(UsageError, match=f"^--set {wrong}: with --module it takes NAME=INTEGER$"):
-            parse_settings([wrong])
-
-
-@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "an hour"])
-def test_a_time_that_is_none_is_refused(limit, monkeypatch):
-    monkeypatch.setenv("HEADCOUNT_WITHIN", limit)
-    with pytest.raises(UsageError, match=f"^HEADCOUNT_WITHIN='{limit}': a number of seconds above 0 is expected$"):
-        timeout()
-
-
 START = "headcount.bench.isolated.run._START"
-
-
-def test_checkout_is_not_on_path():
-    folders = ["/theirs", str(ROOT.parent), f"{ROOT}/tests", str(ROOT), f"{ROOT}/tests/.."]
-    assert child._without_checkout(folders) == folders[:3]
 
 
 def test_process_is_isolated(monkeypatch, tmp_path):

@@ -72,29 +72,26 @@ def test_a_file_finds_its_neighbours_from_any_directory(factory, tmp_path_factor
     assert loaded(f"{package}/entry.py:width")() == 5
 
 
-WANTED = "must return (module, inputs), inputs a tuple or a dict of keywords"
-
-
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("function", "words"),
     [
-        ("one_module", f"one_module {WANTED}; it returned a Linear"),
-        ("three", f"three {WANTED}; it returned a list of 3: Linear, Tensor, int"),
-        ("no_module", f"no_module {WANTED}; its module is a str"),
-        ("no_inputs", f"no_inputs {WANTED}; its inputs are a Tensor"),
-        ("gpu", "gpu needs a GPU: RuntimeError: Found no NVIDIA driver on your system."),
-        ("package", "package needs the package 'a_package_that_nobody_has', which is not installed"),
+        ("one_module", "one_module must return (module, inputs)"),
+        ("three", "three must return (module, inputs)"),
+        ("no_module", "no_module must return (module, inputs)"),
+        ("no_inputs", "no_inputs must return (module, inputs)"),
+        ("gpu", "gpu needs a GPU"),
+        ("package", "package needs the package 'a_package_that_nobody_has'"),
         ("leaves", "leaves raised SystemExit: 3"),
-        ("hostile", "hostile raised Hostile: its message raises ValueError"),
-        ("deep", "deep raised RecursionError: maximum recursion depth exceeded"),
-        ("good", "good takes rows, width: missing a required argument: 'rows'"),
-        ("absent", "their_factory.py has no function absent; it has good, keywords, one_module"),
+        ("hostile", "hostile raised Hostile: "),
+        ("deep", "deep raised RecursionError: "),
+        ("good", "good takes rows, width: "),
+        ("absent", "their_factory.py has no function absent; it has good, keywords"),
     ],
 )
-def test_what_is_at_fault_is_one_line(factory, function, reason):
+def test_user_error_is_one_line(factory, function, words):
     with pytest.raises(UserCodeError) as raised:
         made(factory, function)
-    assert str(raised.value).startswith(reason) and "\n" not in str(raised.value)
+    assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
 def test_traceback_shows_user_lines(factory):

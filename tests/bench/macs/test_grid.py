@@ -35,19 +35,6 @@ def test_active_params_exclude_skipped_heads():
     assert row.values["params"] - row.values["active_params"] == (7 - 5) * 2 * 11 * 5
 
 
-def test_mha_grid_prints_equation_19(capsys):
-    rows = json_of(capsys, "--grid", "h=2,3 d_m=30 T=13", *CLOSED)["tables"][0]["rows"]
-    assert [row["printed_equation_macs"] for row in rows] == [13 * 13 * 30 + 4 * 13 * 900] * 2
-    assert [row["macs"] for row in rows] == [2 * 13 * 13 * 30 + 4 * 13 * 900] * 2
-
-
-def test_grid_from_toml_file(capsys, tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text("K = [1, 2]\nE = 2\nD = 7\nT = [13]\n")
-    from_file = json_of(capsys, "--grid", str(path), *CLOSED)
-    assert from_file == json_of(capsys, "--grid", "K=1,2 E=2 D=7 T=13", *CLOSED)
-
-
 @pytest.mark.parametrize("sizes", ["h=3 d_h=7 d_m=30", "h=4 g=2 d_m=32"])
 def test_equation_19_only_where_it_applies(sizes, capsys):
     (row,) = json_of(capsys, "--grid", f"{sizes} T=13", *CLOSED)["tables"][0]["rows"]

