@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 
-# Hundreds of processes import the rooms: what they compiled is kept, wherever a shell says not to.
+# Hundreds of processes import the packages: write bytecode even where a shell turns it off.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Commit subjects are `area: verb object` from this commit on.
@@ -27,16 +27,16 @@ kernels: $(VENV)/.stamp
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark tests/models/test_triton_*.py
 	$(PY) -m tests.models.triton_compile reports/records/kernels.csv
 
-# Every number of the report counted anew, and thousands of programs that the suite does not try.
+# Recount every number of the report, and count thousands of random programs that the suite does not try.
 nightly: $(VENV)/.stamp
 	$(PY) -m reports --check --recount
 	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
 
-# The core of the suite with torch 2.11 to the newest, the oldest of everything, and each Python that is here.
+# The core of the suite with torch 2.11 to the newest, the oldest of every dependency, and each installed Python.
 matrix: $(VENV)/.stamp
 	$(PY) -m tests.matrix
 
-# What ptflops read of the same modules when the papers were written.
+# What the ptflops versions of the time of the papers count for the same modules.
 ptflops: $(VENV)/.stamp
 	$(PY) -m tests.older_ptflops
 
@@ -46,7 +46,7 @@ lint: $(VENV)/.stamp
 	$(VENV)/bin/lint-imports --no-cache
 	@$(SUBJECTS)
 
-# The type checks of the tests would be timed too.
+# Without the tests' type checks, which would be timed too.
 benchmark: $(VENV)/.stamp
 	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_commands.py --benchmark-json=reports/records/commands.json
 	JAXTYPING_DISABLE=1 $(PY) -m pytest tests/benchmarks/test_limits.py tests/benchmarks/test_beside_torch.py

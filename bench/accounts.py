@@ -275,15 +275,15 @@ def check(names: Sequence[str], given: Assumptions) -> None:
 
 def statement(names: Sequence[str], given: Assumptions) -> str:
     """Return the assumptions of the accounts ``names`` as text."""
-    said = {key for name in names for key in ACCOUNTS[name].says}
-    parts = [text(given) for key, text in STATEMENTS.items() if key in said]
+    keys = {key for name in names for key in ACCOUNTS[name].says}
+    parts = [text(given) for key, text in STATEMENTS.items() if key in keys]
     return " ".join([f"{given.element_bytes} bytes per element.", *parts])
 
 
 def ideal_statement(cases: Iterable[Case]) -> str:
     """Return what the ideal forms of ``cases`` skip, as text; empty where none has such a form."""
-    said = dict.fromkeys(variant(layers_of(case.config)[0].variant).ideal for case in cases if case.ideal)
-    return " ".join(f"Ideal: {text}" for text in said)
+    texts = dict.fromkeys(variant(layers_of(case.config)[0].variant).ideal for case in cases if case.ideal)
+    return " ".join(f"Ideal: {text}" for text in texts)
 
 
 def values(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:

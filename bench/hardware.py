@@ -24,13 +24,8 @@ class Hardware:
 
 def _rates(half_tflops: float, single_tflops: float, double_tflops: float) -> dict[str, float]:
     """Return MACs per second by dtype from the TFLOP/s that a data sheet prints."""
-    by_dtype = {
-        "bfloat16": half_tflops,
-        "float16": half_tflops,
-        "float32": single_tflops,
-        "float64": double_tflops,
-    }
-    return {name: tflops * 1e12 / 2 for name, tflops in by_dtype.items()}
+    half, single, double = (tflops * 1e12 / 2 for tflops in (half_tflops, single_tflops, double_tflops))
+    return {"bfloat16": half, "float16": half, "float32": single, "float64": double}
 
 
 # tensor cores without sparsity for 16 and 64 bits, plain float32, as torch multiplies unless TF32 is allowed

@@ -87,10 +87,8 @@ def measure(
         return Measurement(case, None, ())
     if not case.config.has_module:
         reason = "closed form only: no module to count, so the parameters are the closed form's too"
-        counts = [
-            Count(name, ledger.macs, None, reason, counter_device(registry.counter(name), ledger, device))
-            for name in counters
-        ]
+        devices = {name: counter_device(registry.counter(name), ledger, device) for name in counters}
+        counts = (Count(name, ledger.macs, None, reason, where) for name, where in devices.items())
         return Measurement(case, None, tuple(counts))
     check_device(device)
 
@@ -106,11 +104,9 @@ def measure(
 def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
     """Return whether each of ``counters`` has counted the case in this process."""
     # a counter's file imports torch, which may wait until something is counted
-    if result_cache.is_empty():
-        return False
-    tools = (registry.counter(name) for name in counters)
-    return all(
-        result_cache.is_cached((case.model, counter_device(tool, case.ledger, device), tool.NAME)) for tool in tools
+    return not result_cache.is_empty() and all(
+        result_cache.is_cached((case.model, counter_device(tool, case.ledger, device), tool.NAME))
+        for tool in map(registry.counter, counters)
     )
 
 
@@ -122,85 +118,72 @@ def _counted(
     devices = {name: counter_device(tool, ledger, device) for name, tool in tools.items()}
     counts: dict[str, Count] = {}
     for where in dict.fromkeys(devices.values()):
-        call = _Call(case, where)
-        params = call.once("params", lambda call: readings.get("params") or call.params)
-        there = [tool for name, tool in tools.items() if devices[name] == where]
-        for tool in there:
+        call = _Call(case, where, [tool for name, tool in tools.items() if devices[name] == where])
+        params = call.once("params", lambda call=call: readings.get("params") or call.count_params())
+        for tool in call.tools:
+            stored = readings.get(tool.NAME)
+            if not stored or stored.device != where:
+                stored = None
             counts[tool.NAME] = Count(
                 tool.NAME,
                 ledger.macs,
-                call.once(
-                    tool.NAME, lambda call, tool=tool: _reading_of(readings, tool, call) or call.read(tool, case.name)
-                ),
+                call.once(tool.NAME, lambda call=call, tool=tool, stored=stored: stored or call.read(tool)),
                 device=where,
                 predicted_macs=base.predict(tool, ledger, where),
                 additions=base.additions(tool, ledger, where),
-                explanation=call.explained(tool, there) if causes else None,
+                explanation=call.explain(tool) if causes else None,
                 why_there=device_note(tool, where) if not device else None,
             )
     return Measurement(case, params, tuple(counts[name] for name in counters))
 
 
-def _reading_of(readings: Mapping[str, Any], tool: ModuleType, call: "_Call") -> Any:
-    reading = readings.get(tool.NAME)
-    return reading if reading and reading.device == call.where else None
-
-
 class _Call:
-    """A configuration's module and inputs on a device, made when a reading is not there yet."""
+    """A case on a device, counted by ``tools``; the module is built when a result is not in the cache."""
 
-    def __init__(self, case: Case, where: str) -> None:
-        self._case, self.where = case, where
-        self._trace: Any = None
+    def __init__(self, case: Case, where: str, tools: Sequence[ModuleType]) -> None:
+        self._case, self._where, self.tools = case, where, tools
 
-    def once(self, what: Any, make: "Callable[[_Call], Any]") -> Any:
+    def once(self, what: Any, make: Callable[[], Any]) -> Any:
         """Return the result of ``make``, called once in this process for equal configurations, lengths and devices."""
-        return result_cache.from_memory((self._case.model, self.where, what), lambda: make(self))
+        return result_cache.from_memory((self._case.model, self._where, what), make)
 
-    @property
-    def params(self) -> int:
-        """The module's parameters."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+    def count_params(self) -> int:
+        """Return the module's parameters."""
+        return sum(parameter.numel() for parameter in self._built[0].parameters())
 
-    def read(self, tool: ModuleType, label: str) -> Any:
-        """The reading of ``tool``."""
+    def read(self, tool: ModuleType) -> Any:
+        """Return the reading of ``tool``."""
         from headcount.bench.trace.shapes import skip_values
 
-        with skip_values(self.where):
-            return tool.read(self.model, self.inputs, label=label)
+        model, inputs = self._built
+        with skip_values(self._where):
+            return tool.read(model, inputs, label=self._case.name)
 
-    def explained(self, tool: ModuleType, tools: Sequence[ModuleType]) -> Any:
-        """What ``tool`` makes of the recorded calls, which one trace for all ``tools`` holds."""
-        return self.once((tool.NAME, "causes"), lambda call: call._recorded(tools).explain(tool))
-
-    @cached_property
-    def model(self) -> Any:
-        """The module, its weights without values where the device has none."""
-        from headcount.models.build import build
-
-        return build(self._case.config, device=self.where, dtype=self._dtype, initialise=False)
+    def explain(self, tool: ModuleType) -> Any:
+        """Return what ``tool`` makes of the recorded calls, which one trace for all tools holds."""
+        return self.once((tool.NAME, "causes"), lambda: self._recorded.explain(tool))
 
     @cached_property
-    def inputs(self) -> Any:
-        """The inputs of its forward by name."""
-        from headcount.models.build import example_inputs
+    def _built(self) -> tuple[Any, dict[str, Any]]:
+        """The module, without values, and the inputs of its forward by name.
 
-        return example_inputs(self._case.config, self._case.lengths, device=self.where, dtype=self._dtype)
-
-    @property
-    def _dtype(self) -> Any:
-        """Half the memory traffic of float32; no counter looks at the type."""
+        bfloat16 halves the memory traffic; no counter looks at the type.
+        """
         import torch
 
-        return torch.bfloat16
+        from headcount.models.build import build, example_inputs
 
-    def _recorded(self, tools: Sequence[ModuleType]) -> Any:
-        if self._trace is None:
-            from headcount.bench.counters.results import Recorded
-            from headcount.bench.counters.run_context import arguments
+        options = {"device": self._where, "dtype": torch.bfloat16}
+        model = build(self._case.config, initialise=False, **options)
+        return model, example_inputs(self._case.config, self._case.lengths, **options)
 
-            self._trace = Recorded(self.model, arguments(self.model, self.inputs), {}, tools)
-        return self._trace
+    @cached_property
+    def _recorded(self) -> Any:
+        from headcount.bench.counters.results import Recorded
+        from headcount.bench.counters.run_context import arguments
+
+        model, inputs = self._built
+        return Recorded(model, arguments(model, inputs), {}, self.tools)
 
 
 def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:

@@ -4,16 +4,22 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, get_args, get_type_hints
+from statistics import median
+from typing import Any, NoReturn, get_args, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.layers import layer
+
+try:
+    import fcntl
+except ImportError:
+    # a system without file locks
+    fcntl = None
 
 SCHEMA_VERSION = 2
 READABLE_VERSIONS = (1, SCHEMA_VERSION)
@@ -176,42 +182,23 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
         raise UsageError(f"cannot write {path}: it is no file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+", buffering=0) as file, _alone(file):
+        with path.open("ab+", buffering=0) as file:
+            if fcntl:
+                # until the file is closed
+                fcntl.flock(file, fcntl.LOCK_EX)
             size = file.seek(0, os.SEEK_END)
-            # A line that a killed run left unfinished must not swallow this one.
-            unfinished = size and not _ends_with_newline(file)
+            file.seek(max(0, size - 1))
+            # a line that a killed run left unfinished must not swallow this one
+            rest = memoryview(b"\n" * (file.read(1) not in (b"", b"\n")) + data)
             try:
-                _write(file, b"\n" * bool(unfinished) + data)
+                while rest:
+                    # a disk that is nearly full takes a part
+                    rest = rest[file.write(rest) :]
             except OSError:
                 file.truncate(size)
                 raise
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-
-
-@contextmanager
-def _alone(file: BinaryIO) -> Iterator[None]:
-    """Lock ``file`` against other processes that append to it, on systems with file locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)
-    # closing the file lets the others in
-    yield
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        # a disk that is nearly full takes a part
-        rest = rest[file.write(rest) :]
-
-
-def _ends_with_newline(file: BinaryIO) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -222,21 +209,10 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """
     records, problems = [], []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
-        if not line.strip():
-            continue
         try:
-            record = json.loads(line, parse_constant=_refused)
-        except (ValueError, RecursionError) as error:
-            problems.append(f"{path}:{number}: not JSON: {_short(error)}")
-            continue
-        if not isinstance(record, dict) or record.get("schema_version") not in READABLE_VERSIONS:
-            problems.append(f"{path}:{number}: not a record of schema version {SCHEMA_VERSION}")
-            continue
-        record = {OLD_KEYS.get(key, key) if record.get("kind") == LATENCY else key: record[key] for key in record}
-        if wrong := _wrong(record):
-            problems.append(f"{path}:{number}: {wrong}")
-            continue
-        records.append(record)
+            records += [_parse(line)] if line.strip() else []
+        except ValueError as error:
+            problems.append(f"{path}:{number}: {error}")
     return records, problems
 
 
@@ -246,7 +222,7 @@ def briefly(problems: Sequence[str]) -> str:
     return f"{problems[0]}{more}"
 
 
-def _refused(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
@@ -255,28 +231,35 @@ def _short(text: Any) -> str:
     return re.sub(r"[^ -~]", "?", str(text))[:80]
 
 
-def _wrong(record: Mapping[str, Any]) -> str:
-    """Return what makes a record unfit for its readers; empty where nothing does."""
+def _parse(line: bytes) -> dict[str, Any]:
+    """Return the record of a line. Raise ValueError with what makes it unfit for its readers."""
+    try:
+        record = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {_short(error)}") from None
+    if not isinstance(record, dict) or record.get("schema_version") not in READABLE_VERSIONS:
+        raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
     known = RECORDS.get(kind) if isinstance(kind, str) else None
     if known is None:
-        return ""
+        return record
+    if kind == LATENCY:
+        record = {OLD_KEYS.get(key, key): value for key, value in record.items()}
     hints = get_type_hints(known)
     for field in fields(known):
         key = _KEYS.get(field.name, field.name)
         if key not in record:
             if field.default is MISSING:
-                return f"a {kind} record without {key}"
+                raise ValueError(f"a {kind} record without {key}")
             continue
         kinds = get_args(hints[field.name]) or (hints[field.name],)
         name, fits = _TYPES[kinds[0]]
         if not fits(record[key]) and not (record[key] is None and type(None) in kinds):
-            return f"{key} is {_short(repr(record[key]))}, no {name}"
-    if kind == LATENCY:
-        for key in ("device", "time"):
-            if not isinstance(record["environment"].get(key), str):
-                return f"environment without {key}"
-    return ""
+            raise ValueError(f"{key} is {_short(repr(record[key]))}, no {name}")
+    for key in ("device", "time") if kind == LATENCY else ():
+        if not isinstance(record["environment"].get(key), str):
+            raise ValueError(f"environment without {key}")
+    return record
 
 
 def place(root: Path, device: str, date: str, commit: str | None) -> Path:
@@ -325,7 +308,7 @@ def layer_times(
     alike = {key: [record["gpu_ms"] for record in own if timed_by(record) == GRAPH] for key, own in rows.items()}
     if not all(alike.values()):
         alike = {key: [record["wall_ms"] for record in own] for key, own in rows.items()}
-    return {key: min(map(_median, samples)) for key, samples in alike.items()}
+    return {key: min(map(median, samples)) for key, samples in alike.items()}
 
 
 def timed_by(record: Mapping[str, Any]) -> str:
@@ -366,8 +349,3 @@ def _timed(folders: Iterable[Path]) -> list[dict]:
             and not row["smoke"]
         ]
     return sorted(found, key=lambda row: row["environment"]["time"], reverse=True)
-
-
-def _median(samples: list[float]) -> float:
-    ordered = sorted(samples)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
