@@ -15,28 +15,17 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.encoder_decoder import sinusoidal_positions
+from tests.agreement.test_models_agree import CASES
+from tests.cases import configurations
 
 LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 11}
 
-DENSE = {"attention": "mha", "num_heads": 3, "num_kv_heads": 1, "head_dim": 5}
-ROUTED = {"attention": "moa", "num_experts": 11, "top_k": 3, "head_dim": 5}
-HEADS = {"attention": "moh", "num_heads": 7, "num_shared_heads": 2, "top_k": 3, "head_dim": 5}
-SIZES = {"d_model": 13, "d_ff": 17, "vocab_size": 19}
-ENCODER_DECODER = {**SIZES, "model": "encoder_decoder", "num_encoder_layers": 1, "num_decoder_layers": 2}
-MASKED_LM = {**SIZES, "model": "masked_lm", "num_layers": 2, "max_positions": 23}
-SMALL = {
-    "mha-h3-g1-dh5-dm13": {**DENSE, "d_model": 13},
-    "moa-K3-E11-D5-dm13": {**ROUTED, "d_model": 13},
-    "moa-K3-E11-D5-dm13-bias-noisy": {**ROUTED, "d_model": 13, "bias": True, "noisy": True},
-    "moh-h7-s2-r3-dh5-dm13": {**HEADS, "d_model": 13, "bias": True},
-    "moh-h7-s2-r3-dh5-dm13-ideal": {**HEADS, "d_model": 13, "form": "ideal"},
-    "encoder_decoder-mha": {**DENSE, **ENCODER_DECODER},
-    "encoder_decoder-moa": {**ROUTED, **ENCODER_DECODER},
-    "masked_lm-mha": {**DENSE, **MASKED_LM},
-    "masked_lm-moa": {**ROUTED, **MASKED_LM, "bias": True},
-    "llama-moh": {**HEADS, **SIZES, "model": "llama", "num_layers": 2, "head_dim": 6},
-}
-every_small = pytest.mark.parametrize("config", [make_config(f) for f in SMALL.values()], ids=SMALL)
+SMALL = dict(configurations("form"))
+MODELS = {name: make_config(values) for name, (values, _) in CASES.items() if values["model"] in ("masked_lm", "llama")}
+MODELS |= {name: make_config(CASES[name][0]) for name in ("translation-mha", "translation-moa-noisy")}
+# a router of one expert has no gradient
+SMALL |= {name: config for name, config in MODELS.items() if name != "masked-moa-one-expert"}
+every_small = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
 
 
 @pytest.fixture
@@ -88,7 +77,7 @@ def test_weights_depend_on_the_seed_alone(config, dtype):
     assert torch.equal(torch.get_rng_state(), state)
     for name, weight in model.state_dict().items():
         assert torch.equal(first[name].to(dtype), weight)
-        assert weight.dim() == 1 or "bias" in name or not torch.equal(first[name], other[name])
+        assert weight.dim() == 1 or not weight.any() or not torch.equal(first[name], other[name])
     out = model(**example_inputs(config, LENGTHS, dtype=dtype))
     on_meta = build(config, device="meta", dtype=dtype)(**example_inputs(config, LENGTHS, device="meta", dtype=dtype))
     assert out.dtype == on_meta.dtype == dtype
@@ -118,11 +107,11 @@ def test_projections_start_glorot_uniform(config):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("name", [name for name in SMALL if "_" in name])
+@pytest.mark.parametrize("name", ["translation-mha", "masked-moa", "jetmoe"])
 def test_vocabulary_projection_is_tied(name, device):
-    model = build(make_config(SMALL[name]), device=device)
-    head = getattr(model, "output_proj", None) or model.lm_head.output_proj
-    assert head.weight is model.embedding.weight and head.weight.shape == (19, 13)
+    model = build(make_config(CASES[name][0]), device=device)
+    head = model.lm_head.output_proj if name == "masked-moa" else model.output_proj
+    assert head.weight is model.embedding.weight and head.weight.shape == (41, 22)
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 13, 16])
@@ -136,11 +125,11 @@ def test_sinusoidal_positions_match_formula(d_model):
 
 
 def test_first_two_learned_positions_are_reserved():
-    config = make_config(SMALL["masked_lm-moa"])
+    config = MODELS["masked-moa"]
     model = build(config, dtype=torch.float64)
     model(**example_inputs(config, LENGTHS)).square().sum().backward()
     used = model.position_embedding.weight.grad.ne(0).any(-1)
-    assert used.tolist() == [False] * 2 + [True] * 11 + [False] * 10
+    assert used.tolist() == [False] * 2 + [True] * 11 + [False] * 6
 
 
 def test_missing_length_raises():
@@ -148,16 +137,16 @@ def test_missing_length_raises():
     with pytest.raises(ConfigError, match=message):
         example_inputs(preset("transformer-base"), {"batch_size": 1, "tgt_len": 5})
     with pytest.raises(ConfigError, match=message):
-        example_inputs(make_config(SMALL["moa-K3-E11-D5-dm13"]), {"batch_size": 1, "tgt_len": 5})
+        example_inputs(SMALL["moa"], {"batch_size": 1, "tgt_len": 5})
 
 
 def test_inputs_beyond_the_position_table_raise():
-    config = make_config(SMALL["masked_lm-mha"])
+    config = MODELS["masked-mha"]
     model = build(config, device="meta")
-    longest = {"batch_size": 1, "seq_len": 21}
-    assert model(**example_inputs(config, longest, device="meta")).shape == (1, 21, 19)
-    with pytest.raises(ConfigError, match=r"^seq_len must be at most max_positions - 2 = 21, not 22; "):
-        example_inputs(config, {"batch_size": 1, "seq_len": 22})
+    longest = {"batch_size": 1, "seq_len": 17}
+    assert model(**example_inputs(config, longest, device="meta")).shape == (1, 17, 41)
+    with pytest.raises(ConfigError, match=r"^seq_len must be at most max_positions - 2 = 17, not 18; "):
+        example_inputs(config, {"batch_size": 1, "seq_len": 18})
 
 
 @every_small

@@ -1,27 +1,28 @@
-"""Whatever a forward makes lies where its inputs lie: nothing is made on the processor and moved."""
+"""What a forward makes lies where its inputs lie, has the inputs' batch, and does not depend on the default dtype."""
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headcount.models.aggregated import coordinates
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.presets import preset
+from headcount.models.configs.aggregated import AggregatedAttentionConfig
+from headcount.models.configs.make import make_config
+from headcount.models.dit import TimestepEmbedding
+from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.rotary import rotary_table
+from tests.agreement.test_models_agree import CASES
 from tests.cases import LENGTHS, configurations
 
+CONFIGS = dict(configurations("form", "router", "gates", "gate"))
 # the loop reads sizes back, which meta does not have
 LAYERS = [
     pytest.param(config, impl, id=f"{name}-{impl.name}")
-    for name, config in configurations("form", "router", "gates", "gate")
+    for name, config in CONFIGS.items()
     for impl in config.implementations
     if impl.name != "loop"
 ]
-ONE, BOTH = {"num_layers": 1}, {"num_encoder_layers": 1, "num_decoder_layers": 1}
-KERNELS = {"encoder_kernel_sizes": (3,), "decoder_kernel_sizes": (3,)}
-MODELS = {
-    "transformer-base": BOTH, "mae-7": BOTH, "lightconv": KERNELS, "dynamicconv": KERNELS | {"spelling": "band"},
-    "mlm-transformer": ONE, "llm-s": ONE, "jetmoe-small": ONE, "dit-s2": ONE,
-}  # fmt: skip
 
 
 class Elsewhere(TorchDispatchMode):
@@ -39,8 +40,8 @@ class Elsewhere(TorchDispatchMode):
         return out
 
 
-def padding(length):
-    return torch.zeros(LENGTHS["batch_size"], length, dtype=torch.bool, device="meta")
+def no_padding(batch_size, length):
+    return torch.zeros(batch_size, length, dtype=torch.bool, device="meta")
 
 
 @pytest.mark.parametrize("config, impl", LAYERS)
@@ -49,7 +50,7 @@ def test_layer_stays_on_device(config, impl):
     inputs = example_inputs(config, LENGTHS, device="meta", dtype=torch.bfloat16)
     calls = [{}]
     if impl.masks:
-        padded = dict(query_padding_mask=padding(7), key_padding_mask=padding(11))
+        padded = dict(query_padding_mask=no_padding(2, 7), key_padding_mask=no_padding(2, 11))
         calls = [padded] if getattr(config, "gate", "") == "sequence" else [padded, padded | dict(causal=True)]
     elsewhere = Elsewhere()
     for how in calls:
@@ -62,15 +63,61 @@ def test_layer_stays_on_device(config, impl):
     assert not elsewhere.seen
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_model_stays_on_device(name):
-    config = preset(name, MODELS[name])
-    model, lengths = build(config, device="meta"), dict.fromkeys(config.lengths, 7)
-    inputs, elsewhere = example_inputs(config, lengths, device="meta"), Elsewhere()
-    with elsewhere, torch.no_grad():
+@pytest.mark.parametrize("case", CASES)
+def test_model_stays_on_device(case):
+    config = make_config(CASES[case][0])
+    model, inputs = (
+        build(config, device="meta"),
+        example_inputs(config, dict.fromkeys(config.lengths, 7), device="meta"),
+    )
+    with Elsewhere() as elsewhere, torch.no_grad():
         model(**inputs)
         if hasattr(model, "encode"):
-            model.step(
-                model.encode(inputs["src_tokens"], padding(7)[:1].expand(7, -1), max_len=7), inputs["tgt_tokens"]
-            )
+            model.step(model.encode(inputs["src_tokens"], no_padding(7, 7), max_len=7), inputs["tgt_tokens"])
     assert not elsewhere.seen
+
+
+class Batches(TorchFunctionMode):
+    """The batch dimensions of both operands of every product that has any in both."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__):
+            a, b = args
+            if min(a.dim(), b.dim()) > 2:
+                self.seen.append((tuple(a.shape[:-2]), tuple(b.shape[:-2])))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, "images", "dynamic-mae"])
+@torch.no_grad()
+def test_product_operands_have_whole_batch(name):
+    config = CONFIGS.get(name) or make_config(CASES[name][0])
+    with Batches() as products:
+        build(config)(**example_inputs(config, dict(config.lengths, batch_size=3)))
+    assert products.seen and all(a == b for a, b in products.seen), products.seen
+
+
+GRID = AggregatedAttentionConfig(d_model=6, num_heads=2, side=7, pool_ratio=1)
+EMBEDDING = TimestepEmbedding(22, 5).double()
+TABLES = {
+    "sinusoidal": lambda: sinusoidal_positions(7, 13),
+    "rotary": lambda: torch.cat(rotary_table(7, 10, 100.0)),
+    "rotary-double": lambda: torch.cat(rotary_table(7, 10, 100.0, dtype=torch.float64)),
+    "grid": lambda: coordinates(GRID, torch.empty((), dtype=torch.float64)),
+    "timesteps": lambda: EMBEDDING(torch.tensor([3, 997])),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_ignore_default_dtype(name):
+    expected = TABLES[name]()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = TABLES[name]()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
