@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from headcount.bench import result_cache
 from headcount.bench.counters import base, registry
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published import tables
@@ -59,25 +58,6 @@ def test_check_fails_on_wrong_prediction(capsys, monkeypatch):
     assert re.search(r"mlm-transformer: torch on meta reads [\d,]+, its rules predict 7", err)
     assert "no: 7" in out
     assert run(capsys, *argv)[0] == 0
-
-
-def test_interrupted_count_keeps_old_file(capsys, tmp_path, monkeypatch):
-    path = tmp_path / "table.md"
-    path.write_text("old")
-    argv = ["--table", "moa-table2", "--counter", "torch", "--out", str(path)]
-    adapter = registry.counter("torch")
-
-    def fail(model, inputs, *, label):
-        raise KeyboardInterrupt
-
-    result_cache.clear_cache()
-    # one processor: no second process
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(adapter, "read", fail)
-    code, _, err = run(capsys, *argv)
-    assert code == 130 and "interrupted" in err
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_closed_form_imports_no_torch():
