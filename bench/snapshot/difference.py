@@ -115,17 +115,16 @@ def _parameters(snapshot: CountSnapshot) -> Account:
 
 def _difference(old: Account, new: Account) -> Difference:
     places: dict[tuple[str, str], tuple[list[Side], list[Side]]] = {}
-    for side, (account, other) in enumerate(((old, new), (new, old))):
-        for (path, kind, sizes), times in account.items():
-            if other.get((path, kind, sizes)) != times:
-                places.setdefault((path, kind), ([], []))[side].append((sizes, times))
+    for side, rows in enumerate((old.items() - new.items(), new.items() - old.items())):
+        for (path, kind, sizes), times in rows:
+            places.setdefault((path, kind), ([], []))[side].append((sizes, times))
     changes = [
         Change(path, kind, *pair)
         for (path, kind), (left, right) in places.items()
         for pair in zip_longest(sorted(left), sorted(right))
     ]
     changes.sort(key=lambda change: (natural(change.path), change.kind, change.what, change.text()))
-    equal = sum(new.get(key) == times for key, times in old.items())
+    equal = len(old.items() & new.items())
     return Difference(tuple(_merge_layers(changes)), equal, (_total(old), _total(new)))
 
 

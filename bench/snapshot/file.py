@@ -4,7 +4,7 @@ import json
 import platform
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,7 @@ TABLE = {
 
 def versions() -> dict[str, str]:
     """Return the versions of headcount, Python and torch (without its build)."""
-    try:
-        torch = version("torch").partition("+")[0]
-    except PackageNotFoundError:
-        torch = "none"
+    torch = version("torch").partition("+")[0]
     python = ".".join(platform.python_version_tuple()[:2])
     return {"headcount": headcount.__version__, "torch": torch, "python": python}
 
@@ -116,12 +113,9 @@ def _of_lock(data: Mapping[str, Any], path: str) -> CountSnapshot:
     _check(data, LOCK, "lock")
     terms = tuple(Entry(one["path"], one["kind"], one["sizes"], times=one["times"]) for one in data["contractions"])
     parameters = tuple(Parameter(one["path"], tuple(one["shape"]), one["trainable"]) for one in data["parameters"])
-    for term, one in zip(terms, data["contractions"], strict=True):
+    for term in terms:
         if term.kind not in KINDS:
             raise ValueError(f"{term.kind!r} is no kind of contraction")
-        _check_equal(f"{term.path or 'the model'}: MACs of its sizes", term.size, one["macs"])
-    for parameter, one in zip(parameters, data["parameters"], strict=True):
-        _check_equal(f"{parameter.path}: elements of its shape", parameter.params, one["params"])
     request = CountRequest(data["module"], data["settings"], **data["options"]) if data["module"] is not None else None
     snapshot = CountSnapshot(
         name=data["name"],
@@ -133,8 +127,7 @@ def _of_lock(data: Mapping[str, Any], path: str) -> CountSnapshot:
         versions=data["versions"],
         request=request,
     )
-    for name in ("macs", "elementwise_macs", "params"):
-        _check_equal(f"sum of {name}", getattr(snapshot, name), data[name])
+    _check_sums(snapshot, data, "macs", "elementwise_macs", "params")
     return snapshot
 
 
@@ -152,8 +145,7 @@ def _of_tables(data: Mapping[str, Any], path: str) -> CountSnapshot:
         included=module["macs"] != module["dispatched"],
         uncounted=tuple(line["text"] for line in module["audit"] if line["state"] == "unknown"),
     )
-    for name in ("macs", "params"):
-        _check_equal(f"sum of {name}", getattr(snapshot, name), module[name])
+    _check_sums(snapshot, module, "macs", "params")
     return snapshot
 
 
@@ -173,9 +165,10 @@ def _check(value: Any, schema: Any, name: str) -> None:
             _check(value[key], inner, key)
 
 
-def _check_equal(what: str, computed: int, stated: Any) -> None:
-    if computed != stated:
-        raise ValueError(f"{what}: {computed:,}, the file says {_short(stated)}")
+def _check_sums(snapshot: CountSnapshot, data: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if getattr(snapshot, name) != data[name]:
+            raise ValueError(f"sum of {name}: {getattr(snapshot, name):,}, the file says {_short(data[name])}")
 
 
 def _short(value: Any) -> str:

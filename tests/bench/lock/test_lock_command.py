@@ -1,7 +1,6 @@
 """headcount lock: check the lock of a module, and count with the options that it stores."""
 
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -19,11 +18,6 @@ from torch import nn
 def make(width=13):
     layers = [nn.Linear(11, 11, bias=False) for _ in range(3)]
     return nn.Sequential(*layers, nn.Linear(11, width, bias=False)), (torch.zeros(7, 11),)
-
-def hostile():
-    net = nn.Sequential()
-    net.add_module("@everyone|<img src=x>`*_[x](y)\\n#1", nn.Linear(11, 13, bias=False))
-    return net, (torch.zeros(7, 11),)
 """
 
 
@@ -47,17 +41,6 @@ def test_changed_layer_is_named_with_both_counts(folder, capsys):
     assert (total["locked_macs"], total["counted_macs"]) == (3 * 847 + 1001, 3 * 847 + 1309)
     assert tables["lock-params"][0]["path"] == "3.weight"
     assert main(["--update", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
-
-
-def test_module_names_are_escaped_in_markdown(folder, capsys):
-    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
-    assert main(["--check", "macs.lock", "--module", "model.py:hostile", "--format", "md"]) == 1
-    out = capsys.readouterr().out
-    (line,) = (line for line in out.splitlines() if "everyone" in line and "weight" not in line)
-    name, *_ = re.findall(r"<code>(.*?)</code>", line)
-    assert re.fullmatch(r"(\w|&#\d+;| )+", name)
-    assert not re.search(r"@everyone|<img|\[x\]", out)
-    assert all(line.count("|") == 8 for line in out.splitlines() if "everyone" in line)
 
 
 def test_options_reach_count_and_lock(folder, monkeypatch):

@@ -1,8 +1,6 @@
 """Tables counted by two processes: the same numbers in the same order, each model once."""
 
-import multiprocessing
 import os
-import time
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -74,22 +72,3 @@ def test_counts_do_not_depend_on_the_process(busy, monkeypatch):
     # the other process begins at the end, this one counts what it has not begun
     assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1]
     assert own == [1, 2, 3, 5, 7, 11, 13][: 7 - busy] + ([1] if busy < 7 else [])
-
-
-def test_abandoned_table_leaves_no_process(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    before = set(multiprocessing.active_children())
-
-    def tables():
-        with published.counting(cases(), TOOLS, None) as counted:
-            yield counted(cases()[0])
-
-    rows = tables()
-    assert next(rows).counts
-    assert set(multiprocessing.active_children()) > before
-    rows.close()
-    # a thread of the pool may have waited for it and not yet said so
-    until = time.monotonic() + 2
-    while set(multiprocessing.active_children()) != before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert set(multiprocessing.active_children()) == before

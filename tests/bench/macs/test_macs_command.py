@@ -3,14 +3,11 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
-from headcount.bench import result_cache
 from headcount.bench.counters import base, registry
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published import tables
@@ -63,25 +60,6 @@ def test_check_fails_on_wrong_prediction(capsys, monkeypatch):
     assert run(capsys, *argv)[0] == 0
 
 
-def test_interrupted_count_keeps_old_file(capsys, tmp_path, monkeypatch):
-    path = tmp_path / "table.md"
-    path.write_text("old")
-    argv = ["--table", "moa-table2", "--counter", "torch", "--out", str(path)]
-    adapter = registry.counter("torch")
-
-    def fail(model, inputs, *, label):
-        raise KeyboardInterrupt
-
-    result_cache.clear_cache()
-    # one processor: no second process
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(adapter, "read", fail)
-    code, _, err = run(capsys, *argv)
-    assert code == 130 and "interrupted" in err
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_closed_form_imports_no_torch():
     program = (
         "import sys; from headcount.bench.macs.__main__ import main; main(['--counter', 'closed-form']); "
@@ -91,23 +69,3 @@ def test_closed_form_imports_no_torch():
     modules = done.stdout.splitlines()[-1]
     for name in ("torch", "pandas", "sympy", "numpy"):
         assert f"'{name}'" not in modules
-
-
-def test_ctrl_c_ends_with_one_line():
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.macs", "--counter", "torch"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    # the title comes before torch is imported, a row after it has counted
-    for line in process.stdout:
-        if line.startswith("Transformer base"):
-            break
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in err and "interrupted" in err

@@ -25,17 +25,6 @@ def test_grid_columns_match_hand_formulas(capsys):
     assert row["generate_macs"] == sum(step(stored) for stored in range(1, 18))
 
 
-def test_table_and_preset_columns(capsys):
-    _, out, _ = run(capsys, "--table", "moa-table3", "--columns", "kv_bytes", "--format", "csv")
-    assert out.splitlines()[0].endswith(",macs,kv_bytes,verdict,notes")
-    argv = ["--preset", "moa-8K8E128D", "--columns", "kv_bytes", "decode_bound", "--peak-macs", "2e9", "--brief"]
-    _, out, _ = run(capsys, *argv, "--bandwidth", "1e9", "--format", "csv")
-    head, row = out.rstrip().splitlines()[-2:]
-    assert (head, row) == ("row,kv_bytes,decode_bound,notes", f"moa-8K8E128D,{2 * 20 * 6 * 256},memory,")
-    _, out, _ = run(capsys, *argv, "--bandwidth", "1e11", "--format", "csv")
-    assert out.rstrip().endswith("compute,")
-
-
 def test_ideal_columns_match_hand_formulas(capsys):
     sizes = "h=7 s=2 r=3 d_h=5 d_m=11 T=13 B=2"
     argv = ["--grid", sizes, "--format", "json", "--columns", "kv_bytes", "decode_macs", "decode_bytes"]
