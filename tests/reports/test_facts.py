@@ -61,7 +61,6 @@ def test_closed_forms_ask_no_worker():
     facts = Facts(Listed())
     for name in facts.of_paper("moh"):
         assert facts.closed(name)
-    facts.layer_accounts("K=2 E=3 D=5 d_m=7 T=11", ("kv_bytes",))
     facts.budget("--like transformer-big --attention moa --params 250M --limit 2")
     assert facts._executor.calls == []
 

@@ -76,7 +76,7 @@ class Refusing(Executor):
         raise AssertionError(f"{call.__name__} is asked for")
 
 
-@pytest.mark.parametrize("name", ["choose", "commands", "method", "moh", "notation", "time"])
+@pytest.mark.parametrize("name", ["commands", "method", "moh", "notation", "time"])
 def test_closed_form_pages_count_nothing(name):
     facts = Facts(Refusing(), recount=True)
     PAGES[name].begin(facts)
