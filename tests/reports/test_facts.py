@@ -57,14 +57,6 @@ def test_one_count_serves_every_table():
     assert one.values["torch"] == other.values["torch"] == one.values["macs"]
 
 
-def test_closed_forms_ask_no_worker():
-    facts = Facts(Listed())
-    for name in facts.of_paper("moh"):
-        assert facts.closed(name)
-    facts.budget("--like transformer-big --attention moa --params 250M --limit 2")
-    assert facts._executor.calls == []
-
-
 def test_failing_row_raises():
     rows = [Row({}), Row({}, failures=["x is not y", "z"])]
     with pytest.raises(Disagreement, match="^x is not y$") as raised:

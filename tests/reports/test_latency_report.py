@@ -93,9 +93,6 @@ def test_the_newest_record_of_a_row_counts(stored):
     assert [r["wall_ms"] for r in rows] == [[7.0, 7.0]]
 
 
-INNER = dict(role="mha-inner", implementation="fused", wall=(1.6, 1.6), arm="mha-8x128", macs=2 * 10**9)
-
-
 @pytest.mark.parametrize(
     "loop, half", [((4.0, 4.0), "holds"), ((1.5, 1.5), "fails"), ((1.0, 8.0), "no evidence")], ids=str
 )
