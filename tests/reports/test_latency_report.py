@@ -20,18 +20,7 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         "dirty": False,
         "command": ["bench.latency", "--record"],
     }
-    ratios = dict.fromkeys(
-        (
-            "to_mha",
-            "to_mha_verdict",
-            "overhead",
-            "to_dense",
-            "to_dense_verdict",
-            "largest_share",
-            "peak_memory_bytes",
-            "no_graph_because",
-        )
-    )
+    ratios = dict.fromkeys(["to_mha", "to_mha_verdict", "overhead", "to_dense", "to_dense_verdict", "largest_share"])
     return {
         "kind": "latency",
         "subject": "layer",
@@ -56,6 +45,8 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         "peaks": {"macs_per_s": 1e12},
         "smoke": False,
         "environment": environment,
+        "peak_memory_bytes": None,
+        "no_graph_because": None,
         **ratios,
         **facts,
     }
