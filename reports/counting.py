@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headcount.bench import result_cache
+from headcount.bench import accounts, result_cache
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.output.files import write
@@ -26,6 +26,9 @@ from headcount.reports.heat_map import Cell, cells
 
 Letters = tuple[tuple[str, int], ...]
 """Letters with their sizes, as a key."""
+
+ASSUMED = accounts.Assumptions()
+"""What the accounts take for granted, such as the bytes of an element."""
 
 
 class Disagreement(Exception):
@@ -78,6 +81,20 @@ def grid_agreement(spec: str) -> dict[str, int]:
         "printed": len(printed),
         "add_up": sum(r["printed_equation_macs"] + sum(r["omitted_macs"].values()) == r["macs"] for r in printed),
     }
+
+
+def layer_accounts(spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and under
+    ``missing`` why values are None. A layer that has an ideal form has a row of each. The activation peaks among them
+    are measured, which takes seconds."""
+    found, rows = grid.parse(spec), []
+    for point in found.points():
+        case = grid.case_at(found.variant, point)
+        forms = {", as released": case, ", ideal": case.ideal} if case.ideal else {"": case}
+        for form, one in forms.items():
+            values, missing = accounts.values(names, one, ASSUMED)
+            rows.append({"T": point["T"], "form": form, **values, "missing": missing})
+    return rows
 
 
 def audit() -> list[Cell]:

@@ -13,7 +13,7 @@ from headcount.bench import accounts, records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
-from headcount.bench.macs import columns, grid, published
+from headcount.bench.macs import columns, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section, Table
@@ -44,8 +44,6 @@ SOURCES = (
 
 KINDS = (Section, Table, Column, Row, Cell, Search, Fraction)
 """Dataclasses that these results consist of."""
-
-ASSUMED = accounts.Assumptions()
 
 
 def _kinds(case: Case, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -179,28 +177,20 @@ class Facts:
     @property
     def element_bytes(self) -> int:
         """Return how many bytes of a number the accounts take."""
-        return ASSUMED.element_bytes
+        return counting.ASSUMED.element_bytes
 
     def account_columns(self, names: Sequence[str]) -> list[Column]:
         """Return the columns of accounts of bench/accounts.py."""
-        return [accounts.ACCOUNTS[name].column(ASSUMED) for name in names]
+        return [accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in names]
 
     def layer_accounts(self, spec: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and
-        under ``missing`` why values are None. A layer that has an ideal form has a row of each."""
-        found, rows = grid.parse(spec), []
-        for point in found.points():
-            case = grid.case_at(found.variant, point)
-            forms = {", as released": case, ", ideal": case.ideal} if case.ideal else {"": case}
-            for form, one in forms.items():
-                values, missing = accounts.values(names, one, ASSUMED)
-                rows.append({"T": point["T"], "form": form, **values, "missing": missing})
-        return rows
+        """Return accounts of the layers of a grid, see counting.layer_accounts."""
+        return self._calls.result(counting.layer_accounts, spec, tuple(names))
 
     def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
         """Return presets at one length with accounts as columns."""
         cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
-        return done([columns.section_of(cases, ", ".join(presets), names, ASSUMED)])[0]
+        return done([columns.section_of(cases, ", ".join(presets), names, counting.ASSUMED)])[0]
 
     @cached_property
     def claims(self) -> Claims:

@@ -6,7 +6,7 @@ from typing import Any
 
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
-from headcount.reports import document, papers
+from headcount.reports import counting, document, papers
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
@@ -14,12 +14,12 @@ from headcount.reports.plots import cost, front, roofline
 from headcount.reports.plots.plot import files
 
 ORDER = 50
+ACCOUNTS = (*DECODING, *TRAINING)
 CONTEXTS = "d_m=512 T=128,1024"
 COMMAND = " ".join(
     (
         f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' {papers.CLOSED} --columns",
-        *DECODING,
-        *TRAINING,
+        *ACCOUNTS,
     )
 )
 
@@ -42,19 +42,19 @@ def page(facts: Facts) -> Page:
             ),
         ],
         files(cost.OVER_MHA, roofline.PLOT, front.PLOT),
+        calls=lambda facts: [(counting.layer_accounts, f"{sizes} {CONTEXTS}", ACCOUNTS) for sizes in LAYERS.values()],
     )
 
 
 def layers(facts: Facts) -> str:
     """Return the accounts of attention layers of width 512, one sequence."""
-    names = (*DECODING, *TRAINING)
     rows = [
         {**row, "layer": name + row["form"]}
         for name, sizes in LAYERS.items()
-        for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", names)
+        for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", ACCOUNTS)
     ]
     rows.sort(key=lambda row: row["T"])
-    accounts = facts.account_columns(names)
+    accounts = facts.account_columns(ACCOUNTS)
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
     shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
     about = text("choose.layers", element_bytes=facts.element_bytes)

@@ -21,7 +21,6 @@ addEventListener("error", (event) => problems.push(String(event.message)));
 addEventListener("securitypolicyviolation", (event) => problems.push(`refused: ${event.blockedURI}`));
 window.answer = (what) => {
   const said = { problems, loaded: performance.getEntriesByType("resource").map((one) => one.name), said: what };
-  if (parent !== window) return parent.postMessage({ hash: location.hash, width: innerWidth, ...said }, "*");
   const place = document.body.appendChild(document.createElement("pre"));
   place.id = "answer";
   place.textContent = JSON.stringify(said);
@@ -35,34 +34,13 @@ def asking(page, program):
     return before.replace("</body>", f"<script>\n(async () => {{\n{program}\n}})();\n</script></body>", 1)
 
 
-def ask(folder, page, program, hash=""):
+def ask(folder, page, program):
     """What the program in the page answers; the page must open without an error and load nothing."""
     path = folder / "page.html"
     path.write_text(asking(page, program), "utf-8")
-    found = _opened(f"{path.as_uri()}#{hash}")
+    found = _opened(path.as_uri())
     assert found["problems"] == [] and found["loaded"] == []
     return found["said"]
-
-
-def ask_framed(folder, page, program, widths, hashes):
-    """By width and hash, what the program answers in a frame of that width."""
-    (folder / "page.html").write_text(asking(page, program), "utf-8")
-    frames = [
-        f'<iframe src="page.html#{html.escape(hash)}" style="border:0;width:{width}px;height:900px"></iframe>'
-        for width in widths
-        for hash in hashes
-    ]
-    script = f"""<pre id="answer"></pre><script>
-const found = [];
-addEventListener("message", (event) => {{
-  if (found.push(event.data) === {len(frames)}) document.getElementById("answer").textContent = JSON.stringify(found);
-}});
-</script>"""
-    path = folder / "frames.html"
-    path.write_text(f"<!doctype html><body>{script}{''.join(frames)}</body>", "utf-8")
-    found = _opened(path.as_uri())
-    assert [one["problems"] for one in found] == [[]] * len(frames)
-    return {(one["width"], one["hash"].removeprefix("#")): one["said"] for one in found}
 
 
 def _opened(address):

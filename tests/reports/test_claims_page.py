@@ -31,16 +31,6 @@ def test_disagreeing_count_raises():
 SENTENCES = {sentence.name: sentence for sentence in FACTS.claims.all}
 
 
-class MadeUp(Facts):
-    """One printed cell of Table 1 is another."""
-
-    def __init__(self, row, **cells):
-        super().__init__(largest_sum=8)
-        table = self.tables["moa-table1"]
-        rows = tuple(replace(r, cells={**r.cells, **cells}) if r.name == row else r for r in table.rows)
-        self.tables = {**self.tables, "moa-table1": replace(table, rows=rows)}
-
-
 def three(name, facts=FACTS):
     found = claim_verdicts.verdicts(SENTENCES[name], facts)
     return found.own, found.everywhere, found.released
@@ -68,24 +58,6 @@ def three(name, facts=FACTS):
 )  # fmt: skip
 def test_sentence_has_three_verdicts(name, own, everywhere, released):
     assert three(name) == (own, everywhere, released)
-
-
-def test_ratios_follow_printed_cells():
-    text = claims.of_rows(SENTENCES["half-the-computation"], FACTS)
-    assert text.startswith('**half-the-computation** (section 1), "surpasses many large models or ')
-    for ratio in ("0.478, holds", "0.584, fails", "0.682, fails", "0.697, fails", "0.819, fails"):
-        assert f" = {ratio}; executed" in text
-    assert "*At its own sizes: holds in 1 of 5.*" in text
-    changed = claims.of_rows(SENTENCES["half-the-computation"], MadeUp("Admin 18L-18L (Liu 2020b)", macs="2440M"))
-    assert "1,220,000,000 / 2,440,000,000 = 0.500, holds" in changed and "holds in 2 of 5" in changed
-
-
-def test_each_big_model_has_a_crossover():
-    text = claims.of_rows(SENTENCES["lowest-of-the-big"], FACTS)
-    for model, length in (("Admin 18L-18L", "287"), ("LightConv", "637"), ("DynamicConv", "670"),
-                          ("Transformer big", "786"), ("Admin 60L-12L", "2,172")):  # fmt: skip
-        (line,) = (line for line in text.splitlines() if line.startswith(f"- {model},"))
-        assert line.endswith(f"it holds at T = 1; it fails from T = {length} on.")
 
 
 def test_crossover_changes_sign():

@@ -41,10 +41,6 @@ def rows_of(text, title):
     return found
 
 
-def test_page_without_measurement(page):
-    assert page(record()) == latency.NOT_MEASURED["cuda"]
-
-
 def test_row_has_estimate_and_measurement(page):
     text = page(
         measured([5.0, 5.0]), measured([4.0], implementation="dense-all", executed_macs=2 * MACS, executed_bytes=1)
@@ -61,12 +57,6 @@ def test_row_has_estimate_and_measurement(page):
 def test_bytes_limit_estimate(page):
     (row,) = rows_of(page(measured([5.0], least_bytes=19_200_000_000)), "measured over estimate")
     assert (row["estimate, no measure: at least ms"], row["measured over estimate"]) == ("4.0000", "1.25")
-
-
-def test_failed_row_or_unknown_device_has_no_estimate(page):
-    failed = measured(None, None or (), status="failed: RuntimeError")
-    text = page(failed | {"wall_ms": None}, measured([5.0], device="made-up"))
-    assert text.count("No estimate: no hardware that is named.") == 2
 
 
 def test_second_measurement_is_compared_only(page, tmp_path):

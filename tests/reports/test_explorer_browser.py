@@ -30,9 +30,9 @@ const evaluated = points.map((point) => {
 });
 """
 CALL = """
-const state = fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=judge&bill=2.8&cell=a.cpu.torch");
+const hash = toHash(fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=judge&cell=a.cpu.torch"));
 const junk = fromHash("T=-5&K=1e9&d_m=0&account=nothing&tab=<b>&E=12345678901&h=7.5&unknown=1&toString=2");
-const hashes = { state, again: fromHash(toHash(state)), hash: toHash(state), start: fromHash(""), junk };
+const hashes = { again: toHash(fromHash(hash)), hash, start: toHash(fromHash("")), junk: toHash(junk) };
 const rounded = JUDGED.tables.map(({ columns }) => columns.map(({ of, print, rows }) => rows.map(([, preset, cell]) => {
   const sizes = Object.values(JUDGED.models[preset][of]);
   return sizes.map((size) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
@@ -86,6 +86,11 @@ def test_rounding_follows_table_rules(called):
     assert found > 500
 
 
+def test_address_holds_only_valid_settings(called):
+    hashes = called["hashes"]
+    assert hashes["again"] == hashes["hash"] != hashes["start"] == hashes["junk"]
+
+
 def costs(form, point, T):
     return exact("forward", form, {**point, "T": T})
 
@@ -114,39 +119,3 @@ def test_shown_command_prints_the_number(called, capsys):
         cells = {" ".join(h.split()): cell.strip() for h, cell in zip(head.split("|"), row.split("|"), strict=True)}
         named = [cell for name, cell in cells.items() if name.removeprefix("= ").startswith(one["column"])]
         assert f"{int(one['value']):,}" in named, one
-
-
-HASHES = ("", "printed=1", "account=moved&form=moh-ideal&s=1&r=3&B=3", "account=generate&form=mla&show=width,moa,mla",
-          "account=params&form=mha&show=width,mha&printed=1&unit=raw", "T=1048576&d_m=16384&form=mqa")  # fmt: skip
-IMPOSSIBLE = "K=9&E=8&h=6&g=4&s=3&r=4&show=moa,moh,moh-ideal,mha,mqa&form=moa"
-SHOWN = """
-const number = (text) => text?.replace(/,/g, "");
-const $ = (one, selector) => one.querySelector(selector);
-const rows = [...document.querySelectorAll("#rows tbody tr")];
-const chosen = rows.find((row) => row.classList.contains("chosen"));
-answer({
-  terms: [...document.querySelectorAll("#terms tbody td:nth-child(3)")].map((one) => number(one.textContent)),
-  equation: [...document.querySelectorAll("#equation .term")].map((one) => number(one.title.match(/: ([\\d,]+)/)[1])),
-  total: number(document.querySelector("#equation .total b:last-of-type")?.textContent),
-  row: number(chosen.querySelector(".exact")?.textContent),
-  form: chosen.dataset.form,
-  rows: Object.fromEntries(rows.map((row) => [row.dataset.form, [row.textContent, $(row, ".why")?.textContent]])),
-});
-"""
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """What stands in the page, by address."""
-    folder = tmp_path_factory.mktemp("shown")
-    found = chromium.ask_framed(folder, made.text(), SHOWN, [900], [*HASHES, IMPOSSIBLE])
-    return {hash: said for (_, hash), said in found.items()}
-
-
-def test_invalid_sizes_have_a_reason(shown):
-    rows = shown[IMPOSSIBLE]["rows"]
-    assert rows["moa"] == ["MoAneeds K ≤ E: K = 9, E = 8", "needs K ≤ E: K = 9, E = 8"]
-    assert rows["moh"][1] == rows["moh-ideal"][1] == "needs 1 ≤ s + r ≤ h: s + r = 7, h = 6"
-    assert rows["mha"][1] == "g must divide h: g = 4, h = 6" and rows["mha"][0].endswith(rows["mha"][1])
-    assert rows["mqa"][1] is None
-    assert shown[IMPOSSIBLE]["terms"] == [] and not {"row", "total"} & shown[IMPOSSIBLE].keys()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.table import Column
 from headcount.reports import document, pages
 from headcount.reports.counting import parts
 from headcount.reports.facts import Facts
@@ -76,23 +75,8 @@ class Refusing(Executor):
         raise AssertionError(f"{call.__name__} is asked for")
 
 
-@pytest.mark.parametrize("name", ["choose", "commands", "method", "moh", "notation", "time"])
+@pytest.mark.parametrize("name", ["commands", "method", "moh", "notation", "time"])
 def test_closed_form_pages_count_nothing(name):
     facts = Facts(Refusing(), recount=True)
     PAGES[name].begin(facts)
     assert all(make(facts) for make in PAGES[name].outputs().values())
-
-
-def test_a_table_is_a_line_for_each_row_and_a_number_for_each_note():
-    columns = [Column("a", "A\nb"), Column("n", "n", unit="M", kind="fixed", scale=10**6, digits=1)]
-    rows = [{"a": "x|y", "n": 1_234_567}, {"a": None, "n": None}]
-    assert document.table(columns, rows, [["why", "too"], ["why"]]).splitlines() == [
-        "| A b | n M |",
-        "| :-- | --: |",
-        r"| x\|y | 1.2 [1] [2] |",
-        "| – | – [1] |",
-        "",
-        "[1] why",
-        "",
-        "[2] too",
-    ]

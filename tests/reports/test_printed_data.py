@@ -71,29 +71,3 @@ def test_departures_name_config_fields():
         assert one.theirs and one.ours and one.why
     named = set(re.findall(r"{(\w+)", " ".join(one.consequence for one in load())))
     assert named == papers.departure_numbers(FACTS).keys()
-
-
-# 2 D of keys and values, E (D + d_m) of the experts, in each of 8 layers
-BIASES = 8 * (2 * 128 + 8 * (128 + 512))
-
-
-@pytest.mark.parametrize(
-    "what, text",
-    [
-        ("weights of the experts", "K / E = 0.50"),
-        ("padding in L_z", "(ln E)^2 = 12.01 at E = 32, with its coefficient 0.012"),
-        ("alpha and beta per token", "0.01 / 8,092 = 1.2e-06"),
-        ("noise", "1.4 % wider"),
-        ("start of the router", "1 / E = 0.031 at E = 32"),
-        ("biases of the masked language models", f"52,444,249 parameters with them, {52_444_249 - BIASES:,} without"),
-        ("tokens of a batch", "1.2 % more"),
-        ("Admin's residual vectors", f"{512 * 18 * 5:,} more parameters than"),
-    ],
-)
-def test_consequences_are_computed(what, text):
-    assert text in consequence(what)
-
-
-def consequence(what):
-    (one,) = (one for one in load() if one.what == what)
-    return one.consequence.format(**papers.departure_numbers(FACTS))

@@ -15,10 +15,6 @@ TEXT = (ROOT / "README.md").read_text("utf-8")
 FACTS = Facts()
 
 
-def test_readme_size():
-    assert len(TEXT.splitlines()) <= 120 and len(TEXT.encode()) < 10_000
-
-
 def test_every_command_parses():
     found = re.findall(r"^\$ (.*?)(?: \|.*)?$", TEXT, re.MULTILINE)
     assert len(found) == 5

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from headcount.bench.errors import UsageError
@@ -25,15 +26,6 @@ def test_a_block_is_replaced_and_the_rest_stays():
     filled = readme.fill(text, {"x": lambda: "new\n", "y": lambda: "also"})
     assert filled == text.replace("old", "new").replace("y -->\n<", "y -->\nalso\n<")
     assert readme.fill(filled, {"x": lambda: "new", "y": lambda: "also"}) == filled
-
-
-@pytest.fixture
-def files(tmp_path):
-    """One file that is as it must be, one that is not, and one that is not there."""
-    texts = {tmp_path / "fresh.md": "a", tmp_path / "stale.md": "b", tmp_path / "generated" / "new.md": "c"}
-    (tmp_path / "fresh.md").write_text("a")
-    (tmp_path / "stale.md").write_text("old")
-    return texts
 
 
 def arguments(**given):
@@ -83,34 +75,15 @@ def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
         command._main(arguments(only=["b"]), tmp_path)
 
 
-def running():
-    """The parents of all processes that have not ended."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if state != "Z":
-            parents[int(stat.parent.name)] = int(parent)
-    return parents
-
-
-def below(pid):
-    """Every running process below another."""
-    children = {child for child, parent in running().items() if parent == pid}
-    return children.union(*map(below, children))
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize("group, after", [(True, 0.7), (False, 4)], ids=["as from a terminal", "to the one process"])
 def test_interrupt_leaves_no_process(group, after):
     command = [sys.executable, "-m", "reports", "--check", "--recount"]
     started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
-    while len(below(started.pid)) < 2 and time.monotonic() < deadline:
+    process = psutil.Process(started.pid)
+    while len(process.children(recursive=True)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    workers = below(started.pid)
+    workers = process.children(recursive=True)
     assert workers
     time.sleep(after)
     (os.killpg if group else os.kill)(started.pid, signal.SIGINT)
@@ -120,10 +93,8 @@ def test_interrupt_leaves_no_process(group, after):
     assert started.returncode in (130, -signal.SIGINT)
     assert err.strip() == "python -m reports: interrupted"
     # the process of Python's own that minds what is left ends when it has
-    ended = time.monotonic()
-    while workers & running().keys() and time.monotonic() < ended + 2:
-        time.sleep(0.05)
-    assert not workers & running().keys()
+    _, running = psutil.wait_procs(workers, timeout=2)
+    assert not running
 
 
 def test_generated_files_are_current():
