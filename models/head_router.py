@@ -74,7 +74,7 @@ class HeadRouter(Router):
             logits = self._norms(query[:, :, s:]) if by_norm else self.routed_proj(x)
             probs = torch.softmax(logits, dim=-1)
             # selected by logits: in bfloat16 many probabilities are equal whose logits differ
-            selected = torch.topk(logits, r, dim=-1).indices
+            selected = torch.topk(logits, r, dim=-1)[1]
             weights = probs.gather(-1, selected)
             self.record(Routing(weights, selected, logits, probs), padding_mask)
             indices.append(selected + s)

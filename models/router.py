@@ -119,7 +119,7 @@ class TopKRouter(Router):
             weights = torch.softmax(weights, dim=-1)
         else:
             # selected by logits: in bfloat16 many probabilities are equal whose logits differ
-            indices = torch.topk(logits, self.top_k, dim=-1).indices
+            indices = torch.topk(logits, self.top_k, dim=-1)[1]
             weights = probs.gather(-1, indices)
             if self.gates is Gates.PRINTED:
                 weights = weights / weights.sum(dim=-1, keepdim=True).detach()

@@ -61,7 +61,7 @@ class SwitchHead(Attention):
         """For each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
         logits = router(x).unflatten(-1, (self.config.num_heads, -1))
         # selected by logits: sigmoids above about 17 are equal in float32
-        experts = torch.topk(logits, self.config.top_k, dim=-1).indices
+        experts = torch.topk(logits, self.config.top_k, dim=-1)[1]
         gates = torch.sigmoid(logits).gather(-1, experts)
         first = torch.arange(self.config.num_heads, device=x.device)[:, None] * self.config.num_experts
         return (experts + first).flatten(2), gates.flatten(2)

@@ -65,7 +65,8 @@ class RoutingReplay(TorchFunctionMode):
         clear = torch.ones_like(best.values[..., 0], dtype=torch.bool)
         if not every:
             last, next_one = best.values[..., top_k - 1], best.values[..., top_k]
-            clear = (last - next_one > self.margin) & (next_one < (1 - RATIO * self.margin) * last)
+            gap = last - next_one
+            clear = (gap > self.margin) & (gap > RATIO * self.margin * last.abs())
         own = best.indices[..., :top_k].sort(-1).values
         other = (indices.sort(-1).values != own).any(-1) & clear
         self.tokens += clear.numel()
