@@ -206,7 +206,7 @@ def median_ms(record: dict[str, Any]) -> float:
     return quantile(records.comparable_samples(record), 0.5)
 
 
-def least_taxes(rows: Sequence[dict[str, Any]]) -> list[float]:
+def least_overheads(rows: Sequence[dict[str, Any]]) -> list[float]:
     """Return the routing overhead of the fastest implementation of each timing case that has one."""
     cells: dict[str, list[float]] = {}
     for row in rows:

@@ -92,7 +92,7 @@ def routing_overheads(facts: Facts) -> str:
         if not devices:
             lines.append(f"- {kind.upper()}: {latency.NOT_MEASURED[kind]}")
         for device, rows in devices.items():
-            least = latency.least_taxes(rows)
+            least = latency.least_overheads(rows)
             span = f"{min(least):.2f} to {max(least):.2f}" if least else "not measured"
             where = link("each with its interval", "time")
             lines.append(text("index.overhead", device=device, span=span, count=len(least), link=where))

@@ -28,7 +28,7 @@ def page(facts: Facts) -> Page:
         [
             Section(
                 "Time per layer",
-                [clock.TAX.shown, latency.about, partial(latency.tables, subject="layer")],
+                [clock.OVERHEAD.shown, latency.about, partial(latency.tables, subject="layer")],
                 latency.commands(facts, "layer"),
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),
@@ -44,7 +44,7 @@ def page(facts: Facts) -> Page:
             Section("Triton kernels as compiled", [kernels], [COMPILE]),
             Section("Measurement environments", [latency.environments]),
         ],
-        files(clock.TAX, clock.SKIPPING) | {latency.DATA: latency.data},
+        files(clock.OVERHEAD, clock.SKIPPING) | {latency.DATA: latency.data},
     )
 
 

@@ -13,9 +13,9 @@ Ratio = Mapping[str, float]
 """``value``, ``low`` and ``high``: a ratio with its 95 % interval."""
 
 
-def tax(facts: Facts) -> dict[str, Any]:
+def overheads(facts: Facts) -> dict[str, Any]:
     """Return the routing overhead by kind of device, device, timing case and implementation."""
-    return _by_device(facts, _overheads)
+    return _by_device(facts, _overheads_by_case)
 
 
 def skipping(facts: Facts) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str,
     }
 
 
-def _overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+def _overheads_by_case(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
     cases: dict[str, dict[str, Ratio]] = {}
     for row in records:
         if row["subject"] == "layer" and row["overhead"]:
@@ -62,7 +62,7 @@ def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], 
     return figure
 
 
-def draw_tax(data: dict[str, Any]):
+def draw_overheads(data: dict[str, Any]):
     """Draw each implementation of each measured timing case."""
     return _draw(
         "Routing overhead of mixture of attention heads",
@@ -120,7 +120,7 @@ def _interval(axes, x: Any, y: Any, colour: str, **errors: Any) -> None:
     axes.errorbar(x, y, fmt="o", markersize=4, color=colour, elinewidth=1.6, **errors)
 
 
-ABOUT_TAX = (
+ABOUT_OVERHEAD = (
     "Points with intervals, by layer, length, pass and implementation, a device below another; what was not measured "
     "is named. On a CPU the fastest implementation of each layer lies near 1, the released loop well above it."
 )
@@ -128,5 +128,5 @@ ABOUT_SKIP = (
     "Lines of a ratio of latencies over the share of heads, a device below another; what was not measured is named. On "
     "a CPU they cross 1 where about three quarters of the heads are used."
 )
-TAX = Plot("tax", ABOUT_TAX, tax, draw_tax)
+OVERHEAD = Plot("overhead", ABOUT_OVERHEAD, overheads, draw_overheads)
 SKIPPING = Plot("break_even", ABOUT_SKIP, skipping, draw_skipping)

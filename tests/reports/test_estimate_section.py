@@ -46,7 +46,6 @@ def test_row_has_estimate_and_measurement(page):
         measured([5.0, 5.0]), measured([4.0], implementation="dense-all", executed_macs=2 * MACS, executed_bytes=1)
     )
     grouped, dense_all = rows_of(text, "measured over estimate")
-    assert f"**{DEVICE}**" in text
     heads = ("layer or model", "implementation", "T", "B", "estimate, no measure: at least ms", "measured ms")
     assert [grouped[head] for head in heads] == ["moa-8K8E128D, forward", "grouped", "7", "2", "2.0000", "5.0000"]
     assert (grouped["timed by"], grouped["measured over estimate"]) == ("graph", "2.50")

@@ -55,9 +55,8 @@ def test_one_count_serves_every_table():
 
 def test_failing_row_raises():
     rows = [Row({}), Row({}, failures=["x is not y", "z"])]
-    with pytest.raises(Disagreement, match="^x is not y$") as raised:
+    with pytest.raises(Disagreement, match="^x is not y$"):
         counting.done([Section(None, iter(rows))])
-    assert raised.value.exit_code == 1
 
 
 def test_wrong_typed_verdict_raises():

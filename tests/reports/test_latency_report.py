@@ -92,18 +92,6 @@ def test_half_is_held_failed_or_without_evidence(loop, half, stored):
     assert f"at most half of `loop`: 1 {half}" in latency.sentence(facts)
 
 
-def ragged(share, ratio):
-    ratios = {"value": ratio, "low": ratio, "high": ratio}
-    return record(implementation="ragged", to_dense=ratios, name=f"moh-32x64-{share}", cell=f"layer moh {share}")
-
-
-def test_the_break_even_share_lies_between_the_measured_ones(stored):
-    facts = stored(ragged(100, 1.2), ragged(75, 0.9), ragged(50, 0.7))
-    text = latency.break_even(facts)
-    assert "1.20 [1.20, 1.20]" in text and "moh-32x64" in text
-    assert "83%" in text
-
-
 @pytest.mark.parametrize(
     "ratios, expected",
     [

@@ -39,12 +39,8 @@ def test_the_router_without_weights_adds_nothing():
     assert params == "0" and released == baseline
 
 
-def test_the_frozen_table_divides_the_printed_figures():
-    text = moh.frozen_positions(FACTS)
-    found = lines(text)
+def test_the_frozen_table_has_a_vector_a_patch():
+    found = lines(moh.frozen_positions(FACTS))
     widths = {"DiT-S/2": 384, "DiT-B/2": 768, "DiT-L/2": 1024, "DiT-XL/2": 1152}
     for name, width in widths.items():
         assert found[name][0] == f"{256 * width:,}"
-    assert found["DiT-B/2"][1:] == ["130M", "131M", "130M", "leaves it out"]
-    assert found["MoH-DiT-XL/2 75 %"][1:] == ["676M", "676M", "675M", "holds it"]
-    assert "DiT-B/2 only without" in text and "no single rule prints all rows" in text

@@ -11,12 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headcount.bench.errors import UsageError
 from headcount.reports import __main__ as command
 from headcount.reports import pages, readme
 from headcount.reports.document import Page, Section
 from headcount.reports.explorer import page as explorer
-from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,34 +26,18 @@ def test_a_block_is_replaced_and_the_rest_stays():
     assert readme.fill(filled, {"x": lambda: "new", "y": lambda: "also"}) == filled
 
 
-def arguments(**given):
-    return argparse.Namespace(**{"only": None, "html": False, "check": False, "out": None, "recount": False, **given})
-
-
-def section(text):
-    return [Section("One", [lambda facts: text], [])]
-
-
-def two_pages(facts):
-    """A page with a plot, and one that nothing may ask for."""
-    never = Page("never", "Never", lambda facts: 1 / 0, section(""), calls=lambda facts: 1 / 0)
-    return {"a": Page("a", "A page", lambda facts: "About.", section("$x^2$"), {"a.svg": lambda facts: "<svg/>"})} | {
-        "never": never
-    }
-
-
 @pytest.fixture
 def small(monkeypatch):
-    """A report of one page, its plot and a file of no page."""
-    found = {"a": two_pages(None)["a"]}
-    monkeypatch.setattr(pages, "load", lambda facts: found)
+    """A report of one page and its plot, and a file of no page."""
+    section = Section("One", [lambda facts: "$x^2$"], [])
+    page = Page("a", "A page", lambda facts: "About.", [section], {"a.svg": lambda facts: "<svg/>"})
+    monkeypatch.setattr(pages, "load", lambda facts: {"a": page})
     monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
-    monkeypatch.setattr(Facts, "begin", lambda facts, *call: None)
 
 
 @pytest.mark.parametrize("name", ["a.md", "a.svg", "explorer.html"])
 def test_check_finds_stale_files(name, tmp_path, capsys, small):
-    args = arguments(out=tmp_path)
+    args = argparse.Namespace(only=None, html=False, check=False, out=tmp_path, recount=False)
     assert command._main(args, None) == 0
     args.check = True
     assert command._main(args, None) == 0
@@ -65,14 +47,6 @@ def test_check_finds_stale_files(name, tmp_path, capsys, small):
     assert capsys.readouterr().err == f"python -m reports: stale: {name}\n"
     (tmp_path / name).unlink()
     assert command._main(args, None) == 1 and not (tmp_path / name).exists()
-
-
-def test_a_page_that_there_is_not_is_wrong_usage(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "load", two_pages)
-    with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never$"):
-        command._main(arguments(only=["b"], out=tmp_path), None)
-    with pytest.raises(UsageError, match="^unknown page 'b'; choose from a, never, readme$"):
-        command._main(arguments(only=["b"]), tmp_path)
 
 
 @pytest.mark.parametrize("group, after", [(True, 0.7), (False, 4)], ids=["as from a terminal", "to the one process"])
