@@ -1,4 +1,4 @@
-"""One module of somebody's: where it is counted, and whose fault it is where it is not."""
+"""The count of one user module: its device, its parameters, and whose error an error is."""
 
 import json
 import sys
@@ -27,7 +27,6 @@ class By(nn.Module):
 def linear(): return nn.Linear(5, 7), (torch.ones(3, 5),)
 def lazy(): return nn.Sequential(nn.LazyLinear(7)), (torch.ones(3, 5),)
 def lazy_by_keyword(): return nn.LazyLinear(7), {"input": torch.ones(3, 5)}
-def lazy_broken(): return nn.LazyLinear(7), {"inputs": torch.ones(3, 5)}
 def of_values(): return By(lambda m, x: x[x > 0] @ x[x > 0]), (torch.arange(-3.0, 8.0),)
 def of_numbers(): return By(lambda m, n: torch.ones(n, 5) @ torch.ones(5, 7), lock=threading.Lock()), (3,)
 def by_device(): return By(lambda m, a, b: a @ b if a.is_meta else a @ b @ b.mT), (torch.ones(3, 5), torch.ones(5, 7))
@@ -40,7 +39,7 @@ def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 
 @pytest.fixture
 def answer(tmp_path, monkeypatch):
-    """What is answered about a function of the file above."""
+    """A function that counts the module of a function of FACTORY."""
     (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -61,31 +60,31 @@ def place(found):
 
 
 @pytest.mark.parametrize("device", [None, "meta"])
-def test_a_module_is_counted_on_meta(answer, device):
+def test_module_is_counted_on_meta(answer, device):
     assert place(answer("linear", device)) == (3 * 5 * 7, "meta", None)
 
 
 @pytest.mark.parametrize("function", ["lazy", "lazy_by_keyword"])
-def test_a_lazy_module_gets_its_shapes_from_its_inputs(answer, function):
+def test_lazy_module_is_initialised_from_inputs(answer, function):
     found = answer(function)
     assert place(found) == (3 * 5 * 7, "meta", None)
     assert found.params == 5 * 7 + 7
 
 
-def test_a_module_that_asks_for_values_is_counted_where_it_is(answer):
+def test_data_dependent_module_is_counted_on_cpu(answer):
     macs, device, why = place(answer("of_values"))
     assert (macs, device) == (7, "cpu") and why.startswith("a run on meta raised ")
     with pytest.raises(UserCodeError, match="^a run on meta raised "):
         answer("of_values", "meta")
 
 
-def test_a_module_without_tensors_is_on_the_cpu(answer):
+def test_module_without_tensors_is_on_cpu(answer):
     why = "a run on meta raised TypeError: cannot pickle '_thread.lock' object"
     assert place(answer("of_numbers")) == (3 * 5 * 7, "cpu", why)
 
 
 @pytest.mark.parametrize(("cheap", "macs", "device"), [(105, 210, "cpu"), (104, 105, "meta")])
-def test_a_cheap_model_runs_once_more_where_it_is(answer, monkeypatch, cheap, macs, device):
+def test_cheap_module_is_also_run_on_its_device(answer, monkeypatch, cheap, macs, device):
     """One product of 3 x 5 x 7 on meta, two elsewhere."""
     monkeypatch.setattr(count_module, "CHEAP_MACS", cheap)
     why = "it counts 105 there and 210 on cpu" if device == "cpu" else None
@@ -102,7 +101,7 @@ def test_failing_module_is_a_user_error(answer, monkeypatch):
             answer(function)
 
 
-def test_parameters_are_named_by_their_module_and_are_there_once():
+def test_parameters_are_named_by_module_once():
     inner = nn.Linear(5, 7, bias=False).requires_grad_(False)
     module = nn.Sequential(nn.Sequential(inner), inner, nn.LayerNorm(7, bias=False))
     first = {"path": "0.0", "name": "weight", "shape": [7, 5], "params": 35, "trainable": False}
@@ -110,7 +109,7 @@ def test_parameters_are_named_by_their_module_and_are_there_once():
     assert count_module.parameters(module) == [first, norm]
 
 
-def test_inputs_are_named_by_where_they_stand():
+def test_inputs_are_named_by_position():
     x, ids = torch.ones(7, 11), torch.zeros(3, dtype=torch.long)
     found = count_module.inputs_of((x, [ids, 5], {"deep": (x,)}), {"scale": torch.tensor(2.0), "flag": True})
     assert found == ["0: 7x11 float32", "1[0]: 3 int64", "2['deep'][0]: 7x11 float32", "scale: scalar float32"]

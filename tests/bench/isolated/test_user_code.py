@@ -1,4 +1,4 @@
-"""Finding a user's function, and what is said where it cannot be used."""
+"""Find a user's function; an error names what cannot be used."""
 
 import sys
 
@@ -53,14 +53,14 @@ def made(factory, function, **settings):
     return build(spec, loaded(spec), settings)
 
 
-def test_a_function_gives_a_module_and_its_inputs(factory):
+def test_function_returns_module_and_inputs(factory):
     module, args, kwargs = made(factory, "good", rows=2)
     assert isinstance(module, nn.Linear) and (args[0].shape, kwargs) == ((2, 5), {})
     module, args, kwargs = made(factory, "keywords")
     assert args == () and torch.equal(kwargs["input"], torch.ones(3, 5))
 
 
-def test_a_file_finds_its_neighbours_from_any_directory(factory, tmp_path_factory, monkeypatch):
+def test_file_imports_from_its_folder(factory, tmp_path_factory, monkeypatch):
     (factory / "their_sizes.py").write_text("WIDTH = 5")
     (factory / "their_entry.py").write_text("from their_sizes import WIDTH\ndef width(): return WIDTH\n")
     package = factory / "their_other_package"

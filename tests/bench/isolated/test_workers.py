@@ -1,4 +1,4 @@
-"""Workers: where calls run, what they see, and what becomes of them."""
+"""Worker processes: no GPU, and none is left after an error."""
 
 import multiprocessing
 import os

@@ -17,7 +17,7 @@ TOOLS = ("torch", "ptflops-aten")
 
 
 @pytest.fixture(autouse=True)
-def anew():
+def empty_cache():
     result_cache.clear_cache()
     yield
     result_cache.clear_cache()

@@ -1,4 +1,4 @@
-"""Memory and decoding as columns of ``bench.macs``: beside a grid, a table or presets, and with wrong usage."""
+"""Memory and decoding as columns of ``bench.macs``: of a grid, a table and presets."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""bench.macs --module: somebody's own module, in a project that has our package names too."""
+"""bench.macs --module: a user's module, in a project that has our package names too."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What headcount macs --module says of a module in its tables and in its last line."""
+"""Rows of headcount macs --module: a counter that is not explained fails."""
 
 import pytest
 
