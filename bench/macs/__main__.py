@@ -188,10 +188,13 @@ def _comparison(args, lengths) -> Iterator[Section]:
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
-    if kept := [text for text in args.compare if cases.is_saved(text)]:
+    if files := [text for text in args.compare if cases.is_saved(text)]:
         if args.set or args.counter or any(size is not None for size in lengths.values()):
-            raise UsageError(f"{kept[0]} is a count that was made: --set, --counter and lengths change nothing in it")
-        return iter(saved_sections(*(cases.parse_saved(text, kept[0]) for text in args.compare), COMPARED))
+            raise UsageError(f"{files[0]} is a count that was made: --set, --counter and lengths change nothing in it")
+        # files first: a missing one is the error, not the preset on the other side
+        order = sorted(args.compare, key=lambda text: text not in files)
+        found = {text: cases.parse_saved(text, files[0]) for text in order}
+        return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
     from headcount.bench.macs import compare
 
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
