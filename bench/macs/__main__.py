@@ -91,8 +91,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         check_device(args.device)
     if args.module:
         return _module(args, counters)
-    if args.depth is not None or args.allow_uncounted or args.elementwise or args.formula:
-        raise UsageError("--depth, --allow-uncounted, --elementwise and --formula go with --module")
+    if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula:
+        raise UsageError("--depth, --allow-unsupported, --elementwise and --formula go with --module")
     assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
@@ -224,7 +224,7 @@ def _module(args, counters) -> Iterator[Section]:
         parse_settings(args.set),
         tools,
         device=args.device,
-        allow_uncounted=args.allow_uncounted,
+        allow_uncounted=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
     )
