@@ -44,12 +44,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
     how.add_argument("--set", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
     how.add_argument("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
-    how.add_argument(
-        "--allow-unsupported", action="store_true", default=None, help="list unsupported operations, go on"
-    )
-    how.add_argument(
-        "--allow-uncounted", dest="allow_unsupported", action="store_true", default=None, help=argparse.SUPPRESS
-    )
+    for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
+        how.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
     how.add_argument("--formula", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
     how.add_argument("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)

@@ -192,8 +192,7 @@ def _comparison(args, lengths) -> Iterator[Section]:
         if args.set or args.counter or any(size is not None for size in lengths.values()):
             raise UsageError(f"{files[0]} is a count that was made: --set, --counter and lengths change nothing in it")
         # files first: a missing one is the error, not the preset on the other side
-        order = sorted(args.compare, key=lambda text: text not in files)
-        found = {text: cases.parse_saved(text, files[0]) for text in order}
+        found = {text: cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
         return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
     from headcount.bench.macs import compare
 

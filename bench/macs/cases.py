@@ -103,9 +103,8 @@ def is_saved(text: str) -> bool:
     if text.partition(",")[0] in PRESETS:
         return False
     # a file that does not exist is known by the letters of its ending: b.txt
-    return text.endswith((".json", ".lock")) or (
-        ":" not in text and (Path(text).is_file() or Path(text).suffix[1:].isalpha())
-    )
+    path = Path(text)
+    return text.endswith((".json", ".lock")) or (":" not in text and (path.is_file() or path.suffix[1:].isalpha()))
 
 
 def parse_saved(text: str, other: str) -> CountSnapshot:

@@ -69,10 +69,8 @@ def _counters(group) -> None:
 
 def _modules(group) -> None:
     group.add_argument("--depth", type=int, metavar="N", help="merge modules below depth N")
-    group.add_argument(
-        "--allow-unsupported", action="store_true", help="list unsupported operations instead of failing"
-    )
-    group.add_argument("--allow-uncounted", dest="allow_unsupported", action="store_true", help=argparse.SUPPRESS)
+    for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
+        group.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", help=text)
     group.add_argument(
         "--formula", nargs="+", metavar="OPERATOR=EXPRESSION", default=[],
         help="MACs of an unknown operation in the sizes of its tensors: a0 is the first size of the first, b1 the "
