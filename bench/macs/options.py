@@ -35,11 +35,9 @@ def _what(group) -> None:
         "modules, FILE.py:FUNCTION,NAME=INTEGER,…, or files of counts: locks, or JSON of --module",
     )
     group.add_argument(
-        "--convert",
-        nargs="+",
-        metavar="LETTER=N",
+        "--convert", nargs="+", metavar="LETTER=N",
         help="convert the presets to MoH: s=16 r=8, router=linear for matrices",
-    )
+    )  # fmt: skip
     group.add_argument("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
     group.add_argument(
         "--audit", action="store_true", help="compare all counters on equivalent formulations of each layer"
