@@ -34,7 +34,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return _count(request).as_record()
     except UncountedError as error:
-        hint = "--formula OPERATOR=EXPRESSION counts one, --allow-uncounted leaves them out"
+        hint = "--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
         lines = "; ".join(line.text() for line in error.uncounted)
         return {"refused": f"operations that may hold products: {lines} ({hint})"}
     except ElementwiseError as error:

@@ -44,7 +44,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
     how.add_argument("--set", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
     how.add_argument("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
-    how.add_argument("--allow-uncounted", action="store_true", default=None, help="list unsupported operations, go on")
+    for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
+        how.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
     how.add_argument("--formula", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
     how.add_argument("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
@@ -79,7 +80,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None, path: str |
         "module": args.module,
         "settings": None if args.set is None else parse_settings(args.set),
         "device": args.device,
-        "allow_uncounted": args.allow_uncounted,
+        "allow_uncounted": args.allow_unsupported,
         "elementwise": args.elementwise,
         "formulas": None if args.formula is None else parse_formulas(args.formula),
     }

@@ -91,8 +91,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         check_device(args.device)
     if args.module:
         return _module(args, counters)
-    if args.depth is not None or args.allow_uncounted or args.elementwise or args.formula:
-        raise UsageError("--depth, --allow-uncounted, --elementwise and --formula go with --module")
+    if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula:
+        raise UsageError("--depth, --allow-unsupported, --elementwise and --formula go with --module")
     assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
@@ -188,10 +188,12 @@ def _comparison(args, lengths) -> Iterator[Section]:
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
-    if kept := [text for text in args.compare if cases.is_saved(text)]:
+    if files := [text for text in args.compare if cases.is_saved(text)]:
         if args.set or args.counter or any(size is not None for size in lengths.values()):
-            raise UsageError(f"{kept[0]} is a count that was made: --set, --counter and lengths change nothing in it")
-        return iter(saved_sections(*(cases.parse_saved(text, kept[0]) for text in args.compare), COMPARED))
+            raise UsageError(f"{files[0]} is a count that was made: --set, --counter and lengths change nothing in it")
+        # files first: a missing one is the error, not the preset on the other side
+        found = {text: cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
+        return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
     from headcount.bench.macs import compare
 
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
@@ -221,7 +223,7 @@ def _module(args, counters) -> Iterator[Section]:
         parse_settings(args.set),
         tools,
         device=args.device,
-        allow_uncounted=args.allow_uncounted,
+        allow_uncounted=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
     )

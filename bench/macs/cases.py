@@ -102,12 +102,16 @@ def is_saved(text: str) -> bool:
     """Return whether ``text`` names a file of a count, existing or not, rather than a preset or a module."""
     if text.partition(",")[0] in PRESETS:
         return False
-    return text.endswith((".json", ".lock")) or (":" not in text and Path(text).is_file())
+    # a file that does not exist is known by the letters of its ending: b.txt
+    path = Path(text)
+    return text.endswith((".json", ".lock")) or (":" not in text and (path.is_file() or path.suffix[1:].isalpha()))
 
 
 def parse_saved(text: str, other: str) -> CountSnapshot:
-    """The count that a file keeps, or of the module that ``text`` names; UsageError for a preset, which ``other``, a
-    file, is not compared with."""
+    """Return the count in a file, or of the module that ``text`` names.
+
+    Raises UsageError for a file that cannot be read, and for a preset, which the file ``other`` is not compared with.
+    """
     if is_saved(text):
         return replace(file.read(text), name=text)
     if ":" not in text.partition(",")[0]:

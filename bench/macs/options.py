@@ -35,11 +35,9 @@ def _what(group) -> None:
         "modules, FILE.py:FUNCTION,NAME=INTEGER,…, or files of counts: locks, or JSON of --module",
     )
     group.add_argument(
-        "--convert",
-        nargs="+",
-        metavar="LETTER=N",
+        "--convert", nargs="+", metavar="LETTER=N",
         help="convert the presets to MoH: s=16 r=8, router=linear for matrices",
-    )
+    )  # fmt: skip
     group.add_argument("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
     group.add_argument(
         "--audit", action="store_true", help="compare all counters on equivalent formulations of each layer"
@@ -69,7 +67,8 @@ def _counters(group) -> None:
 
 def _modules(group) -> None:
     group.add_argument("--depth", type=int, metavar="N", help="merge modules below depth N")
-    group.add_argument("--allow-uncounted", action="store_true", help="list unknown operations instead of failing")
+    for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
+        group.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", help=text)
     group.add_argument(
         "--formula", nargs="+", metavar="OPERATOR=EXPRESSION", default=[],
         help="MACs of an unknown operation in the sizes of its tensors: a0 is the first size of the first, b1 the "

@@ -52,7 +52,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
         return SimpleNamespace(ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=())
 
     monkeypatch.setattr(command, "count_module", count)
-    given = ["--device", "meta", "--allow-uncounted", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
+    given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
     assert counted == [("model.py:make", {"n": 7}, options)] * 2
