@@ -101,6 +101,8 @@ CASES = {
     "dynamic-mixture": CONVOLUTION | MOA | EXPERTS | dict(convolution="dynamic"),
     "masked-moa-one-expert": MASKED | MOA | dict(top_k=1, num_experts=1, batch_size=3, seq_len=13),
 }
+FIELDS = {case: {name: value for name, value in CASES[case].items() if name not in LENGTHS} for case in CASES}
+"""Fields of the configuration of each case, without its lengths."""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ def build_case():
     @cache
     def counted(case):
         values = LENGTHS | CASES[case]
-        config = make_config({name: value for name, value in values.items() if name not in LENGTHS})
+        config = make_config(FIELDS[case])
         lengths = resolve_lengths(config, {name: values[name] for name in config.lengths})
         return config, lengths, ledger_of(config, lengths)
 

@@ -12,7 +12,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.dit import TimestepEmbedding
 from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.rotary import rotary_table
-from tests.agreement.test_models_agree import CASES
+from tests.agreement.test_models_agree import FIELDS
 from tests.cases import LENGTHS, configurations
 
 CONFIGS = dict(configurations("form", "router", "gates", "gate"))
@@ -63,9 +63,9 @@ def test_layer_stays_on_device(config, impl):
     assert not elsewhere.seen
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", FIELDS)
 def test_model_stays_on_device(case):
-    config = make_config(CASES[case][0])
+    config = make_config(FIELDS[case])
     model, inputs = (
         build(config, device="meta"),
         example_inputs(config, dict.fromkeys(config.lengths, 7), device="meta"),
@@ -95,7 +95,7 @@ class Batches(TorchFunctionMode):
 @pytest.mark.parametrize("name", [*CONFIGS, "images", "dynamic-mae"])
 @torch.no_grad()
 def test_product_operands_have_whole_batch(name):
-    config = CONFIGS.get(name) or make_config(CASES[name][0])
+    config = CONFIGS.get(name) or make_config(FIELDS[name])
     with Batches() as products:
         build(config)(**example_inputs(config, dict(config.lengths, batch_size=3)))
     assert products.seen and all(a == b for a, b in products.seen), products.seen
