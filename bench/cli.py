@@ -109,7 +109,7 @@ def serve(
     ``plan`` raises before anything is printed; a text is printed as it is. ``tells``: the command prints its own
     progress. The parser has the options of :func:`add_output`.
     """
-    with progress.left_alone() if tells else nullcontext():
+    with progress.silenced() if tells else nullcontext():
         return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
 
 
@@ -118,7 +118,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     args.format = files.infer_format(args.format, args.out)
     if args.out:
         files.check_writable(args.out)
-    with progress.said(prog):
+    with progress.stage(prog):
         work = plan(args)
     if isinstance(work, str):
         print(shown(work))

@@ -85,7 +85,7 @@ JOBS = (
     ("check a printed number: one rule for a table, a verdict for each row", PRINTED, _printed),
     ("choose K, E and D: as many MACs, on the front of parameters and cache", f"{CHOICE} | cut -d, -f1-7", _choice),
     (
-        "count a module of yours, here Hugging Face's without weights: headcount beside four tools",
+        "count your module, here Hugging Face's without weights: the exact count and what four tools report",
         MODULE,
         _module,
     ),

@@ -35,10 +35,11 @@ class UncountedError(RuntimeError):
     def __init__(self, uncounted: tuple["AuditLine", ...]) -> None:
         self.uncounted = uncounted
         lines = "; ".join(line.text() for line in uncounted)
-        names = ", ".join(dict.fromkeys(line.operation for line in uncounted))
+        # data that was computed elsewhere is no operator, and has no formula
+        names = ", ".join(dict.fromkeys(line.operation for line in uncounted if " " not in line.operation))
+        counted = f"formulas={{name: MACs of one call}} counts {names}, " if names else ""
         super().__init__(
-            f"operations that may hold uncounted products: {lines}; formulas={{name: MACs of one call}} "
-            f"counts {names}, allow_uncounted=True leaves them out"
+            f"operations that may hold uncounted products: {lines}; {counted}allow_uncounted=True leaves them out"
         )
 
 

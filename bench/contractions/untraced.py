@@ -54,7 +54,7 @@ def find_untraced_tensors(trace: Trace) -> list[Returned]:
             unmade = (filled or base(made.name) in _EMPTY) and not (event and _leaves_unread(event, fact))
         if unmade:
             seen.add(fact.storage)
-            user = (event.name, event.path) if event else ("the caller, as the result", "")
+            user = (event.name, event.path) if event else ("the module's caller", "")
             out.append(Returned(ways[0], *user, fact))
 
     for event in trace.operations():

@@ -143,7 +143,7 @@ def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:
 
 
 def additions(tool: ModuleType, ledger: Ledger, device: str) -> dict[str, Size]:
-    """Return what ``tool`` adds to the multiply-accumulates, by kind or by a name of its own."""
+    """Return what ``tool`` adds to the multiply-accumulates, by kind or by a name that the tool gives."""
     added: dict[str, Size] = {}
     for entry in ledger:
         if times := _times(tool.ADDS.get(entry.kind, 0), entry):

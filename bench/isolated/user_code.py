@@ -111,13 +111,13 @@ def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[st
 
 def called(reason: str, error: BaseException) -> UserCodeError:
     """Return the UserCodeError for ``error``, raised by ``reason``, with the traceback of the user's lines."""
-    said = _message(error)
-    message = said.strip().splitlines()
+    words = _message(error)
+    message = words.strip().splitlines()
     text = f"{type(error).__name__}: {message[0][:LONGEST]}" if message else type(error).__name__
-    trace = "".join(["Traceback (most recent call last):\n", *_user_frames(error), f"{type(error).__name__}: {said}"])
+    trace = "".join(["Traceback (most recent call last):\n", *_user_frames(error), f"{type(error).__name__}: {words}"])
     if isinstance(error, ModuleNotFoundError):
         return UserCodeError(f"{reason} needs the package {error.name!r}, which is not installed", trace)
-    if any(sign in said for sign in _GPU_SIGNS):
+    if any(sign in words for sign in _GPU_SIGNS):
         return UserCodeError(f"{reason} needs a GPU: {text}", trace)
     return UserCodeError(f"{reason} raised {text}", trace)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 PATIENCE_S = 2.0
-"""How long nothing is said."""
+"""Seconds without output."""
 EVERY_S = 0.2
 CLEAR = "\r\033[K"
 
@@ -17,24 +17,24 @@ _silent = False
 
 
 @contextmanager
-def said(what: str) -> Iterator[None]:
-    """Say ``what`` with the seconds that it takes while the block runs, and wipe it away."""
+def stage(what: str) -> Iterator[None]:
+    """Show ``what`` and the seconds that it takes while the block runs, and clear the line afterwards."""
     if _silent or not sys.stderr.isatty():
         yield
         return
     over = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, over), daemon=True)
-    teller.start()
+    display = threading.Thread(target=_show, args=(what, over), daemon=True)
+    display.start()
     try:
         yield
     finally:
         over.set()
-        teller.join()
+        display.join()
 
 
 @contextmanager
-def left_alone() -> Iterator[None]:
-    """Say nothing while the block runs, which says something itself."""
+def silenced() -> Iterator[None]:
+    """Show no progress while the block runs, which prints its own."""
     global _silent
     before, _silent = _silent, True
     try:
@@ -43,7 +43,7 @@ def left_alone() -> Iterator[None]:
         _silent = before
 
 
-def _tell(what: str, over: threading.Event) -> None:
+def _show(what: str, over: threading.Event) -> None:
     started, wait, shown = time.monotonic(), PATIENCE_S, False
     while not over.wait(wait):
         sys.stderr.write(f"{CLEAR}{what}, {time.monotonic() - started:.0f} s")
@@ -59,7 +59,7 @@ def watched(items: Iterable[T], what: str, unit: str) -> Iterator[T]:
     iterator, number = iter(items), 0
     while True:
         number += 1
-        with said(f"{what}, {unit} {number}"):
+        with stage(f"{what}, {unit} {number}"):
             try:
                 item = next(iterator)
             except StopIteration:

@@ -49,7 +49,7 @@ def presets(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _sizes(layer: Any) -> dict[str, int] | None:
-    """The letters of a layer and of the dense one beside it; None where the explorer has no such layer."""
+    """Return the letters of a layer and of its dense baseline; None where the explorer has no such layer."""
     if layer.variant not in VARIANTS:
         return None
     own = variant(layer.variant)
@@ -57,8 +57,8 @@ def _sizes(layer: Any) -> dict[str, int] | None:
     again = grid.case_at(own, {**chosen, "T": 1}).config
     if _params(again) != _params(layer):
         return None
-    beside = {one.role: one.config.letters() for one in own.baselines(layer)}
-    dense = beside.get("mha", {})
+    baselines = {one.role: one.config.letters() for one in own.baselines(layer)}
+    dense = baselines.get("mha", {})
     return {letter: size for letter, size in {**dense, **chosen}.items() if letter in RANGES}
 
 

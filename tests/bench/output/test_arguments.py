@@ -45,11 +45,11 @@ def test_progress_is_shown_and_erased(monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     monkeypatch.setattr(progress, "EVERY_S", 0.01)
     deadline = time.monotonic() + 20
-    with progress.said("counting"):
+    with progress.stage("counting"):
         while "\r\033[Kcounting, 0 s\r\033[Kcounting, 0 s" not in terminal.getvalue():
             assert time.monotonic() < deadline, terminal.getvalue()
             time.sleep(0.005)
     assert terminal.getvalue().endswith(" s\r\033[K")
-    with progress.left_alone(), progress.said("nothing"):
+    with progress.silenced(), progress.stage("nothing"):
         time.sleep(0.05)
     assert "nothing" not in terminal.getvalue()
