@@ -27,6 +27,8 @@ def main() -> int:
         # imported before the user's folders are on sys.path, where a file may be called like a package
         task = import_module(TASKS[request["task"]])
         sys.path[:] = [*import_folders(request["spec"]), *_without_checkout(sys.path)]
+        # bytecode is taken for a file of the same size and second: one that changed in between would not be read again
+        sys.dont_write_bytecode = True
         try:
             answer = task.answer(request)
         except UserCodeError as error:

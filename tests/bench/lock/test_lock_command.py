@@ -1,6 +1,7 @@
 """headcount lock: check the lock of a module, and count with the options that it stores."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,14 @@ def test_changed_layer_is_named_with_both_counts(folder, capsys):
     assert (total["locked_macs"], total["counted_macs"]) == (3 * 847 + 1001, 3 * 847 + 1309)
     assert tables["lock-params"][0]["path"] == "3.weight"
     assert main(["--update", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+
+
+def test_file_that_changes_within_a_second_is_read_again(folder):
+    os.utime("model.py", (0, 0))
+    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
+    (folder / "model.py").write_text(FACTORY.replace("width=13", "width=17"))
+    os.utime("model.py", (0, 0))
+    assert main(["--check", "macs.lock"]) == 1
 
 
 def test_options_reach_count_and_lock(folder, monkeypatch):
