@@ -135,10 +135,10 @@ def _letters(case: Case) -> dict[str, Any]:
     return letters
 
 
-def _turns(case: Case) -> Sequence[int]:
+def _slope_changes(case: Case) -> Sequence[int]:
     """Return the numbers of stored tokens at which the cost of a step changes its polynomial."""
     form = model_form(as_model(case.config))
-    return form.turns(**case.config.letters()) if hasattr(form, "turns") else ()
+    return form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -192,14 +192,14 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps, _turns(case)) + prefill_macs(case)
+    return decoding.total(lambda stored: step(case, stored).macs, steps, _slope_changes(case)) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
     steps = given.generate or context(case, given)
-    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _turns(case))
+    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _slope_changes(case))
     return elements * given.element_bytes
 
 

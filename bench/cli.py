@@ -20,7 +20,7 @@ from headcount.bench.output.base import AUTO, RAW, UNITS, Style
 from headcount.bench.output.text import wrapped
 from headcount.bench.render import FORMATS, write_sections
 from headcount.bench.table import Section, shown
-from headcount.models.configs.numbers import decimal, whole
+from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
 
 INTERRUPTED = 130
@@ -36,8 +36,8 @@ class Parser(argparse.ArgumentParser):
         if options.get("description"):
             options["description"] = options["description"].replace("``", "")
         super().__init__(**options)
-        self.register("type", int, Value("int", whole))
-        self.register("type", float, Value("float", decimal))
+        self.register("type", int, Value("int", parse_int))
+        self.register("type", float, Value("float", parse_float))
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

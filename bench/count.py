@@ -25,7 +25,7 @@ def count_macs(
     kwargs: Mapping[str, Any] | None = None,
     backward: bool = False,
     training: bool = False,
-    allow_uncounted: bool = False,
+    allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
 ) -> ContractionCount:
@@ -42,11 +42,11 @@ def count_macs(
     mode unless ``training``, and is left as it was. ``formulas`` give the MACs of operations that this software
     does not know, by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
 
-    Raises UncountedError (operation, shapes, module path) for operations that may hold uncounted products;
-    ``allow_uncounted`` leaves them in ``.uncounted`` instead. Whatever the module raises passes through.
+    Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
+    ``allow_unsupported`` leaves them in ``.unsupported`` instead. Whatever the module raises passes through.
     """
     trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
-    return count_contractions(trace, allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise)
+    return count_contractions(trace, allow_unsupported=allow_unsupported, formulas=formulas, elementwise=elementwise)
 
 
 def assert_macs(

@@ -255,7 +255,7 @@ def _record(count: Count) -> dict[str, Any]:
         "counted_there_because": count.why_there,
         "tool": count.result and count.result.tool,
         "version": count.result and count.result.version,
-        "uncounted": count.result and count.result.uncounted,
+        "unsupported": count.result and count.result.unsupported,
     }
     if count.explanation is None:
         return out

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 READING_SOURCES = ("models", "bench/trace", "bench/contractions", "bench/counters", "bench/case.py", "bench/measure.py")
 """Folders and files that a counter's result depends on."""
 TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
-CACHED_FIELDS = ("tool", "version", "device", "macs", "params", "uncounted")
+CACHED_FIELDS = ("tool", "version", "device", "macs", "params", "unsupported")
 """The fields of a reading that are stored: all but its parts by module."""
 
 _RESULTS: dict[tuple, Any] = {}

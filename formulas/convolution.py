@@ -124,7 +124,7 @@ def step(
     )
 
 
-def turns(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:
+def slope_changes(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:
     """Return the numbers of stored tokens at which a step's cost changes slope: full caches and full windows."""
     return tuple(sorted({length for w in decoder_kernels for length in (w - 1, w)}))
 

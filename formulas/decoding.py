@@ -31,10 +31,10 @@ def _of_kind(step: Ledger, kind: str) -> Size:
     return sum(entry.size for entry in step if entry.kind == kind)
 
 
-def total(step: Callable[[Size], Size], steps: Size, turns: Sequence[int] = ()) -> Size:
-    """Return ``step(1) + ... + step(steps)``; ``step`` is linear in the stored tokens between two ``turns``."""
+def total(step: Callable[[Size], Size], steps: Size, slope_changes: Sequence[int] = ()) -> Size:
+    """Return ``step(1) + ... + step(steps)``; ``step`` is linear in the stored tokens between two ``slope_changes``."""
     sums, first = 0, 1
-    for last in (*(turn for turn in sorted(set(turns)) if 1 <= turn < steps), steps):
+    for last in (*(turn for turn in sorted(set(slope_changes)) if 1 <= turn < steps), steps):
         sums += divide((step(first) + step(last)) * (last - first + 1), 2)
         first = last + 1
     return sums

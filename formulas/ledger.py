@@ -174,9 +174,9 @@ class Ledger:
         """Parameters that one token uses."""
         return sum(entry.active_params for entry in self)
 
-    def billed(self, convention: Callable[[Entry], int]) -> Size:
-        """Return the total size under ``convention``, the number of times that each entry is counted."""
-        return sum(convention(entry) * entry.size for entry in self)
+    def total_under(self, multiplicity: Callable[[Entry], int]) -> Size:
+        """Return the total size under ``multiplicity``, the number of times that each entry is counted."""
+        return sum(multiplicity(entry) * entry.size for entry in self)
 
     def select(self, predicate: Callable[[Entry], Any]) -> "Ledger":
         """Return the entries for which ``predicate`` is true."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError, ModelConfig
-from headcount.models.configs.convert import Heads, converted
+from headcount.models.configs.convert import Heads, convert_config
 from headcount.models.configs.moh import Router
 from headcount.models.mha import MultiHeadAttention
 
@@ -37,8 +37,8 @@ def convert(
     if isinstance(dense, ModelConfig):
         if scores is not None:
             raise ConfigError("scores order the heads of a model; a configuration has none")
-        return converted(dense, shared=shared, routed=routed, router=router)
-    config = converted(dense.config, shared=shared, routed=routed, router=router)
+        return convert_config(dense, shared=shared, routed=routed, router=router)
+    config = convert_config(dense.config, shared=shared, routed=routed, router=router)
     state = dict((dense if scores is None else reorder_heads(dense, scores)).state_dict())
     like = next(dense.parameters())
     model = build(config, device="meta")

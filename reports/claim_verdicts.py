@@ -87,7 +87,7 @@ def _lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str | None]:
 def first_failing(check: Rows, facts: Facts) -> int | None:
     """Return the least length T = S at which the executed relation fails; None where there is none."""
     forms = facts.compared(check)
-    lengths = [1, *sentences.turns(check, forms)]
+    lengths = [1, *sentences.crossovers(check, forms)]
     return next((length for length in lengths if not sentences.holds_at(check, forms, length)), None)
 
 
@@ -104,7 +104,7 @@ def _line(check, findings: Sequence[Finding], facts: Facts) -> str:
     if check.of != "macs":
         return line
     forms = facts.compared(check)
-    first, *turns = [1, *sentences.turns(check, forms)]
+    first, *turns = [1, *sentences.crossovers(check, forms)]
     verdicts = {length: VERDICT[sentences.holds_at(check, forms, length)] for length in (first, *turns)}
     later = "".join(f"; it {verdicts[length]} from T = {length:,} on" for length in turns[:1])
     later += "".join(f", it {verdicts[length]} from T = {length:,} on" for length in turns[1:])

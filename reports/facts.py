@@ -92,7 +92,7 @@ class Facts:
     @cached_property
     def tables(self) -> Mapping[str, PublishedTable]:
         """Return the published tables by name, in their order."""
-        return tables.typed()
+        return tables.load_tables()
 
     def of_paper(self, paper: str) -> list[str]:
         """Return the tables of one paper."""
@@ -200,7 +200,7 @@ class Facts:
     @cached_property
     def data(self) -> Mapping[str, DataTable]:
         """Return what the papers print other than costs, by name."""
-        return data.typed()
+        return data.load_tables()
 
     def own_layers(self, claim: Claim) -> OwnLayers:
         """Return a claim at the attention layers of the tables that it names, one of each kind a row."""

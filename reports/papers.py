@@ -47,7 +47,7 @@ def dearer_from(facts: Facts, one: str, other: str) -> int:
     where there is none."""
     forms = {"one": facts.ledger(one), "other": facts.ledger(other)}
     check = Rows(f"{one} against {other}", relation("one <= other"), {})
-    found = sentences.turns(check, forms)
+    found = sentences.crossovers(check, forms)
     if not found or sentences.holds_at(check, forms, found[-1]):
         raise ValueError(f"no length makes {one} dearer than {other}")
     return found[-1]

@@ -42,7 +42,7 @@ from headcount.bench.output.files import write
 from headcount.bench.table import plural
 from headcount.bench.variants.variant import Variant, variant, variants_with
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.numbers import whole
+from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import assignments, parse_overrides, preset
 
 MAXIMISED = ("params", "active-params")
@@ -50,7 +50,7 @@ DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
 SEARCHED = variants_with("search")
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
-ROWS = Value("number of rows", whole, lambda rows: rows >= 0)
+ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 OLD_NAMES = {
     "--like": "--match-model", "--match": "--match-metric", "--apart": "--min-distance", "--any": "--all-integers",
 }  # fmt: skip

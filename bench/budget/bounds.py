@@ -13,7 +13,7 @@ import numpy as np
 from headcount.bench.budget.candidates import Candidates
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
-from headcount.models.configs.numbers import whole
+from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.suggest import choices
 
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -100,7 +100,11 @@ def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
     if letter not in variant.search.letters:
         raise UsageError(f"unknown letter {letter!r}; {choices(letter, variant.search.letters)}")
     try:
-        values = _between(*map(whole, sizes.split(":"))) if ":" in sizes else {whole(part) for part in sizes.split(",")}
+        values = (
+            _between(*map(parse_int, sizes.split(":")))
+            if ":" in sizes
+            else {parse_int(part) for part in sizes.split(",")}
+        )
     except (ValueError, TypeError):
         raise UsageError(f"malformed range {text!r}; write K=4, K=1,2,4, K=1:64 or K=8:64:8") from None
     first = sorted(islice(values, MOST_SIZES + 1))

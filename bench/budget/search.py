@@ -18,7 +18,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.records import layer_times
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import PRESETS, parse_overrides, spelled
+from headcount.models.configs.presets import PRESETS, format_overrides, parse_overrides
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
@@ -48,7 +48,7 @@ class HostModel:
 
     def assignments(self, sizes: Mapping[str, int]) -> list[str]:
         """Return the ``FIELD=VALUE`` texts that turn the preset into this model."""
-        return spelled(self.preset, self._changes(sizes))
+        return format_overrides(self.preset, self._changes(sizes))
 
     def _changes(self, sizes):
         return {**self.overrides, **self.variant.fields(sizes)}

@@ -29,17 +29,17 @@ Formula = Callable[[Event], int]
 """MACs of an unsupported operator, from its recorded arguments and result."""
 
 
-class UncountedError(RuntimeError):
-    """A run contains unsupported operators; ``uncounted`` are their audit lines."""
+class UnsupportedError(RuntimeError):
+    """A run contains unsupported operators; ``unsupported`` are their audit lines."""
 
-    def __init__(self, uncounted: tuple["AuditLine", ...]) -> None:
-        self.uncounted = uncounted
-        lines = "; ".join(line.text() for line in uncounted)
+    def __init__(self, unsupported: tuple["AuditLine", ...]) -> None:
+        self.unsupported = unsupported
+        lines = "; ".join(line.text() for line in unsupported)
         # data that was computed elsewhere is no operator, and has no formula
-        names = ", ".join(dict.fromkeys(line.operation for line in uncounted if " " not in line.operation))
+        names = ", ".join(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
         counted = f"formulas={{name: MACs of one call}} counts {names}, " if names else ""
         super().__init__(
-            f"operations that may hold uncounted products: {lines}; {counted}allow_uncounted=True leaves them out"
+            f"unsupported operations, which may hold products: {lines}; {counted}allow_unsupported=True leaves them out"
         )
 
 
@@ -130,7 +130,7 @@ class ContractionCount:
     def _notes(self) -> list[str]:
         apart = self.with_elementwise - self.dispatched
         named = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
-        unknown = [f"Not counted: {line.text()}." for line in self.uncounted]
+        unknown = [f"Not counted: {line.text()}." for line in self.unsupported]
         return [f"{self.macs:,} MACs = {self.flops:,} FLOPs, {self.headline}", *named, *unknown]
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class ContractionCount:
         return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))
 
     @property
-    def uncounted(self) -> tuple[AuditLine, ...]:
+    def unsupported(self) -> tuple[AuditLine, ...]:
         """The audit lines of unsupported operators."""
         return tuple(line for line in self.audit if line.state == UNKNOWN)
 
@@ -160,14 +160,14 @@ class ContractionCount:
 def count_contractions(
     trace: Trace,
     *,
-    allow_uncounted: bool = False,
+    allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
 ) -> ContractionCount:
     """Count the contractions of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
 
-    Raises UncountedError for unsupported operators, which neither have a rule nor are known to be free of
-    contractions; with ``allow_uncounted`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
+    Raises UnsupportedError for unsupported operators, which neither have a rule nor are known to be free of
+    contractions; with ``allow_unsupported`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
     raises ElementwiseError if a contraction is written elementwise.
     """
     if elementwise not in POLICIES:
@@ -185,8 +185,8 @@ def count_contractions(
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
     out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
-    if out.uncounted and not allow_uncounted:
-        raise UncountedError(out.uncounted)
+    if out.unsupported and not allow_unsupported:
+        raise UnsupportedError(out.unsupported)
     written = (*find_elementwise_products(trace), *fused_cells(trace))
     contractions = tuple(part for part in written if part.kind == CONTRACTION)
     if contractions and elementwise == REFUSE:
@@ -201,7 +201,7 @@ def count_contractions(
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
-    """Return each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UncountedError."""
+    """Return each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UnsupportedError."""
     found, unknown = {}, []
     for event, parts in _each(trace, {}):
         if parts is not None:
@@ -209,7 +209,7 @@ def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
         elif not holds_none(event.name):
             unknown.append(AuditLine(event.name, UNKNOWN, event.path, 1, _shapes(event)))
     if unknown:
-        raise UncountedError(tuple(unknown))
+        raise UnsupportedError(tuple(unknown))
     return [pair for pairs in Kinds(trace, found).found.values() for pair in pairs]
 
 

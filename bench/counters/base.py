@@ -42,7 +42,7 @@ class CounterResult:
     """One counter's result for one forward pass over the whole batch; what the tool does not report is None.
 
     ``macs`` is the tool's own total in multiply-accumulates, additions that it counts included.
-    ``uncounted`` is what the tool itself names as not counted, with its number: operators with their
+    ``unsupported`` is what the tool itself names as not counted, with its number: operators with their
     occurrences, or module types with the number of such modules. ``by_module`` maps module paths ("" is the model)
     to MACs, each with its submodules' share.
     """
@@ -53,7 +53,7 @@ class CounterResult:
     device: str
     macs: int
     params: int | None = None
-    uncounted: dict[str, int] | None = None
+    unsupported: dict[str, int] | None = None
     by_module: dict[str, int] | None = None
 
 
@@ -170,7 +170,7 @@ def names(tools: Iterable[ModuleType]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for tool in tools for name in getattr(tool, "NAMES", ())))
 
 
-def whole(number: Any) -> int:
+def exact_int(number: Any) -> int:
     """Return a tool's number as a Python int; raise ValueError if it is not whole."""
     if int(number) != number:
         raise ValueError(f"{number!r} is not a whole number")

@@ -25,7 +25,7 @@ from math import prod
 import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import CounterResult, biased_linear_again, whole
+from headcount.bench.counters.base import CounterResult, biased_linear_again, exact_int
 from headcount.bench.counters.call_counts import PRODUCT, CallCount, why
 from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
@@ -62,8 +62,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
                 tool="deepspeed",
                 version=version("deepspeed"),
                 device=device_of(inputs),
-                macs=whole(profile.get_total_macs()),
-                params=whole(profile.get_total_params()),
+                macs=exact_int(profile.get_total_macs()),
+                params=exact_int(profile.get_total_params()),
             )
         finally:
             profile.end_profile()

@@ -21,7 +21,7 @@ import numpy as np
 from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import CounterResult, whole
+from headcount.bench.counters.base import CounterResult, exact_int
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
 from headcount.bench.counters.run_context import arguments, device_of, run_context
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
@@ -42,7 +42,7 @@ _VERSION = version("fvcore")
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``uncounted`` are
+    Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``unsupported`` are
     the operators without a handle, except those that it ignores (jit_analysis.py:28-87).
     Raises CounterError, for instance for a convolution on meta, which torch 2.13 cannot trace.
     """
@@ -58,9 +58,9 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
             tool="fvcore",
             version=_VERSION,
             device=device_of(inputs),
-            macs=whole(total),
-            params=whole(parameter_count(model)[""]),
-            uncounted=dict(analysis.unsupported_ops()),
+            macs=exact_int(total),
+            params=exact_int(parameter_count(model)[""]),
+            unsupported=dict(analysis.unsupported_ops()),
         )
 
 

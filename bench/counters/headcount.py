@@ -35,13 +35,13 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         device=device_of(inputs),
         macs=found.macs,
         params=sum(parameter.numel() for parameter in model.parameters()),
-        uncounted={},
+        unsupported={},
     )
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return every contraction once."""
-    by_event = count_contractions(trace, allow_uncounted=True).by_event
+    by_event = count_contractions(trace, allow_unsupported=True).by_event
     return [
         CallCount(
             index, {PRODUCT: sum(product.macs for _, product in parts)}, f"aten.{trace.events[index].name}", _PRODUCTS

@@ -36,7 +36,7 @@ _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    ``params`` are the trainable ones (aten_engine.py:113). ``uncounted`` is read from what ptflops prints (:96).
+    ``params`` are the trainable ones (aten_engine.py:113). ``unsupported`` is read from what ptflops prints (:96).
     Raises CounterError.
     """
     macs, params, report = ptflops_run.run(model, inputs, backend="aten", counter=NAME, label=label)
@@ -47,7 +47,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         device=device_of(inputs),
         macs=macs,
         params=params,
-        uncounted=dict(Counter(_ZERO_OP.findall(report))),
+        unsupported=dict(Counter(_ZERO_OP.findall(report))),
     )
 
 

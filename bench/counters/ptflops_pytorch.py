@@ -44,7 +44,7 @@ _PATCHES = "pytorch_engine.py:348-390, 434-474"
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
 
-    ``params`` are the trainable ones (pytorch_engine.py:161). ``uncounted`` are the module types that ptflops
+    ``params`` are the trainable ones (pytorch_engine.py:161). ``unsupported`` are the module types that ptflops
     calls zero-ops (:231); it does not name functions. Totals above 2**53 would be rounded: the module sum
     passes through a float (:199). Raises CounterError.
     """
@@ -58,7 +58,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         device=device_of(inputs),
         macs=macs,
         params=params,
-        uncounted={name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops},
+        unsupported={name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops},
     )
 
 

@@ -33,7 +33,7 @@ class ReportedCounts:
 class Recorded:
     """A call of a module that is recorded on first use, and the explanation of each counter from its trace.
 
-    ``options`` are those of count_contractions. Raises what the module raises when it is recorded, and UncountedError
+    ``options`` are those of count_contractions. Raises what the module raises when it is recorded, and UnsupportedError
     for unsupported operators.
     """
 
@@ -66,7 +66,7 @@ class Recorded:
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
             return self._plain, self.headcount
         trace = self._record(hooked=True)
-        return trace, count_contractions(trace, **{**self._options, "allow_uncounted": True})
+        return trace, count_contractions(trace, **{**self._options, "allow_unsupported": True})
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Return why the count of ``tool`` differs from headcount's."""
@@ -86,7 +86,7 @@ def read(
     """Record ``module`` once and run each counter on the same call.
 
     Counters are compared with ``exact``, by default headcount's count; ``options`` are those of count_contractions.
-    Raises UncountedError, and whatever the module
+    Raises UnsupportedError, and whatever the module
     raises when it is recorded; a counter that fails has a reason instead of a result.
     """
     kwargs = dict(kwargs or {})

@@ -21,7 +21,7 @@ from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import parse_settings, run_isolated
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.models.configs.numbers import whole
+from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
@@ -80,7 +80,7 @@ def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, in
             raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
         start, _, step = numbers.partition(":")
         try:
-            point = whole(start), whole(step or "1")
+            point = parse_int(start), parse_int(step or "1")
         except ValueError:
             point = 0, 0
         if min(point) < 1:

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from headcount.bench.contractions.count import UncountedError, contraction_parts
+from headcount.bench.contractions.count import UnsupportedError, contraction_parts
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import format_guard
@@ -63,7 +63,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return derive(build_at, Grid(request["base"], request["step"])).as_record()
     except CannotBuild as error:
         raise UserCodeError(str(error)) from error
-    except UncountedError as error:
+    except UnsupportedError as error:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
@@ -71,7 +71,7 @@ def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> D
     """Return the closed form of the module of ``build`` in the sizes of ``grid``.
 
     ``skip_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
-    Raises CannotBuild for a point where it cannot be built, and UncountedError for unsupported operations.
+    Raises CannotBuild for a point where it cannot be built, and UnsupportedError for unsupported operations.
     """
     count = partial(count_at, build, skip_values)
     with one_thread():
@@ -177,11 +177,11 @@ def count_at(build: Build, skip_values: Without, point: Mapping[str, int]) -> di
         try:
             with silence_fake_tensor_log(), skip_values(), skip_initialisation():
                 parts = _parts(build, point)
-        except UncountedError:
+        except UnsupportedError:
             raise
         except Exception:
             parts = _parts(build, point)
-    except UncountedError:
+    except UnsupportedError:
         raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_ca
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.modules import normalization
 
-from headcount.bench.contractions.count import UncountedError, contraction_parts
+from headcount.bench.contractions.count import UnsupportedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, simplify_guards
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
@@ -63,7 +63,7 @@ class SymbolicCount:
 def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
     """Return the count of ``build`` with a symbol for each size, where comparisons are decided as for ``base``.
 
-    ``numbers`` are further sizes, passed as integers. Raises NotSymbolic, and UncountedError for unsupported
+    ``numbers`` are further sizes, passed as integers. Raises NotSymbolic, and UnsupportedError for unsupported
     operations.
     """
     # Sizes of 0 and 1 are symbols too: otherwise torch assumes that every symbol is at least 2, without a guard.
@@ -83,7 +83,7 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
             module, args, kwargs = build(**sizes, **(numbers or {}))
             with decompose_matmul():
                 parts = contraction_parts(record(module, args, kwargs))
-    except UncountedError:
+    except UnsupportedError:
         raise
     except Exception as error:
         raise NotSymbolic(f"with symbols it raises {type(error).__name__}: {_first_line(error)}") from error

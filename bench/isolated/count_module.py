@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UncountedError
+from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
 from headcount.bench.counters.base import as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
@@ -33,10 +33,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         return _count(request).as_record()
-    except UncountedError as error:
+    except UnsupportedError as error:
         hint = "--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
-        lines = "; ".join(line.text() for line in error.uncounted)
-        return {"refused": f"operations that may hold products: {lines} ({hint})"}
+        lines = "; ".join(line.text() for line in error.unsupported)
+        return {"refused": f"unsupported operations, which may hold products: {lines} ({hint})"}
     except ElementwiseError as error:
         lines = "; ".join(dict.fromkeys(part.text() for part in error.elementwise))
         return {"refused": f"contractions written elementwise: {lines} (--elementwise report names them)"}
@@ -53,7 +53,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     module, args, kwargs = build(request["spec"], function, request["settings"])
     _materialize(module, args, kwargs)
     formulas = {name: formula(text) for name, text in request["formulas"].items()}
-    options = {name: request[name] for name in ("counters", "allow_uncounted", "elementwise")}
+    options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise")}
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     with one_thread():
         found, device, why_not_meta = _run_on_device(run, module, args, kwargs, request["device"])
@@ -110,7 +110,7 @@ def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
             raise called("the first run of a module with lazy parts", error) from error
 
 
-_PASSED_ON = (UncountedError, ElementwiseError, UserCodeError)
+_PASSED_ON = (UnsupportedError, ElementwiseError, UserCodeError)
 """Errors that do not depend on the device."""
 CHEAP_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that it counts there what it does on meta."""

@@ -62,7 +62,7 @@ def count_module(
     counters: Sequence[str] = (),
     *,
     device: str | None = None,
-    allow_uncounted: bool = False,
+    allow_unsupported: bool = False,
     elementwise: str = "report",
     formulas: Mapping[str, str] | None = None,
 ) -> ModuleCount:
@@ -73,7 +73,7 @@ def count_module(
     """
     request = {
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
-        "allow_uncounted": allow_uncounted, "elementwise": elementwise, "formulas": dict(formulas or {}),
+        "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
     }  # fmt: skip
     try:
         return _count(request)

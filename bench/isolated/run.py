@@ -14,7 +14,7 @@ from typing import Any
 import headcount
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.isolated.user_code import UserCodeError, check_spec
-from headcount.models.configs.numbers import whole
+from headcount.models.configs.numbers import parse_int
 
 TASKS = {
     "count": "headcount.bench.isolated.count_module",
@@ -121,7 +121,7 @@ def parse_settings(words: Sequence[str]) -> dict[str, int]:
         try:
             if not name.isidentifier():
                 raise ValueError
-            out[name] = whole(text)
+            out[name] = parse_int(text)
         except ValueError:
             raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER") from None
     return out

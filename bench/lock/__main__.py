@@ -80,7 +80,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None, path: str |
         "module": args.module,
         "settings": None if args.set is None else parse_settings(args.set),
         "device": args.device,
-        "allow_uncounted": args.allow_unsupported,
+        "allow_unsupported": args.allow_unsupported,
         "elementwise": args.elementwise,
         "formulas": None if args.formula is None else parse_formulas(args.formula),
     }

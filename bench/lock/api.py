@@ -60,7 +60,7 @@ def lock(
     kwargs: Mapping[str, Any] | None = None,
     backward: bool = False,
     training: bool = False,
-    allow_uncounted: bool = False,
+    allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     elementwise: str = REPORT,
 ) -> Lock:
@@ -72,7 +72,7 @@ def lock(
     """
     counted = count_macs(
         module, *inputs, kwargs=kwargs, backward=backward, training=training,
-        allow_uncounted=allow_uncounted, formulas=formulas, elementwise=elementwise,
+        allow_unsupported=allow_unsupported, formulas=formulas, elementwise=elementwise,
     )  # fmt: skip
     return Lock(
         CountSnapshot(
@@ -80,7 +80,7 @@ def lock(
             terms=_terms(counted),
             parameters=parameters_of(parameters(module)),
             included=counted.included,
-            uncounted=tuple(line.text() for line in counted.uncounted),
+            unsupported=tuple(line.text() for line in counted.unsupported),
             inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
             versions=file.versions(),
         )

@@ -70,7 +70,7 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
     """What says the result of ``args``."""
     asked = {
         results.compared: args.compare,
-        results.converted: args.convert,
+        results.convert_results: args.convert,
         results.of_module: args.module,
         results.audited: args.audit,
     }
@@ -223,7 +223,7 @@ def _module(args, counters) -> Iterator[Section]:
         parse_settings(args.set),
         tools,
         device=args.device,
-        allow_uncounted=args.allow_unsupported,
+        allow_unsupported=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
     )

@@ -34,7 +34,7 @@ class ComparisonRule:
     """A rule that counts the MACs of an entry: its name in column heads, how many times an entry counts."""
 
     head: str
-    bills: Callable[[Entry], int]
+    multiplicity: Callable[[Entry], int]
     statement: str
 
 
@@ -75,11 +75,11 @@ def block(entry: Entry) -> str:
 
 def comparison_rules(a: Compared, b: Compared) -> list[ComparisonRule]:
     """Return the rule of the first published table that has both presets, where there is one, and the exact rule."""
-    for table in tables.typed().values():
+    for table in tables.load_tables().values():
         # a table that prints no MACs has no rule for them
         if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.preset for row in table.rows}:
-            statement = f"Rule of {table.name}: {conventions.statement(macs.bills)}"
-            return [ComparisonRule("rule", macs.bills, statement), EXACT]
+            statement = f"Rule of {table.name}: {conventions.statement(macs.multiplicity)}"
+            return [ComparisonRule("rule", macs.multiplicity, statement), EXACT]
     return [EXACT]
 
 
@@ -90,7 +90,7 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
     """
     rules = comparison_rules(a, b)
     macs = [
-        Quantity(rule.head, rule.head, lambda entry, rule=rule: rule.bills(entry) * entry.size, "MACs")
+        Quantity(rule.head, rule.head, lambda entry, rule=rule: rule.multiplicity(entry) * entry.size, "MACs")
         for rule in rules
     ]
     inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
@@ -106,7 +106,7 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
     if not modules:
         yield _by_part(Table("compare-params", "parameters by block", [Column("block", "block")]), block, a, b, PARAMS)
     if not modules or all(side.letters() for side in (a, b)):
-        yield _turns(a, b, rules, counters, device)
+        yield _crossovers(a, b, rules, counters, device)
 
 
 def _by_part(
@@ -146,7 +146,7 @@ def _by_part(
     return Section(replace(table, title=title, columns=columns), rows)
 
 
-def _turns(a: Compared, b: Compared, rules: Sequence[ComparisonRule], counters, device) -> Section:
+def _crossovers(a: Compared, b: Compared, rules: Sequence[ComparisonRule], counters, device) -> Section:
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
@@ -156,7 +156,7 @@ def _turns(a: Compared, b: Compared, rules: Sequence[ComparisonRule], counters, 
     if uneven:
         notes.append(f"Not changed, because they differ between layers: {'; '.join(uneven)}.")
     layout = Table(
-        "compare-turns",
+        "compare-crossovers",
         f"{a.name} against {b.name}: crossovers",
         TURN_COLUMNS,
         notes_above=notes,
@@ -190,7 +190,7 @@ class Change:
     def less(self, size: Size) -> Size:
         """A - B."""
         left, right = (
-            (s.ledger_in(self.letter, size) if side in self.which else s.ledger).billed(self.rule.bills)
+            (s.ledger_in(self.letter, size) if side in self.which else s.ledger).total_under(self.rule.multiplicity)
             for side, s in (("A", self.a), ("B", self.b))
         )
         return left - right

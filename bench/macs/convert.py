@@ -14,8 +14,8 @@ from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.backward import training_macs
 from headcount.formulas.symbols import symbol
-from headcount.models.configs.convert import Heads, converted
-from headcount.models.configs.numbers import whole
+from headcount.models.configs.convert import Heads, convert_config
+from headcount.models.configs.numbers import parse_int
 
 STAGES = ((300 * 10**9, "dense, trained on"), (100 * 10**9, "as MoH"))
 """Tokens of the two stages of the MoH paper (section 4.4), and what is trained in each."""
@@ -46,7 +46,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
 
 def _heads(word: str, text: str) -> Heads:
     try:
-        numbers = tuple(map(whole, text.split(",")))
+        numbers = tuple(map(parse_int, text.split(",")))
     except ValueError:
         raise UsageError(f"malformed {word!r}; a whole number, or one for each layer with commas") from None
     return numbers[0] if len(numbers) == 1 else numbers
@@ -57,7 +57,7 @@ def sections(case: Case, how: Mapping[str, Any]) -> list[Section]:
 
     Raises ConfigError for heads that do not exist.
     """
-    released = replace(case, config=converted(case.config, **how))
+    released = replace(case, config=convert_config(case.config, **how))
     forms = {"dense": case, "released": released, "ideal": released.ideal}
     # the paper's stages are of a model that reads one sequence of tokens
     return [_forms(forms), *([_stages(forms)] if "seq_len" in case.lengths else [])]

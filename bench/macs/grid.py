@@ -19,7 +19,7 @@ from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
-from headcount.models.configs.numbers import whole
+from headcount.models.configs.numbers import parse_int
 
 DEFAULT_D_MODEL = 512
 MOST = 100_000
@@ -78,7 +78,7 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
     for word in text.split():
         key, equals, numbers = word.partition("=")
         try:
-            sizes = tuple(map(whole, numbers.split(",")))
+            sizes = tuple(map(parse_int, numbers.split(",")))
         except ValueError:
             raise UsageError(f"malformed grid word {word!r}; write KEY=NUMBER,NUMBER as in 'K=1,2 E=8'") from None
         if key in values:

@@ -18,7 +18,7 @@ def sections(spec: str, count: ModuleCount, depth: int | None) -> Iterator[Secti
         yield _elementwise_section(count)
     if count.unsupported:
         layout = Table(
-            "uncounted",
+            "unsupported",
             "unsupported operators",
             [Column("text", "operation", wraps=20, code=True)],
         )

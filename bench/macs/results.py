@@ -64,14 +64,14 @@ def compared(printed: Sequence[Section], in_flops: bool) -> str:
         out = f"A: {macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
     else:
         out = f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
-    if printed[-1].table.name == "compare-turns":
+    if printed[-1].table.name == "compare-crossovers":
         found = [row.values["letter"] for row in printed[-1].rows if row.values["counted"] != "no crossover"]
         letters = ", ".join(dict.fromkeys(found))
         out += f"; {plural(len(found), 'crossover')} ({letters})" if found else "; no crossover"
     return f"{out}."
 
 
-def converted(printed: Sequence[Section], in_flops: bool) -> str:
+def convert_results(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a conversion: the cost of the ideal form relative to the dense model."""
     ideal = printed[0].rows[-1].values
     return f"Ideal: {macs(ideal['macs'], in_flops)}, {float(ideal['share']):.2f} % of dense. {printed[0].below[0]}"

@@ -13,15 +13,15 @@ from headcount.bench.errors import UsageError, read_file
 from headcount.bench.snapshot.snapshot import KINDS, CountRequest, CountSnapshot, Parameter, parameters_of, terms_of
 from headcount.formulas.ledger import Entry
 
-LOCK_VERSION = 1
-"""Schema version of a lock."""
+LOCK_VERSION = 2
+"""Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
 JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
 
 LOCK = {
-    "name": str, "module": str | None, "settings": {str: int}, "inputs": [str], "included": bool, "uncounted": [str],
+    "name": str, "module": str | None, "settings": {str: int}, "inputs": [str], "included": bool, "unsupported": [str],
     "macs": int, "elementwise_macs": int, "params": int, "versions": {str: str},
-    "options": {"device": str | None, "allow_uncounted": bool, "elementwise": str, "formulas": {str: str}},
+    "options": {"device": str | None, "allow_unsupported": bool, "elementwise": str, "formulas": {str: str}},
     "contractions": [{"path": str, "kind": str, "sizes": {str: int}, "times": int, "macs": int}],
     "parameters": [{"path": str, "shape": [int], "params": int, "trainable": bool}],
 }  # fmt: skip
@@ -65,7 +65,7 @@ def text(snapshot: CountSnapshot) -> str:
         "params": snapshot.params,
         "contractions": sorted(contractions, key=_order),
         "parameters": sorted(parameters, key=_order),
-        "uncounted": sorted(snapshot.uncounted),
+        "unsupported": sorted(snapshot.unsupported),
     }
     return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -99,7 +99,7 @@ def of_data(data: Any, path: str) -> CountSnapshot:
     if key is None:
         raise UsageError(f"{path} is neither a lock nor the JSON of headcount macs --module")
     known, parse = kinds[key]
-    if data[key] != known or isinstance(data[key], bool):
+    if data[key] not in range(1, known + 1) or isinstance(data[key], bool):
         raise UsageError(f"{path} has {key} {_short(data[key])}; this software reads {known}")
     try:
         return parse(data, path)
@@ -110,6 +110,8 @@ def of_data(data: Any, path: str) -> CountSnapshot:
 
 
 def _of_lock(data: Mapping[str, Any], path: str) -> CountSnapshot:
+    if data["lock_version"] == 1:
+        data = _renamed(data) | {"options": _renamed(data["options"])}
     _check(data, LOCK, "lock")
     terms = tuple(Entry(one["path"], one["kind"], one["sizes"], times=one["times"]) for one in data["contractions"])
     parameters = tuple(Parameter(one["path"], tuple(one["shape"]), one["trainable"]) for one in data["parameters"])
@@ -122,13 +124,17 @@ def _of_lock(data: Mapping[str, Any], path: str) -> CountSnapshot:
         terms=terms,
         parameters=parameters,
         included=data["included"],
-        uncounted=tuple(data["uncounted"]),
+        unsupported=tuple(data["unsupported"]),
         inputs=tuple(data["inputs"]),
         versions=data["versions"],
         request=request,
     )
     _check_sums(snapshot, data, "macs", "elementwise_macs", "params")
     return snapshot
+
+
+def _renamed(old: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("uncounted", "unsupported"): value for name, value in old.items()}
 
 
 def _of_tables(data: Mapping[str, Any], path: str) -> CountSnapshot:
@@ -143,7 +149,7 @@ def _of_tables(data: Mapping[str, Any], path: str) -> CountSnapshot:
         terms=terms_of(module["rows"], written),
         parameters=parameters_of(module["parameters"]),
         included=module["macs"] != module["dispatched"],
-        uncounted=tuple(line["text"] for line in module["audit"] if line["state"] == "unknown"),
+        unsupported=tuple(line["text"] for line in module["audit"] if line["state"] == "unknown"),
     )
     _check_sums(snapshot, module, "macs", "params")
     return snapshot

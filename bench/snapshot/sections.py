@@ -55,7 +55,7 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
 def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
     """Return whether both have the same terms, parameters and unsupported operations."""
     accounts = (difference.terms, difference.elementwise, difference.parameters)
-    return not any(account(old, new).changes for account in accounts) and set(old.uncounted) == set(new.uncounted)
+    return not any(account(old, new).changes for account in accounts) and set(old.unsupported) == set(new.unsupported)
 
 
 def summary(old: CountSnapshot, new: CountSnapshot) -> str:
@@ -101,8 +101,8 @@ def _section(
 def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield name, unsupported operations, inputs, versions and request of both snapshots, as far as both have them."""
     yield "count", old.name, new.name
-    yield from (("uncounted", line, None) for line in old.uncounted if line not in new.uncounted)
-    yield from (("uncounted", None, line) for line in new.uncounted if line not in old.uncounted)
+    yield from (("unsupported", line, None) for line in old.unsupported if line not in new.unsupported)
+    yield from (("unsupported", None, line) for line in new.unsupported if line not in old.unsupported)
     if old.inputs is not None and new.inputs is not None:
         yield from (("input", *pair) for pair in zip_longest(old.inputs, new.inputs))
     described = [(old.versions, new.versions)]

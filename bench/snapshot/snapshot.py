@@ -36,13 +36,13 @@ class CountRequest:
     module: str
     settings: Mapping[str, int] = field(default_factory=dict)
     device: str | None = None
-    allow_uncounted: bool = False
+    allow_unsupported: bool = False
     elementwise: str = "report"
     formulas: Mapping[str, str] = field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
-        names = ("device", "allow_uncounted", "elementwise", "formulas")
+        names = ("device", "allow_unsupported", "elementwise", "formulas")
         return {name: getattr(self, name) for name in names}
 
     def described(self) -> dict[str, str]:
@@ -56,7 +56,7 @@ class CountRequest:
 class CountSnapshot:
     """The count of one forward pass. ``terms`` are its contractions, those written elementwise included.
 
-    ``macs`` includes those written elementwise where ``included``. ``uncounted`` are unsupported operations and
+    ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
     ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are None where they are unknown,
     ``request`` for a module that a program counted itself.
     """
@@ -65,7 +65,7 @@ class CountSnapshot:
     terms: tuple[Entry, ...]
     parameters: tuple[Parameter, ...]
     included: bool = False
-    uncounted: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     inputs: tuple[str, ...] | None = None
     versions: Mapping[str, str] | None = None
     request: CountRequest | None = None
@@ -114,7 +114,7 @@ def of_answer(count: "ModuleCount", request: CountRequest, versions: Mapping[str
         terms=terms_of(count.ledger.as_records(), count.elementwise),
         parameters=parameters_of(count.parameters),
         included=request.elementwise == "include",
-        uncounted=tuple(line["text"] for line in count.unsupported),
+        unsupported=tuple(line["text"] for line in count.unsupported),
         inputs=count.inputs,
         versions=versions,
         request=request,

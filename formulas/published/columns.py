@@ -123,17 +123,17 @@ class Macs(Column):
     convention: str
 
     @property
-    def bills(self):
+    def multiplicity(self):
         """How many times each entry is counted."""
         return conventions.by_name(self.convention)
 
     @property
     def statement(self) -> str:
-        billed = conventions.statement(self.bills).rstrip(".")
-        return f"{billed}; {self.printing.statement()}."
+        counted = conventions.statement(self.multiplicity).rstrip(".")
+        return f"{counted}; {self.printing.statement()}."
 
     def total(self, case: Case) -> int:
-        return case.ledger.billed(self.bills)
+        return case.ledger.total_under(self.multiplicity)
 
     def contradictions(self, rows: Sequence[Row], cases: Mapping[str, Case]) -> dict[str, str]:
         texts = {row.name: self.printed(row) for row in rows if self.printed(row)}

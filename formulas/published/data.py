@@ -39,7 +39,7 @@ class DataTable:
         return [entry[key] for entry in self.entries if key in entry]
 
 
-def typed(folder: Traversable = FOLDER) -> dict[str, DataTable]:
+def load_tables(folder: Traversable = FOLDER) -> dict[str, DataTable]:
     """Return the data tables by name, in order. Raises ValueError for an unknown cell or a missing first cell."""
     return {data["name"]: _table(**data) for data in read_toml("entry", folder)}
 

@@ -64,7 +64,7 @@ def of_entries(check: Entries, table: DataTable) -> Iterator[Finding]:
         yield Finding(str(entry[table.columns[0].key]), PRINTED, check.relations, values)
 
 
-def turns(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
+def crossovers(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
     """Return the lengths T = S > 1 at which the executed relation starts to hold or to fail; ``forms``: by letter.
 
     Raises ArithmeticError unless both sides are polynomials of degree 2 in the length.

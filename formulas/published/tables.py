@@ -50,7 +50,7 @@ class PublishedTable:
         return " ".join(column.statement for column in self.judged)
 
 
-def typed(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
+def load_tables(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
     """Return the tables in ``folder`` by name, in order."""
     return {data["name"]: _table(data) for data in read_toml("row", folder)}
 

@@ -14,7 +14,9 @@ Heads = int | Sequence[int]
 """One number for every layer, or one for each."""
 
 
-def converted(config: ModelConfig, *, shared: Heads, routed: Heads, router: str = Router.QUERY_NORM) -> ModelConfig:
+def convert_config(
+    config: ModelConfig, *, shared: Heads, routed: Heads, router: str = Router.QUERY_NORM
+) -> ModelConfig:
     """Return ``config`` with MoH instead of MHA: the first ``shared`` heads are shared, ``routed`` others are selected.
 
     ``router``: ``query_norm`` has no parameters, as the MoH paper converts LLaMA3-8B; ``linear`` has the matrices of

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from headcount.models.configs.base import ConfigError, ModelConfig, check_choice
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
-from headcount.models.configs.numbers import decimal, whole
+from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.suggest import choices
 
@@ -130,7 +130,7 @@ def assignments(text: str) -> list[str]:
     return found
 
 
-def spelled(name: str, overrides: Mapping[str, Any]) -> list[str]:
+def format_overrides(name: str, overrides: Mapping[str, Any]) -> list[str]:
     """Return the ``FIELD=VALUE`` texts that change preset ``name`` to the sizes of ``overrides``."""
     base = _base(name)
     attention = ATTENTIONS[overrides.get("attention", base["attention"])]
@@ -151,12 +151,12 @@ def _parse(field: str, text: str, kind: Any) -> Any:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is float:
-            return decimal(text)
+            return parse_float(text)
         if kind is str or str in get_args(kind):
             return text
         if kind == tuple[int, ...] or (kind == PER_LAYER and "," in text):
-            return tuple(map(whole, text.split(",")))
-        return whole(text)
+            return tuple(map(parse_int, text.split(",")))
+        return parse_int(text)
     except (KeyError, ValueError):
         wanted = {bool: "true or false", float: "a number", tuple[int, ...]: "whole numbers with commas"}
         wanted[PER_LAYER] = "a whole number, or one for each layer with commas"

@@ -102,7 +102,7 @@ def _cell(column: Column, row: Row, name: str) -> str | None:
 
 def _bills(facts: Facts, table: PublishedTable, column: Column) -> dict[str, int]:
     """How many times the rule counts each part. ArithmeticError where it cuts one, or where the sum is another."""
-    account, bills = _ACCOUNTS[column.quantity], getattr(column, "bills", lambda entry: 1)
+    account, bills = _ACCOUNTS[column.quantity], getattr(column, "multiplicity", lambda entry: 1)
     found: dict[str, int] = {}
     for row in table.rows:
         ledger = facts.ledger(row.preset)

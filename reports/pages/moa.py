@@ -169,7 +169,7 @@ def comparison(facts: Facts) -> str:
     a, b = BIG, TRANSFORMER_BIG
     sections = facts.comparison(a, b)
     blocks = [_blocks(sections["compare-block"], form) for form in ("rule", "exact")]
-    return "\n\n".join([text("moa.comparison", a=a, b=b), *blocks, document.rows_of(sections["compare-turns"])])
+    return "\n\n".join([text("moa.comparison", a=a, b=b), *blocks, document.rows_of(sections["compare-crossovers"])])
 
 
 def _blocks(section: TableSection, form: str) -> str:
@@ -206,10 +206,10 @@ def unlisted(facts: Facts) -> str:
                 name=model.name,
                 place=model.place,
                 holding=holding,
-                macs=macs.printing.text(own.billed(macs.bills)),
+                macs=macs.printing.text(own.total_under(macs.multiplicity)),
                 params=params.printing.text(own.params),
                 nearest=model.nearest,
-                near_macs=macs.printing.text(near.billed(macs.bills)),
+                near_macs=macs.printing.text(near.total_under(macs.multiplicity)),
                 near_params=params.printing.text(near.params),
             )
         )
@@ -222,10 +222,10 @@ def convolutions(facts: Facts) -> str:
     macs, lines = table.column("macs"), []
     for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
         form = facts.ledger(row.preset)
-        counted = form.billed(macs.bills)
+        counted = form.total_under(macs.multiplicity)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
         banded = convolved - form.macs + facts.changed(row.preset, spelling="band").macs
-        vocabulary = form.billed(conventions.vocabulary_projection)
+        vocabulary = form.total_under(conventions.vocabulary_projection)
         lines.append(
             text(
                 "moa.convolutions",
@@ -244,8 +244,8 @@ def convolutions(facts: Facts) -> str:
 def savings(facts: Facts) -> str:
     """Return why MoA Big costs less, and the length at which it stops saving."""
     forms = {name: facts.ledger(name) for name in (BIG, TRANSFORMER_BIG)}
-    rule = facts.tables["moa-table1"].column("macs").bills
-    attention = {name: form.select(conventions.attention).billed(rule) for name, form in forms.items()}
+    rule = facts.tables["moa-table1"].column("macs").multiplicity
+    attention = {name: form.select(conventions.attention).total_under(rule) for name, form in forms.items()}
     return text(
         "moa.savings",
         dearer="dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper",

@@ -33,7 +33,7 @@ def _entry(facts: Facts, table: PublishedTable, row: Row) -> Entry:
     fitting = column.printing.interval(column.printed(row))
     # the middle of the numbers that are printed so
     printed = (fitting.start + fitting.stop - 1) / 2
-    rule, exact = (100 * (macs / printed - 1) for macs in (ledger.billed(column.bills), ledger.macs))
+    rule, exact = (100 * (macs / printed - 1) for macs in (ledger.total_under(column.multiplicity), ledger.macs))
     return row.name, rule, exact, facts.verdicts(table.name)[row.name].status
 
 

@@ -51,7 +51,7 @@ def test_masked_language_model():
 def test_mae_7_in_both_causal_gates():
     """MAE-7: 12 of them, each with 133,120 MACs for every token and not for the sequence."""
     memory, running = (Case.of("mae-7", {"causal_gate": gate}).ledger for gate in ("memory", "running"))
-    assert memory.macs == 608_481_280 and memory.billed(conventions.projections) == 606_638_080
+    assert memory.macs == 608_481_280 and memory.total_under(conventions.projections) == 606_638_080
     assert running.macs - memory.macs == 12 * 133_120 * 9 == 14_376_960
     assert memory.params == running.params == 62_923_408
 
@@ -70,4 +70,4 @@ def test_parameters_of_released_translation_model():
     ],
 )
 def test_linear_layers_of_baselines(name, macs):
-    assert Case.of(name).ledger.billed(lambda e: e.kind == "linear") == macs
+    assert Case.of(name).ledger.total_under(lambda e: e.kind == "linear") == macs

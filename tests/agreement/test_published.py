@@ -10,7 +10,7 @@ from headcount.bench.macs.published import Case
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.formulas.published.rounding import Printing
-from headcount.formulas.published.tables import VERDICTS, typed
+from headcount.formulas.published.tables import VERDICTS, load_tables
 from headcount.formulas.published.verdicts import common_vocabulary, implied_vocabulary, judge
 from headcount.models.configs.presets import preset
 
@@ -19,7 +19,7 @@ def cases_of(table):
     return {row.name: Case.of(row.preset) for row in table.rows}
 
 
-TABLES = typed()
+TABLES = load_tables()
 ROWS = [(name, row.name) for name, table in TABLES.items() for row in table.rows]
 
 

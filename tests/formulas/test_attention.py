@@ -44,7 +44,7 @@ def test_equation_18_omits_router_and_values():
     printed = moa.macs_eq18(T=T, K=K, D=D, d_m=DM)
     assert sympy.expand(printed + missing.macs - exact.macs) == 0
     assert sympy.expand(missing.macs - (T * DM * E + K * T**2 * D)) == 0
-    assert sympy.expand(exact.billed(conventions.equations_18_19) - printed) == 0
+    assert sympy.expand(exact.total_under(conventions.equations_18_19) - printed) == 0
 
 
 def test_equation_19_omits_values():

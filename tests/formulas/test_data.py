@@ -26,13 +26,13 @@ def folder(tmp_path, entries, order=1, name="made-up"):
 def test_data_tables_are_ordered(tmp_path):
     for name, order in (("last", 3), ("first", 2), ("also-first", 2)):
         folder(tmp_path, '{row = "a"}', order, name)
-    assert list(data.typed(tmp_path)) == ["also-first", "first", "last"]
+    assert list(data.load_tables(tmp_path)) == ["also-first", "first", "last"]
 
 
 @pytest.mark.parametrize("entry", ['{row = "a", other = 1}', "{score = 7}", "{other = 1}"])
 def test_malformed_entry_raises(entry, tmp_path):
     with pytest.raises(ValueError, match=r"^made-up: the entry \{.*\} has not the cells row, score$"):
-        data.typed(folder(tmp_path, f'{{row = "a", score = 7}}, {entry}'))
+        data.load_tables(folder(tmp_path, f'{{row = "a", score = 7}}, {entry}'))
 
 
 @pytest.mark.parametrize("field, no_field", [("", ""), ("gates", "why")])

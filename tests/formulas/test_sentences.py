@@ -41,7 +41,7 @@ CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "
 )
 def test_turns_match_brute_force(text, one, other, turning):
     check, forms = replace(CHECK, relation=relation(text)), {"one": form(*one), "other": form(*other)}
-    assert sentences.turns(check, forms) == turning
+    assert sentences.crossovers(check, forms) == turning
     every = [sentences.holds_at(check, forms, t) for t in range(1, 60)]
     assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == turning
 
@@ -50,11 +50,11 @@ def test_not_quadratic_raises():
     cube = ledger(Entry("x", "scores", {"T": 10, "S": 10, "h": 3}, times=2))
     check = replace(CHECK, relation=relation("one * one <= other"))
     with pytest.raises(ArithmeticError, match="^made-up: not of degree 2 in the length$"):
-        sentences.turns(check, {"one": cube, "other": cube})
+        sentences.crossovers(check, {"one": cube, "other": cube})
 
 
 def test_rows_printed_and_executed():
-    typed = tables.typed()
+    typed = tables.load_tables()
     check = Rows("x", relation("2 * big <= other"), {
         "big": ("moa-table1", "MoA Big 16K32E256D"), "other": ("moa-table1", "Admin 60L-12L (Liu 2020b)"),
     })  # fmt: skip
@@ -72,7 +72,7 @@ def test_rows_printed_and_executed():
 def test_entries_must_meet_all_relations():
     best = next(sentence for sentence in FOUND.sentences if sentence.name == "the-best-coefficients")
     (check,) = best.checks
-    found = {one.label: one for one in sentences.of_entries(check, data.typed()[check.table])}
+    found = {one.label: one for one in sentences.of_entries(check, data.load_tables()[check.table])}
     assert {name: one.holds for name, one in found.items()} == {
         "8K8E128D": False, "8K16E128D": True, "8K32E128D": False
     }  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 
 from headcount.models.configs.base import ConfigError, as_model
 from headcount.models.configs.make import field_types, make_config
-from headcount.models.configs.numbers import LONGEST, decimal, whole
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides, preset, spelled
+from headcount.models.configs.numbers import LONGEST, parse_float, parse_int
+from headcount.models.configs.presets import PRESETS, assignments, format_overrides, parse_overrides, preset
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.suggest import choices, did_you_mean, nearest
 
@@ -216,7 +216,7 @@ def test_moa_preset_matches_its_name(name):
     ],
 )
 def test_overrides_round_trip(name, overrides, texts):
-    assert sorted(spelled(name, overrides)) == sorted(texts)
+    assert sorted(format_overrides(name, overrides)) == sorted(texts)
     assert assignments(",".join([name, *texts])) == texts
     assert preset(name, parse_overrides(name, texts)) == preset(name, overrides)
 
@@ -291,7 +291,9 @@ DECIMAL = {"0": 0.0, "-7": -7.0, "1.5": 1.5, ".5": 0.5, "2.": 2.0, "1e3": 1000.0
 NEITHER = ("", " ", "-", "٣", "²", "１", "1_000", "0x10", " 1", "1\n", "nan", "inf", "1/2", "one", "9" * (LONGEST + 1))
 
 
-@pytest.mark.parametrize("read, kind, values", [(whole, int, WHOLE), (decimal, float, DECIMAL)], ids=["int", "float"])
+@pytest.mark.parametrize(
+    "read, kind, values", [(parse_int, int, WHOLE), (parse_float, float, DECIMAL)], ids=["int", "float"]
+)
 def test_numbers_are_parsed(read, kind, values):
     for text, value in values.items():
         assert read(text) == value and type(read(text)) is kind
@@ -299,7 +301,13 @@ def test_numbers_are_parsed(read, kind, values):
 
 @pytest.mark.parametrize(
     "read, text",
-    [*product((whole, decimal), NEITHER), (whole, "1.0"), (whole, "1e3"), (decimal, "1e999"), (decimal, "-1e309")],
+    [
+        *product((parse_int, parse_float), NEITHER),
+        (parse_int, "1.0"),
+        (parse_int, "1e3"),
+        (parse_float, "1e999"),
+        (parse_float, "-1e309"),
+    ],
 )
 def test_other_texts_raise(read, text):
     with pytest.raises(ValueError):

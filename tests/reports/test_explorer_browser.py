@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from headcount.bench.macs.__main__ import main
-from headcount.formulas.published.tables import typed
+from headcount.formulas.published.tables import load_tables
 from tests.reports import chromium
 from tests.reports import explorer_facts as made
 from tests.reports.layers_by_hand import ACCOUNTS, FORMS, exact, points, possible, wanted
@@ -78,7 +78,7 @@ def test_rounding_follows_table_rules(called):
     judged, found = made.data()["judged"], 0
     for table, columns in zip(judged["tables"], called["rounded"], strict=True):
         for column, rows in zip(table["columns"], columns, strict=True):
-            printing = typed()[table["name"]].column(column["of"]).printing
+            printing = load_tables()[table["name"]].column(column["of"]).printing
             for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
                 sizes = judged["models"][preset][column["of"]].values()
                 assert texts == [[printing.like(cell).text(7 * size + n) for n in ADDED] for size in sizes]

@@ -8,7 +8,7 @@ import headcount as hc
 from headcount.bench.contractions.count import (
     UNKNOWN,
     ContractionCount,
-    UncountedError,
+    UnsupportedError,
     contraction_parts,
     count_contractions,
 )
@@ -85,12 +85,12 @@ def test_lstm_and_encoder_fast_path():
 def test_unsupported_operator_raises():
     spectrum = module(lambda x: torch.fft.rfft(x).abs())
     for model, place in ((spectrum, "the model"), (nn.Sequential(spectrum), "0")):
-        with pytest.raises(UncountedError, match=rf"_fft_r2c on 2x7x5 \(in {place}\)"):
+        with pytest.raises(UnsupportedError, match=rf"_fft_r2c on 2x7x5 \(in {place}\)"):
             count_macs(model, X)
-    with pytest.raises(UncountedError, match=r"_fft_r2c on 2x7x5 \(in the model\)") as found:
+    with pytest.raises(UnsupportedError, match=r"_fft_r2c on 2x7x5 \(in the model\)") as found:
         contraction_parts(record(spectrum, (X,)))
-    assert [(line.state, line.calls) for line in found.value.uncounted] == [(UNKNOWN, 1)]
-    assert count_macs(spectrum, X, allow_uncounted=True).uncounted
+    assert [(line.state, line.calls) for line in found.value.unsupported] == [(UNKNOWN, 1)]
+    assert count_macs(spectrum, X, allow_unsupported=True).unsupported
     assert_macs(spectrum, X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
 
 
@@ -100,7 +100,7 @@ def test_formula_for_custom_operator():
         return x @ w
 
     trace = record(module(twice), (torch.ones(3, 5), torch.ones(5, 7)))
-    with pytest.raises(UncountedError, match="headcount_test.twice on 3x5 5x7"):
+    with pytest.raises(UnsupportedError, match="headcount_test.twice on 3x5 5x7"):
         count_contractions(trace)
     formulas = {"headcount_test.twice": lambda event: event.args[0].numel * event.out.shape[-1]}
     assert count_contractions(trace, formulas=formulas).macs == 3 * 5 * 7

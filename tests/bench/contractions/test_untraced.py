@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 
-from headcount.bench.contractions.count import UncountedError
+from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
 from tests.bench.contractions.written import module
 
@@ -88,12 +88,12 @@ RUNNING.submit(int).result()
 def test_untraced_computation_raises(function, way, use):
     used = module(lambda a, b: use(function(a, b)))
     match = rf"data that left by .*{way} and came back.* on (7x11|11x7) \(in the model\)"
-    with pytest.raises(UncountedError, match=match) as raised:
+    with pytest.raises(UnsupportedError, match=match) as raised:
         count_macs(used, A, B)
     # a formula is of an operator
     assert "formulas=" not in str(raised.value)
-    allowed = count_macs(used, A, B, allow_uncounted=True)
-    assert allowed.macs == 0 and len(allowed.uncounted) == 1
+    allowed = count_macs(used, A, B, allow_unsupported=True)
+    assert allowed.macs == 0 and len(allowed.unsupported) == 1
 
 
 def test_write_to_exported_buffer_raises():
@@ -106,7 +106,7 @@ def test_write_to_exported_buffer_raises():
             np.matmul(a.numpy(), b.numpy(), out=self.out.numpy())
             return self.out
 
-    with pytest.raises(UncountedError, match="data that left by Tensor.numpy"):
+    with pytest.raises(UnsupportedError, match="data that left by Tensor.numpy"):
         count_macs(Holds(), A, B)
 
 
@@ -115,7 +115,7 @@ def test_torch_code_may_disable_modes():
     def linearized(a, b):
         return torch.func.linearize(lambda x: x @ b, a)[1](a)
 
-    assert not count_macs(module(linearized), A, B, allow_uncounted=True).uncounted
+    assert not count_macs(module(linearized), A, B, allow_unsupported=True).unsupported
 
 
 def test_forked_future_is_counted():
@@ -136,7 +136,7 @@ def test_existing_data_is_no_false_alarm():
     assert count_macs(layer, A).macs == 7 * 13 * 11
     assert count_macs(module(lambda a: a @ B), A).macs == 7 * 13 * 11
     one_number = module(lambda a: torch.tensor(a.sum().tolist()) * a)
-    assert not count_macs(one_number, A, allow_uncounted=True).uncounted
+    assert not count_macs(one_number, A, allow_unsupported=True).unsupported
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64, torch.bool], ids=str)
@@ -146,5 +146,5 @@ def test_floating_numbers_are_values(dtype):
     def by_lists(a):
         return torch.tensor(a.tolist(), dtype=dtype).mT.clone()
 
-    found = count_macs(module(by_lists), torch.ones(7, 13, dtype=dtype), allow_uncounted=True).uncounted
+    found = count_macs(module(by_lists), torch.ones(7, 13, dtype=dtype), allow_unsupported=True).unsupported
     assert len(found) == (dtype not in (torch.int64, torch.bool))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.counters import ptflops_run, registry
-from headcount.bench.counters.base import CounterError, macs_from_flops, whole
+from headcount.bench.counters.base import CounterError, exact_int, macs_from_flops
 from headcount.bench.counters.results import read
 from headcount.bench.counters.run_context import arguments, device_of, one_line
 from tests.bench.contractions.written import module
@@ -115,12 +115,14 @@ PARTS = {
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_parts_of_a_count(name):
-    macs, params, uncounted = PARTS[name]
+    macs, params, unsupported = PARTS[name]
     found = count(name, Block())
     assert (found.counter, found.device, type(found.macs), found.macs) == (name, "cpu", int, macs)
     assert found.params == params
     # ptflops' aten backend names views too
-    assert found.uncounted == uncounted or name == "ptflops-aten" and found.uncounted.items() >= uncounted.items()
+    assert (
+        found.unsupported == unsupported or name == "ptflops-aten" and found.unsupported.items() >= unsupported.items()
+    )
 
 
 def state_of(model):
@@ -160,7 +162,7 @@ def test_odd_flops_raise():
     with pytest.raises(ValueError, match="^7 FLOPs are not twice a number of multiply-accumulates$"):
         macs_from_flops(7)
     with pytest.raises(ValueError, match=r"^0\.5 is not a whole number$"):
-        whole(0.5)
+        exact_int(0.5)
 
 
 def test_one_line_drops_addresses():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.bench.contractions.count import UncountedError
+from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.errors import UsageError
 
 pytest_plugins = ["pytester"]
@@ -44,12 +44,12 @@ class Spectrum(torch.nn.Module):
 
 def test_lock_takes_options_of_count():
     x = torch.zeros(7, 9)
-    with pytest.raises(UncountedError):
+    with pytest.raises(UnsupportedError):
         hc.lock(Spectrum(), x)
     known = hc.lock(Spectrum(), kwargs={"x": x}, formulas={"_fft_r2c": lambda event: 3}, elementwise="include")
     assert (known.macs, known.snapshot.inputs) == (3 + 7 * 5, ("x: 7x9 float32",))
-    allowed = hc.lock(Spectrum(), x, allow_uncounted=True, training=True)
-    assert (allowed.macs, allowed.snapshot.uncounted) == (2 * 7 * 7 * 5, ("_fft_r2c on 7x9 (in the model)",))
+    allowed = hc.lock(Spectrum(), x, allow_unsupported=True, training=True)
+    assert (allowed.macs, allowed.snapshot.unsupported) == (2 * 7 * 7 * 5, ("_fft_r2c on 7x9 (in the model)",))
     assert allowed.snapshot.elementwise_macs == 7 * 5
     assert hc.lock(net(), torch.zeros(7, 11), backward=True).macs == 3 * hc.lock(net(), torch.zeros(7, 11)).macs
 

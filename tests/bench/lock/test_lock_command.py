@@ -54,7 +54,7 @@ def test_file_that_changes_within_a_second_is_read_again(folder):
 
 def test_options_reach_count_and_lock(folder, monkeypatch):
     counted = []
-    options = {"device": "meta", "allow_uncounted": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
+    options = {"device": "meta", "allow_unsupported": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
 
     def count(*what, **how):
         counted.append((*what, how))

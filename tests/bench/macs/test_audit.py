@@ -102,7 +102,7 @@ def test_wrong_rule_exits_1(capsys, monkeypatch):
 def test_unsupported_operator_fails_audit(capsys, monkeypatch):
     monkeypatch.setattr(zero_mac_ops, "KNOWN", zero_mac_ops.KNOWN - {"topk"})
     assert main(["--audit", "--device", "meta", "--counter", "torch"]) == 1
-    assert "moa-matmul on meta: failed: UncountedError: operations that may hold" in capsys.readouterr().err
+    assert "moa-matmul on meta: failed: UnsupportedError: unsupported operations, which" in capsys.readouterr().err
 
 
 def test_audit_compares_with_closed_form(monkeypatch):

@@ -65,7 +65,7 @@ def test_parts_sum_to_total(what, pair, capsys):
 
 
 def test_counted_crossover_of_big_models(capsys):
-    rows = tables_of(capsys, *BIG, "--counter", "torch")["compare-turns"]
+    rows = tables_of(capsys, *BIG, "--counter", "torch")["compare-crossovers"]
     (row,) = [r for r in rows if (r["account"], r["letter"], r["counted"]) == ("exact", "T", "torch")]
     assert (row["below"], row["above"]) == (785, 786)
     assert row["at_below"] < 0 < row["at_above"]
@@ -85,7 +85,7 @@ def test_fields_differ_between_sides(capsys):
     attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
     # K = 4 not 8: two projections and two products; E = 16 not 8: the router
     assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
-    assert {r["letter"] for r in data["compare-turns"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
+    assert {r["letter"] for r in data["compare-crossovers"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
 
 
 LLM_S = {"d_m": 768, "T": 2048, "N": 12, "d_h": 64}
@@ -98,7 +98,7 @@ def head_macs(d_m, T, N, d_h):
 
 
 def turns_of(capsys, *argv):
-    rows = tables_of(capsys, "--compare", *argv)["compare-turns"]
+    rows = tables_of(capsys, "--compare", *argv)["compare-crossovers"]
     return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
 
 
@@ -126,7 +126,7 @@ def test_crossovers_without_a_router(capsys):
         ("s of A", 1, 2, -row, 0, "torch"),
         ("r of B", 0, 1, 3 * row, -row, "torch"),
     }
-    rows = [r for r in tables_of(capsys, "--compare", a, b, "--seq-len", "7", *CLOSED)["compare-turns"]]
+    rows = [r for r in tables_of(capsys, "--compare", a, b, "--seq-len", "7", *CLOSED)["compare-crossovers"]]
     assert by(rows, "letter")["s of A"]["exceptions"] == {"0": -2 * row, "1": -row}
     assert by(rows, "letter")["r of A"]["exceptions"] == {"0": -6 * row}
 
@@ -188,7 +188,7 @@ def test_preset_against_user_module(warm, capsys, tmp_path):
     # three MoA layers with E = K = 8, two feed-forward blocks, the vocabulary; S = T
     linear = 3 * (512 * 8 + 2 * h * 512 * D + 2 * 512 * D) + 2 * 2 * 512 * 7 + 512 * 11 - 4 * d * d
     square = 3 * 2 * h * D - 2 * d
-    (turn,) = [r for r in data["compare-turns"] if r["letter"] == "T"]
+    (turn,) = [r for r in data["compare-crossovers"] if r["letter"] == "T"]
     assert turn["difference"] == f"{square}*T^2 - {-linear}*T"
     assert (turn["below"], turn["above"]) == (-linear // square, -linear // square + 1)
     assert turn["counted"] == "torch"

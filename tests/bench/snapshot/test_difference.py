@@ -104,7 +104,7 @@ def test_elementwise_contractions_are_separate():
 
 
 def test_unsupported_operation_is_a_difference():
-    assert not equal(ONE, saved(*ONE.terms, uncounted=("mylib.op on 7x3 (in mix)",)))
+    assert not equal(ONE, saved(*ONE.terms, unsupported=("mylib.op on 7x3 (in mix)",)))
 
 
 def test_inputs_and_versions_are_no_difference():
