@@ -1,7 +1,6 @@
-"""The count of each formulation of a layer by each counter, on cpu and on meta, and the causes of differences."""
+"""Summarise the count of each formulation of a layer by each counter, on cpu and on meta, and explain differences."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 from headcount.reports import document
 from headcount.reports.document import text
@@ -84,35 +83,30 @@ def _first_sentence(reason: str) -> str:
 def readings(facts: Facts) -> str:
     """Return every reading as CSV, with its error in percent."""
     keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_reading")
-    rows = [
-        {
-            **vars(cell),
-            "macs": None if cell.difference is None else cell.exact + cell.difference,
-            "error_percent": cell.error,
-            "no_reading": cell.reason,
-        }
-        for cell in found(facts)
-    ]
-    return document.table_as_csv(keys, rows)
+    rows = []
+    for cell in found(facts):
+        row = {**vars(cell), "no_reading": cell.reason}
+        if cell.difference is not None:
+            row |= {"macs": cell.exact + cell.difference, "error_percent": float(cell.error)}
+        rows.append(row)
+    return document.table_as_csv(rows, keys)
 
 
 def calls(facts: Facts) -> str:
     """Return the calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
     rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
-    return document.table_as_csv(keys, rows)
+    return document.table_as_csv(rows, keys)
 
 
 def causes(facts: Facts) -> str:
     """Return the causes of the differences by tool, with the place in its source and the number of readings."""
-    groups = Counter(
-        (cell.counter, cause["what"], cause["name"], cause["place"]) for cell in found(facts) for cause in _once(cell)
-    )
     keys = ("counter", "what", "call", "place in the tool's source")
+    groups = Counter(
+        key
+        for cell in found(facts)
+        for key in dict.fromkeys((cell.counter, one["what"], one["name"], one["place"]) for one in cell.causes)
+    )
     rows = [{**dict(zip(keys, key, strict=True)), "readings": count} for key, count in groups.items()]
     rows.sort(key=lambda row: (row["counter"], -row["readings"]))
     return f"{text('counters.causes', data=CALLS)}\n\n{document.records(rows)}"
-
-
-def _once(cell: Cell) -> Sequence[dict]:
-    return list({(cause["what"], cause["name"], cause["place"]): cause for cause in cell.causes}.values())

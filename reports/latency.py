@@ -8,7 +8,7 @@ from headcount.bench import records
 from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
-from headcount.bench.table import Column
+from headcount.bench.table import INTERVAL, Column
 from headcount.reports import document
 from headcount.reports.claim_verdicts import quoted
 from headcount.reports.facts import Facts
@@ -105,17 +105,14 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def data(facts: Facts) -> str:
     """Return every stored row of every device as CSV: layers and models, with all that was measured."""
-    rows, keys = [], {}
-    for device, measured_rows in by_device(facts).items():
-        columns = Columns(measured_rows[0]["environment"]["device_type"])
-        for record in measured_rows:
-            first = {"device": device, "subject": record["subject"], "name": record["name"], "status": record["status"]}
-            measured = {**columns.values(record), **dict.fromkeys(RATIOS)}
-            ratios = {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in PARTS}
-            row = {k: v for k, v in {**first, **measured, **ratios}.items() if k not in RATIOS}
-            rows.append(row)
-            keys |= dict.fromkeys(row)
-    return document.table_as_csv(list(keys), rows)
+    rows = []
+    for device, measured in by_device(facts).items():
+        columns = Columns(measured[0]["environment"]["device_type"])
+        for record in measured:
+            row = {"device": device, **{key: record[key] for key in ("subject", "name", "status")}}
+            row |= {key: value for key, value in columns.values(record).items() if key not in RATIOS}
+            rows.append(row | {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in INTERVAL})
+    return document.table_as_csv(rows)
 
 
 def about(facts: Facts) -> str:
@@ -136,7 +133,6 @@ def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
 
 DATA = "times.csv"
 RATIOS = ("to_mha", "overhead", "to_dense")
-PARTS = ("value", "low", "high")
 
 
 VERDICTS = {

@@ -1,13 +1,13 @@
 """The generated blocks of README.md."""
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import audit
 from headcount.reports.counting import printed
+from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.pages import commands
 from headcount.reports.plots import heat
@@ -23,19 +23,8 @@ MODULE = "headcount macs --module model.py:make --brief"
 STORED, LEFT_OUT = "llama.txt", "…"
 
 
-def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
-    """Return a function for each block."""
-    makers = {
-        "pain": pain,
-        "ten-seconds": ten_seconds,
-        "jobs": jobs,
-        "verdicts": verdicts,
-    }
-    return {name: partial(make, facts) for name, make in makers.items()}
-
-
 def pain(facts: Facts) -> str:
-    """How many readings of counters are right, and the picture of all."""
+    """Return how many counts of the tools are exact, and the heat map."""
     # one line: the README may have at most 120
     picture = heat.PLOT.picture("reports/generated/").replace("\n", "")
     return f"{audit.in_words(facts)}\n\n{picture}"
@@ -57,8 +46,7 @@ def jobs(facts: Facts) -> str:
 
 
 def _column() -> list[str]:
-    lines = printed(COLUMN)
-    return table_of(lines, -1)
+    return table_of(printed(COLUMN), -1)
 
 
 def _printed() -> list[str]:
@@ -101,9 +89,7 @@ def verdicts(facts: Facts) -> str:
 
 
 def _counted(statuses: list[str]) -> str:
-    return ", ".join(
-        f"{statuses.count(status)} {status}" for status in dict.fromkeys(sorted(statuses, key=VERDICTS.index))
-    )
+    return ", ".join(f"{statuses.count(status)} {status}" for status in VERDICTS if status in statuses)
 
 
 def block(lines: list[str]) -> str:
@@ -126,25 +112,15 @@ def ending(lines: list[str]) -> list[str]:
     return lines[last + 1 :]
 
 
-def markers(name: str) -> tuple[str, str]:
-    """Return the two lines between which the block ``name`` stands."""
-    return f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+BLOCKS = {"pain": pain, "ten-seconds": ten_seconds, "jobs": jobs, "verdicts": verdicts}
+"""Functions of the generated blocks by name."""
 
 
-def names(text: str) -> list[str]:
-    """Return the blocks of a text, in order."""
-    return re.findall(r"^<!-- generated: ([\w-]+) -->$", text, re.MULTILINE)
-
-
-def fill(text: str, make: Mapping[str, Callable[[], str]]) -> str:
-    """Return ``text`` with every block replaced. ValueError for a block without a maker or without its end."""
-    for name in names(text):
-        begin, end = markers(name)
-        if name not in make:
-            raise ValueError(f"no one makes the block {name!r}; there are {', '.join(make)}")
-        before, _, rest = text.partition(f"{begin}\n")
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"the block {name!r} has no end")
-        text = f"{before}{begin}\n{make[name]().strip()}\n{end}{after}"
-    return text
+def fill(text: str, facts: Facts, blocks: Mapping[str, Maker] = BLOCKS) -> str:
+    """Return ``text`` with every generated block replaced. KeyError for an unknown block."""
+    return re.sub(
+        r"^(<!-- generated: ([\w-]+) -->\n).*?(<!-- end: \2 -->)$",
+        lambda found: f"{found[1]}{blocks[found[2]](facts).strip()}\n{found[3]}",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )

@@ -62,7 +62,7 @@ def _counters(section: Section) -> Sequence[Column]:
 def data(facts: Facts) -> str:
     """Return every row of the counted tables with every reading, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
-    return document.table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
+    return document.table_as_csv(rows)
 
 
 def parameters(facts: Facts, name: str) -> str:

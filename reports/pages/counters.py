@@ -82,7 +82,7 @@ def older_ptflops(facts: Facts) -> str:
 def ptflops_data(facts: Facts) -> str:
     """Return every reading of every version, as CSV."""
     found = facts.stored_json(RECORD) or {"exact": {}, "readings": []}
-    return document.table_as_csv(["module", "exact", *(one["version"] for one in found["readings"])], _rows(found))
+    return document.table_as_csv(_rows(found))
 
 
 def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:

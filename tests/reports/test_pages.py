@@ -1,4 +1,4 @@
-"""What every page of the report keeps to. The stored pages are read: another test holds them to what is made now."""
+"""Properties of every stored page of the report."""
 
 import csv
 import io
@@ -49,6 +49,13 @@ def test_commands_of_sections_parse(name):
             module = import_module(f"headcount.{package}" + (".__main__" if "compile" not in package else ""))
             if "--help" not in arguments and hasattr(module, "parser"):
                 module.parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_are_small(name):
+    text = text_of(name)
+    assert len(text.encode()) <= 40_000
+    assert all(line.replace(r"\|", "").count("|") <= 9 for line in text.splitlines() if line.startswith("| "))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "README"])
