@@ -10,7 +10,7 @@ from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
 from headcount.bench.table import INTERVAL, Column
 from headcount.reports import document
-from headcount.reports.claim_verdicts import quoted
+from headcount.reports.claim_verdicts import quote
 from headcount.reports.facts import Facts
 
 ON_CUDA = "python -m bench.latency --device cuda --record"
@@ -155,7 +155,7 @@ def sentence(facts: Facts) -> str:
     """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
     found = per_device(facts, _verdicts, lambda kind, rows: [document.records(rows), _summary(rows)])
-    return "\n\n".join([quoted(expected), *found])
+    return "\n\n".join([quote(expected), *found])
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
