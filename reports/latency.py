@@ -1,4 +1,4 @@
-"""Stored latency records by device, and the verdicts on the MoA authors' wall-clock sentence."""
+"""Show stored latency records by device, and judge the MoA authors' wall-clock sentence."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -21,8 +21,8 @@ NOT_MEASURED = {
 
 
 def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    """Return the stored latency records that pages show, the newest of each row, by device name; those of a second
-    measurement of the same cell are for the agreement of the two alone (:mod:`headcount.reports.estimate`)."""
+    """Return the newest stored latency record of each row, by device name, without smoke tests and repeated
+    measurements."""
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
         if not record["smoke"] and not record.get("again"):
@@ -76,21 +76,22 @@ def environments(facts: Facts) -> str:
 
 def tables(facts: Facts, subject: str) -> str:
     """Return the times of layers or of models, a table for each device; :func:`data` has all measurements."""
-    found = per_device(
-        facts, lambda rows: [row for row in rows if row["subject"] == subject], lambda kind, rows: [_table(kind, rows)]
-    )
-    return "\n\n".join(found)
+
+    def of_subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row for row in rows if row["subject"] == subject]
+
+    return "\n\n".join(per_device(facts, of_subject, lambda kind, rows: [_table(kind, rows)]))
 
 
 SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "overhead", "over_bound")
-"""What a page shows of a row: of a GPU its own time, else wall time."""
+"""The columns of a page; on a GPU without ``wall_ms``."""
 
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
     columns, rows = Columns(kind), headline(rows)
     values = [columns.values(row) for row in rows]
     shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
-    # a column in which nothing was measured says nothing
+    # leave out columns without measurements
     shown = [column for column in shown if any(value[column.key] is not None for value in values)]
     texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
     for text, value in zip(texts, values, strict=True):
@@ -98,7 +99,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
             text["implementation"] += f", {value['routing']}"
         if value["to_mha"]:
             text["to_mha"] += f" {value['to_mha_verdict']}"
-    # what is text already keeps its side
+    # the values are formatted already
     heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
     return document.table(heads, texts, [columns.notes(row) for row in rows])
 
@@ -135,20 +136,12 @@ DATA = "times.csv"
 RATIOS = ("to_mha", "overhead", "to_dense")
 
 
+DENSE = {"mha": "MHA of the same model width", "mha-inner": "MHA of the same inner width"}
 VERDICTS = {
     "loop": ("time over loop: at most half", "at most half of `loop`", 0.5),
-    "mha": (
-        "MACs, and time, over MHA of the same model width: as fast",
-        "as fast as MHA of the same model width",
-        1.0,
-    ),
-    "mha-inner": (
-        "MACs, and time, over MHA of the same inner width: as fast",
-        "as fast as MHA of the same inner width",
-        1.0,
-    ),
+    **{role: (f"MACs, and time, over {what}: as fast", f"as fast as {what}", 1.0) for role, what in DENSE.items()},
 }
-"""What the authors' sentence says by the role of the other layer: the column's heading, words, and the bound."""
+"""The authors' sentence by the role of the other layer: the column's heading, words, and the bound of the ratio."""
 
 
 def sentence(facts: Facts) -> str:
@@ -198,7 +191,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def median_ms(record: dict[str, Any]) -> float:
-    """The median of a timed record, by how it was timed: GPU time where there is any, else wall time."""
+    """Return the median of a timed record: of GPU time where there is any, else of wall time."""
     return quantile(records.comparable_samples(record), 0.5)
 
 
@@ -253,19 +246,12 @@ def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict
 
 
 def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "shape": shape,
-            "T": seq_len,
-            "pass": which,
-            **{
-                f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
-                for share, one in sorted(own.items(), reverse=True)
-            },
-            "break-even": crossing({share: ratio["value"] for share, ratio in own.items()}),
-        }
-        for (shape, seq_len, which), own in ratios(records).items()
-    ]
+    rows = []
+    for (shape, seq_len, which), own in ratios(records).items():
+        row = {f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]" for share, one in own.items()}
+        row["break-even"] = crossing({share: ratio["value"] for share, ratio in own.items()})
+        rows.append({"shape": shape, "T": seq_len, "pass": which, **row})
+    return rows
 
 
 def crossing(ratios: dict[int, float]) -> str | None:
@@ -273,12 +259,9 @@ def crossing(ratios: dict[int, float]) -> str | None:
     fewer than two."""
     if len(ratios) < 2:
         return None
-    points = sorted(ratios.items())
-    if all(ratio >= 1 for _, ratio in points):
-        return "never"
-    if all(ratio < 1 for _, ratio in points):
-        return "always"
-    for (low, below), (high, above) in pairwise(points):
+    if min(ratios.values()) >= 1 or max(ratios.values()) < 1:
+        return "never" if min(ratios.values()) >= 1 else "always"
+    for (low, below), (high, above) in pairwise(sorted(ratios.items())):
         if below < 1 <= above:
             return f"{low + (high - low) * (1 - below) / (above - below):.0f}%"
     return None

@@ -1,10 +1,9 @@
 """The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.table import Column, Section
+from headcount.bench.table import Column
 from headcount.formulas.backward import backward
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.tables import VERDICTS
@@ -24,14 +23,11 @@ def verdicts(facts: Facts) -> str:
     rows, unexplained = [], []
     for name in facts.tables:
         found = facts.verdicts(name)
-        rows.append(_counts(name, [verdict.status for verdict in found.values()]))
+        statuses = [verdict.status for verdict in found.values()]
+        rows.append({"table": name, "rows": len(found), **{status: statuses.count(status) for status in VERDICTS}})
         unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     return "\n\n".join([document.records(rows), *(f"- {line}" for line in unexplained)])
-
-
-def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
-    return {"table": name, "rows": len(found), **{verdict: found.count(verdict) for verdict in VERDICTS}}
 
 
 def counted(facts: Facts, name: str) -> str:
@@ -44,19 +40,15 @@ def counted(facts: Facts, name: str) -> str:
 def readings(facts: Facts, name: str) -> str:
     """Return how far each counter's readings of one table's rows are from exact."""
     section = facts.counted(name)
-    said = []
-    for column in _counters(section):
+    parts = []
+    keys = [column.key for column in section.table.columns]
+    for column in section.table.columns[keys.index("macs") + 1 : keys.index("verdict")]:
         off = [
             Fraction(100 * (row.values[column.key] - row.values["macs"]), row.values["macs"]) for row in section.rows
         ]
         words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
-        said.append(f"{' '.join(column.head_lines)} {words}")
-    return f"Raw readings, with what the counters add: {', '.join(said)}. All of them: [{DATA}]({DATA})."
-
-
-def _counters(section: Section) -> Sequence[Column]:
-    keys = [column.key for column in section.table.columns]
-    return section.table.columns[keys.index("macs") + 1 : keys.index("verdict")]
+        parts.append(f"{' '.join(column.head_lines)} {words}")
+    return f"Raw readings, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
 
 
 def data(facts: Facts) -> str:
@@ -68,21 +60,18 @@ def data(facts: Facts) -> str:
 def parameters(facts: Facts, name: str) -> str:
     """Return one table's parameter columns: counted, active, printed, and the vocabularies that the printed ones
     imply."""
-    sizes, implied = facts.counted(name).only("row", "params", "active_params"), facts.vocabularies(name)
+    sizes, (_, implied) = facts.counted(name).only("row", "params", "active_params"), facts.closed(name)
     printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
     columns = list(sizes.table.columns)
     for which in printed:
-        columns += [Column(f"printed_{which}", f"{_of(which)}, printed", align="right")]
+        head = "params" if which == "params" else f"params {which}"
+        columns += [Column(f"printed_{which}", f"{head}, printed", align="right")]
         columns += [Column(f"vocabulary_{which}", "implied vocabulary", align="right")]
     rows = []
     for size, row in zip(sizes.rows, implied.rows, strict=True):
         spans = {f"vocabulary_{which}": _span(row.values, which) for which in printed}
         rows.append({**size.values, **row.values, **spans})
     return document.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
-
-
-def _of(which: str) -> str:
-    return "params" if which == "params" else f"params {which}"
 
 
 def _span(values: dict[str, Any], which: str) -> str | None:
@@ -92,16 +81,16 @@ def _span(values: dict[str, Any], which: str) -> str | None:
 
 def of_paper(facts: Facts, paper: str) -> str:
     """Return every table of a paper in closed form, without what its models do in all their forms."""
-    parts, said = [], {}
+    parts, legends = [], {}
     for name in facts.of_paper(paper):
         section, table = facts.closed(name)[0], facts.tables[name]
         *head, legend = section.table.notes_above
         left_out = OF_MODELS + (() if table.column("params") else SIZES)
         keys = [column.key for column in section.table.columns if column.key not in left_out]
-        # what the columns mean is said once
-        parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in said else [])]
+        # print each legend once
+        parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in legends else [])]
         parts.append(document.rows_of(section, *keys))
-        said[legend] = None
+        legends[legend] = None
     return "\n\n".join(parts)
 
 

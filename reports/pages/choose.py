@@ -57,7 +57,7 @@ def layers(facts: Facts) -> str:
     accounts = facts.account_columns(ACCOUNTS)
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
     shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
-    about = text("choose.layers", element_bytes=facts.element_bytes)
+    about = text("choose.layers", element_bytes=counting.ASSUMED.element_bytes)
     return "\n\n".join([about, *shown, *_dashes(rows, accounts), _reading(rows)])
 
 

@@ -224,7 +224,7 @@ def convolutions(facts: Facts) -> str:
         form = facts.ledger(row.preset)
         counted = form.total_under(macs.multiplicity)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
-        banded = convolved - form.macs + facts.changed(row.preset, spelling="band").macs
+        banded = convolved - form.macs + facts.ledger(row.preset, spelling="band").macs
         vocabulary = form.total_under(conventions.vocabulary_projection)
         lines.append(
             text(
