@@ -33,9 +33,8 @@ DECODING = ("kv_token_bytes", "kv_bytes", "decode_macs", "decode_bytes", "decode
 GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
 CLOSED = "--counter closed-form"
-COMMAND_OF_MODELS = " ".join(
-    ("python -m bench.macs --preset", *LANGUAGE, f"--seq-len 2048 {CLOSED} --columns", *DECODING, *GENERATION)
-)
+COLUMNS = " ".join((*DECODING, *GENERATION))
+COMMAND_OF_MODELS = f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 {CLOSED} --columns {COLUMNS}"
 BUDGETS = {
     "moa": "--like transformer-big --attention moa --params 250M --limit 8",
     "moh": "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",

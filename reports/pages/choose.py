@@ -16,12 +16,8 @@ from headcount.reports.plots.plot import files
 ORDER = 50
 ACCOUNTS = (*DECODING, *TRAINING)
 CONTEXTS = "d_m=512 T=128,1024"
-COMMAND = " ".join(
-    (
-        f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' {papers.CLOSED} --columns",
-        *ACCOUNTS,
-    )
-)
+GRID = f"--grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'"
+COMMAND = f"python -m bench.macs {GRID} {papers.CLOSED} --columns {' '.join(ACCOUNTS)}"
 
 
 def page(facts: Facts) -> Page:
@@ -68,7 +64,7 @@ def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> li
     for row in rows:
         for name, why in row["missing"].items():
             columns, those = found.setdefault(why, ({}, {}))
-            # a dict keeps the order, and each but once
+            # a dict keeps the order and drops duplicates
             columns[heads[name]] = those[row["layer"]] = None
     return [
         text("choose.dashes", columns="; ".join(columns), layers="; ".join(those), why=why)
@@ -77,17 +73,10 @@ def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> li
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
-    # rounded up: nothing may lie above it
+    # round up to a bound
     highest = ceil(100 * max(row["decode_intensity"] for row in rows)) / 100
     most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
-    return text(
-        "choose.reading",
-        highest=highest,
-        most=most["kv_token_bytes"],
-        most_layer=most["layer"],
-        least=least["kv_token_bytes"],
-        least_layer=least["layer"],
-    )
+    return text("choose.reading", highest=highest, most=most, least=least)
 
 
 def models(facts: Facts) -> str:

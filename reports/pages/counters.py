@@ -13,7 +13,6 @@ from headcount.reports.plots.plot import files
 ORDER = 70
 GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
 RECORD, PTFLOPS = "ptflops.json", "ptflops.csv"
-NOT_RUN = "Not stored: `make ptflops` makes a record."
 
 
 def page(facts: Facts) -> Page:
@@ -59,16 +58,14 @@ def grids(facts: Facts) -> str:
 def older_ptflops(facts: Facts) -> str:
     """Return how many modules each version reads exactly, and the readings of the models that differ between them."""
     found = facts.stored_json(RECORD)
-    if found is None:
-        return NOT_RUN
     exact, readings = found["exact"], found["readings"]
-    alike = sum(len({one["macs"][name] for one in readings}) == 1 for name in exact)
+    equal = {one["version"]: sum(one["macs"][name] == size for name, size in exact.items()) for one in readings}
     about = text(
         "counters.ptflops",
         modules=len(exact),
         torch=found["torch"],
-        exactly=", ".join(_exactly(one, exact) for one in readings),
-        alike=alike,
+        exactly=", ".join(f"{version} reads {count} exactly" for version, count in equal.items()),
+        alike=sum(len({one["macs"][name] for one in readings}) == 1 for name in exact),
         data=PTFLOPS,
     )
     columns = [
@@ -81,8 +78,7 @@ def older_ptflops(facts: Facts) -> str:
 
 def ptflops_data(facts: Facts) -> str:
     """Return every reading of every version, as CSV."""
-    found = facts.stored_json(RECORD) or {"exact": {}, "readings": []}
-    return document.table_as_csv(_rows(found))
+    return document.table_as_csv(_rows(facts.stored_json(RECORD)))
 
 
 def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -90,11 +86,3 @@ def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"module": name, "exact": exact, **{one["version"]: one["macs"][name] for one in found["readings"]}}
         for name, exact in found["exact"].items()
     ]
-
-
-def _exactly(reading: Mapping[str, Any], exact: Mapping[str, int]) -> str:
-    return f"{reading['version']} reads {_same(reading['macs'], exact)} exactly"
-
-
-def _same(macs: Mapping[str, int | None], exact: Mapping[str, int]) -> int:
-    return sum(macs[name] == size for name, size in exact.items())

@@ -115,17 +115,12 @@ def _twice(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any
 
 def kernels(facts: Facts) -> str:
     """Return a row for each of Triton's kernels as compiled without a GPU; the record has every configuration."""
-    found: dict[str, list[Mapping[str, str]]] = {}
-    with (records.shipped() / KERNELS).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["kernel"], []).append(row)
-    every = [row for rows in found.values() for row in rows]
-    triton, archs = (list(dict.fromkeys(row[column] for row in every)) for column in ("triton", "arch"))
-    about = text(
-        "time.kernels", triton=", ".join(triton), archs=", ".join(f"sm_{arch}" for arch in archs), record=KERNELS
-    )
+    every = list(csv.DictReader((records.shipped() / KERNELS).read_text("utf-8").splitlines()))
+    names, triton, archs = (dict.fromkeys(row[column] for row in every) for column in ("kernel", "triton", "arch"))
+    devices = ", ".join(f"sm_{arch}" for arch in archs)
+    about = text("time.kernels", triton=", ".join(triton), archs=devices, record=KERNELS)
     memory = {"unit": "KiB", "kind": "fixed", "scale": 1024, "digits": 1}
-    rows = [_kernel(name, rows) for name, rows in found.items()]
+    rows = [_kernel(name, [row for row in every if row["kernel"] == name]) for name in names]
     return f"{about}\n\n{document.records(rows, {'shared memory of a block, most': memory})}"
 
 
