@@ -62,17 +62,16 @@ def in_words(facts: Facts) -> str:
 def without_reading(facts: Facts) -> str:
     """Return the errors of the calls that give no count, with formulations and counters."""
     counters = list(dict.fromkeys(cell.counter for cell in found(facts)))
-    failed: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
-    for cell in found(facts):
-        if cell.error is None:
-            own = failed.setdefault((cell.reason, cell.device), {})
-            own.setdefault(cell.spelling, []).append(cell.counter)
+    failed: dict[tuple[str, str, str], list[str]] = {}
+    for cell in (cell for cell in found(facts) if cell.error is None):
+        failed.setdefault((cell.reason, cell.device, cell.spelling), []).append(cell.counter)
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (reason, device, spelling), names in failed.items():
+        groups.setdefault((reason, device, tuple(names)), []).append(spelling)
     lines = []
-    for (reason, device), formulations in failed.items():
-        for names in dict.fromkeys(tuple(names) for names in formulations.values()):
-            where = [spelling for spelling, own in formulations.items() if tuple(own) == names]
-            who = "every counter" if list(names) == counters else ", ".join(names)
-            lines.append(f"- {' and '.join(where)} on {device}, {who}: {_first_sentence(reason)}")
+    for (reason, device, names), spellings in groups.items():
+        which = "every counter" if list(names) == counters else ", ".join(names)
+        lines.append(f"- {' and '.join(spellings)} on {device}, {which}: {_first_sentence(reason)}")
     return "\n".join(["No reading, since the call ends with an error:", "", *lines])
 
 

@@ -1,4 +1,4 @@
-"""Calls that take long: functions of names and numbers whose results are JSON, run in a worker process and cached.
+"""Slow calls: functions of names and numbers with JSON results, run in a worker process and cached.
 
 Each raises Disagreement for a count that is not as stated.
 """
@@ -6,14 +6,15 @@ Each raises Disagreement for a count that is not as stated.
 import io
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from headcount.bench import accounts, result_cache
 from headcount.bench.macs import cases, compare, grid, published
@@ -28,11 +29,11 @@ Letters = tuple[tuple[str, int], ...]
 """Letters with their sizes, as a key."""
 
 ASSUMED = accounts.Assumptions()
-"""What the accounts take for granted, such as the bytes of an element."""
+"""The assumptions of the accounts, such as the bytes of an element."""
 
 
 class Disagreement(Exception):
-    """A count, a verdict or a closed form is not as stated; the message is the first line that says so."""
+    """A count, a verdict, a closed form or the exit code of an example is not as stated."""
 
     exit_code = 1
 
@@ -43,17 +44,17 @@ def done(sections: Iterable[Section]) -> list[Section]:
 
 
 def _agreeing(rows: Iterable[Row]) -> list[Row]:
-    made = list(rows)
-    for failure in (failure for row in made for failure in row.failures):
-        raise Disagreement(failure)
-    return made
+    rows = list(rows)
+    if failures := [failure for row in rows for failure in row.failures]:
+        raise Disagreement(failures[0])
+    return rows
 
 
 def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
-    """Return rows of published tables, by table and row name, that share one model, which is counted once.
+    """Return the rows of published tables, given as (table, row), of one model, which is counted once; and the
+    readings, as stored.
 
-    ``readings``: those of an earlier run. The second result is the readings, as stored. Rows come without
-    their records, which hold whole ledgers.
+    ``readings``: readings of an earlier run. The rows have no records, which would hold whole ledgers.
     """
     name, row = places[0]
     measured = _regenerated(name).measured(row, parse_counters(None), readings)
@@ -85,8 +86,7 @@ def grid_agreement(spec: str) -> dict[str, int]:
 
 def layer_accounts(spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and under
-    ``missing`` why values are None. A layer that has an ideal form has a row of each. The activation peaks among them
-    are measured, which takes seconds."""
+    ``missing`` the reasons for None. A layer with an ideal form has two rows. Activation peaks are measured."""
     found, rows = grid.parse(spec), []
     for point in found.points():
         case = grid.case_at(found.variant, point)
@@ -132,15 +132,14 @@ def derivation(argv: str) -> Section:
 
 
 def example(page: str, title: str) -> list[list[str]]:
-    """Return the lines that each command of an example prints; the example is one of a module of
-    headcount.reports.pages."""
+    """Return the lines that each command of an example prints; ``page``: a module of headcount.reports.pages."""
     examples = import_module(f"headcount.reports.pages.{page}").EXAMPLES
     (found,) = (one for one in examples if one.title == title)
     return found.outputs()
 
 
 def cost(text: str, letters: Letters) -> int:
-    """Return an expression over the costs of formulas/published/claims.py, counted on built layers."""
+    """Return an expression over COSTS, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)
 
 
@@ -201,48 +200,26 @@ COSTS: dict[str, Callable[..., int]] = {
 """The costs of formulas/published/costs.py that are a built layer's, counted."""
 
 
-COLUMNS = "80"
-
-
-class CommandFailed(Exception):
-    """A command of a document does not end as it is to; the message is what it says."""
-
-    exit_code = 1
-
-
 def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
     """Return the lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process in a
-    folder. CommandFailed where it ends otherwise than with ``code``."""
+    folder at 80 columns. Disagreement for another exit code than ``code``."""
     package, arguments = parts(command)
-    out, said = io.StringIO(), io.StringIO()
-    with _narrow(), chdir(folder), redirect_stdout(out), redirect_stderr(said):
-        ended = import_module(f"headcount.{package}.__main__").main(arguments)
-    if ended != code:
-        raise CommandFailed(f"{command}: {said.getvalue()}")
+    out, errors = io.StringIO(), io.StringIO()
+    with patch.dict(os.environ, COLUMNS="80"), chdir(folder), redirect_stdout(out), redirect_stderr(errors):
+        exit_code = import_module(f"headcount.{package}.__main__").main(arguments)
+    if exit_code != code:
+        raise Disagreement(f"{command}: {errors.getvalue()}")
     return out.getvalue().splitlines()
 
 
 def parts(command: str) -> tuple[str, list[str]]:
-    """Return the package whose command line it is, and the arguments."""
+    """Return the package of a command, and the arguments."""
     words = shlex.split(command)
     if words[0] == "headcount":
         from headcount.__main__ import COMMANDS
 
         return COMMANDS[words[1]][0], words[2:]
     return words[2], words[3:]
-
-
-@contextmanager
-def _narrow() -> Iterator[None]:
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = COLUMNS
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
 
 
 MODULE = """\
@@ -258,14 +235,14 @@ def make(heads=2, width=6):
 
 @dataclass(frozen=True)
 class Example:
-    """Commands of a ``title``, run in the same folder one after the other; the last one ends with ``code``."""
+    """Commands that run one after the other in one folder; ``code``: the exit code of the last one."""
 
     title: str
     commands: Sequence[str]
     code: int = 0
 
     def outputs(self) -> list[list[str]]:
-        """Return the lines that each command prints. CommandFailed where one ends otherwise than it is to."""
+        """Return the lines that each command prints. Disagreement for an unexpected exit code."""
         codes = [0] * (len(self.commands) - 1) + [self.code]
         with TemporaryDirectory() as folder:
             write(Path(folder, "model.py"), MODULE)

@@ -40,7 +40,7 @@ class Page:
 
     name: str
     title: str
-    about: Maker
+    about: str
     sections: Sequence[Section]
     files: Mapping[str, Maker] = field(default_factory=dict)
     calls: Callable[[Facts], Iterable[Sequence]] = lambda facts: ()
@@ -58,7 +58,7 @@ class Page:
         """Return the page."""
         titles = [section.title for section in self.sections]
         contents = " · ".join(f"[{title}](#{anchor(title)})" for title in titles)
-        blocks = [f"# {self.title}", self.about(facts), *([contents] if len(titles) > 1 else [])]
+        blocks = [f"# {self.title}", self.about, *([contents] if len(titles) > 1 else [])]
         for one in self.sections:
             commands = "\n".join(one.commands or [f"python -m reports --only {self.name}"])
             parts = [part(facts) for part in one.parts]

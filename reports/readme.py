@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
@@ -50,13 +51,12 @@ def _column() -> list[str]:
 
 
 def _printed() -> list[str]:
-    """Return a row that its table's rule does not print, with the arithmetic."""
+    """Return a row that the table's rule does not reproduce, with the arithmetic."""
     lines = printed(PRINTED)
     (row,) = (line for line in lines if line.startswith("LightConv"))
     mark = row[row.index("[") : row.index("]") + 1]
     start = next(i for i, line in enumerate(lines) if line.startswith(mark))
-    end = next(i for i in range(start + 1, len(lines)) if not lines[i].startswith(" "))
-    return [row, *lines[start:end]]
+    return [row, lines[start], *takewhile(lambda line: line.startswith(" "), lines[start + 1 :])]
 
 
 def _choice() -> list[str]:

@@ -13,7 +13,6 @@ from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRA
 from headcount.reports.plots import cost, front, roofline
 from headcount.reports.plots.plot import files
 
-ORDER = 50
 ACCOUNTS = (*DECODING, *TRAINING)
 CONTEXTS = "d_m=512 T=128,1024"
 GRID = f"--grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'"
@@ -25,7 +24,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "choose",
         "Choosing an attention and its sizes",
-        lambda facts: "The cost of layers and models compared: MACs, cache, decoding, training.",
+        "The cost of layers and models compared: MACs, cache, decoding, training.",
         [
             Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
             Section("Roofline bounds of decoding and prefill", [roofline.PLOT.shown], [roofline.COMMAND]),

@@ -16,15 +16,13 @@ from headcount.reports.claim_verdicts import format_check, format_point, format_
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 
-ORDER = 40
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
         "claims",
         "The papers' sentences about cost",
-        lambda facts: text("claims.how", largest_sum=facts.largest_sum),
+        text("claims.how", largest_sum=facts.largest_sum),
         [Section(paper.name, [partial(sentences, paper=key)]) for key, paper in facts.claims.papers.items()],
         calls=calls,
     )

@@ -10,15 +10,13 @@ from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
-ORDER = 100
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
         "commands",
         "Commands",
-        lambda facts: "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
+        "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
         [
             *(
                 Section(f"headcount {name}", [partial(options, name=name)], [f"python -m {package} --help"])

@@ -10,7 +10,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import heat
 from headcount.reports.plots.plot import files
 
-ORDER = 70
 GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
 RECORD, PTFLOPS = "ptflops.json", "ptflops.csv"
 
@@ -20,7 +19,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "counters",
         "What each counter misses and adds",
-        lambda facts: "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
+        "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
         [
             Section("Counts by formulation", [heat.PLOT.shown, audit.summary], [audit.COMMAND]),
             Section("Causes of the differences", [audit.causes, audit.without_reading], [audit.COMMAND]),

@@ -8,8 +8,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import heat
 
-ORDER = 10
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
@@ -17,7 +15,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "index",
         "Results",
-        about,
+        about(),
         [
             Section("Printed numbers", [tables.verdicts, numbers], [every]),
             Section("Printed sentences", [sentences]),
@@ -28,7 +26,7 @@ def page(facts: Facts) -> Page:
     )
 
 
-def about(facts: Facts) -> str:
+def about() -> str:
     """Return the list of the pages."""
     lines = [f"- {link(name, name)}: {what}" for name, what in document.texts("index.pages").items()]
     return "\n".join([text("index.about"), "", *lines, text("index.explorer")])

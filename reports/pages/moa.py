@@ -19,7 +19,6 @@ from headcount.reports.plots import tables as tables_plot
 from headcount.reports.plots import waterfall
 from headcount.reports.plots.plot import files
 
-ORDER = 20
 DERIVED = (
     ("MoA layer", "Eq. 18", "--preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
     ("MHA layer", "Eq. 19", "--preset transformer-base --vars T,S,h,d_h,d_model"),
@@ -33,7 +32,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "moa",
         "Mixture of attention heads",
-        lambda facts: facts.claims.papers["moa"].source + ".",
+        facts.claims.papers["moa"].source + ".",
         [
             Section(
                 "Eq. 18-20 as printed and as executed",

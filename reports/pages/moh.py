@@ -10,8 +10,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import share
 from headcount.reports.plots.plot import files
 
-ORDER = 30
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
@@ -19,7 +17,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "moh",
         "Mixture-of-head attention",
-        lambda facts: facts.claims.papers["moh"].source + ".",
+        facts.claims.papers["moh"].source + ".",
         [
             Section("The published tables", [partial(tables.of_paper, paper="moh")], every),
             Section("Released code against ideal", [share.PLOT.shown, released_against_ideal], every),

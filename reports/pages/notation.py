@@ -5,15 +5,13 @@ from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
-ORDER = 80
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
         "notation",
         "Notation",
-        lambda facts: "The field's letters, with the code's words for them.",
+        "The field's letters, with the code's words for them.",
         [Section("Terms", [terms]), Section("Letters", [legend])],
     )
 

@@ -14,7 +14,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import clock
 from headcount.reports.plots.plot import files
 
-ORDER = 60
 KERNELS = "kernels.csv"
 COMPILE = "make kernels"
 
@@ -24,7 +23,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "time",
         "Latency",
-        lambda facts: "Stored measurements. A case without one is marked not measured; no estimate replaces it.",
+        "Stored measurements. A case without one is marked not measured; no estimate replaces it.",
         [
             Section(
                 "Time per layer",

@@ -31,7 +31,7 @@ def test_fill_replaces_blocks_only():
 def small(monkeypatch):
     """A report of one page and its plot, and a file of no page."""
     section = Section("One", [lambda facts: "$x^2$"], [])
-    page = Page("a", "A page", lambda facts: "About.", [section], {"a.svg": lambda facts: "<svg/>"})
+    page = Page("a", "A page", "About.", [section], {"a.svg": lambda facts: "<svg/>"})
     monkeypatch.setattr(pages, "load", lambda facts: {"a": page})
     monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
 
