@@ -43,13 +43,13 @@ def summary(facts: Facts) -> str:
     return f"{about}\n\n{document.records(rows, {'highest error': percent, 'lowest error': percent})}"
 
 
-def in_words(facts: Facts) -> str:
+def summary_sentence(facts: Facts) -> str:
     """Return how many of the tools' counts are exact, and how far the others are off."""
     tools = [cell for cell in found(facts) if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
     errors = [cell.error for cell in read]
     return text(
-        "counters.in_words",
+        "counters.summary_sentence",
         count=len(tools),
         counters=len({cell.counter for cell in tools}),
         exact=errors.count(0),
@@ -59,7 +59,7 @@ def in_words(facts: Facts) -> str:
     )
 
 
-def without_reading(facts: Facts) -> str:
+def failed_calls(facts: Facts) -> str:
     """Return the errors of the calls that give no count, with formulations and counters."""
     counters = list(dict.fromkeys(cell.counter for cell in found(facts)))
     failed: dict[tuple[str, str, str], list[str]] = {}

@@ -121,8 +121,8 @@ def format_sides(relation: Relation, letters: Mapping[str, int]) -> str:
 
 
 def at_own_layers(claim: Claim, facts: Facts) -> str:
-    """Return what the claim's relations say at the paper's own layers, with both sides at the largest; "" for a claim
-    without such layers."""
+    """Return the results of a claim's relations at the paper's own layers, with both sides at the largest; "" for a
+    claim without such layers."""
     layers, tables = facts.own_layers(claim), ", ".join(claim.own)
     if not layers.points:
         return text("claims.no_layers", kinds=layers.layers, tables=tables) if layers.layers else ""

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from headcount.__main__ import COMMANDS
 from headcount.bench import accounts, result_cache
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
@@ -38,12 +39,12 @@ class Disagreement(Exception):
     exit_code = 1
 
 
-def done(sections: Iterable[Section]) -> list[Section]:
-    """Return the sections with all their rows. Disagreement where a row fails."""
-    return [replace(section, rows=_agreeing(section.rows)) for section in sections]
+def check_sections(sections: Iterable[Section]) -> list[Section]:
+    """Return the sections with their rows as lists. Disagreement for a row that fails."""
+    return [replace(section, rows=_check_rows(section.rows)) for section in sections]
 
 
-def _agreeing(rows: Iterable[Row]) -> list[Row]:
+def _check_rows(rows: Iterable[Row]) -> list[Row]:
     rows = list(rows)
     if failures := [failure for row in rows for failure in row.failures]:
         raise Disagreement(failures[0])
@@ -58,7 +59,7 @@ def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -
     """
     name, row = places[0]
     measured = _regenerated(name).measured(row, parse_counters(None), readings)
-    made = _agreeing(_regenerated(name).row(row, measured) for name, row in places)
+    made = _check_rows(_regenerated(name).row(row, measured) for name, row in places)
     return [replace(one, records=()) for one in made], result_cache.to_cache(measured)
 
 
@@ -68,9 +69,9 @@ def _regenerated(name: str) -> published.ReproducedTable:
 
 
 def grid_agreement(spec: str) -> dict[str, int]:
-    """Count a grid by every counter and return ``points`` and the ``readings`` of them; readings that are
-    ``as_predicted``; points with a ``printed`` equation, and those where it and what it leaves out ``add_up``."""
-    (section,) = done([grid.section(grid.parse(spec), parse_counters(None), None)])
+    """Count a grid by every counter, and return the numbers of points, of readings, of readings as predicted, and of
+    points with a printed equation, by column heading."""
+    (section,) = check_sections([grid.section(grid.parse(spec), parse_counters(None), None)])
     records = [record for row in section.rows for record in row.records]
     counted = [record for record in records if record["counter"] != "closed-form"]
     points = [record for record in records if record["counter"] == "closed-form"]
@@ -78,9 +79,11 @@ def grid_agreement(spec: str) -> dict[str, int]:
     return {
         "points": len(points),
         "readings": len(counted),
-        "as_predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
-        "printed": len(printed),
-        "add_up": sum(r["printed_equation_macs"] + sum(r["omitted_macs"].values()) == r["macs"] for r in printed),
+        "as predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
+        "printed + left out = exact": sum(
+            one["printed_equation_macs"] + sum(one["omitted_macs"].values()) == one["macs"] for one in printed
+        ),
+        "with a printed equation": len(printed),
     }
 
 
@@ -101,13 +104,13 @@ def audit() -> list[Cell]:
     """Count every formulation by every counter on cpu and meta, with the causes of each difference."""
     from headcount.bench.macs import audit as formulations
 
-    readings, _ = done(formulations.sections(parse_counters(None), None))
+    readings, _ = check_sections(formulations.sections(parse_counters(None), None))
     return cells(readings.rows)
 
 
 def comparison(a: str, b: str) -> list[Section]:
-    """Compare two models; their crossovers are counted by PyTorch's own counter."""
-    return done(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
+    """Compare two models, with crossovers confirmed by PyTorch's own counter."""
+    return check_sections(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
 
 
 def searches(name: str, largest_sum: int) -> list[proofs.Search]:
@@ -117,7 +120,7 @@ def searches(name: str, largest_sum: int) -> list[proofs.Search]:
 
 
 def terms() -> dict[str, Any]:
-    """Return the closed forms of the layers that the explorer shows, term by term."""
+    """Return the closed forms of the explorer's layers, term by term."""
     from headcount.reports.explorer.forms import forms
     from headcount.reports.explorer.terms import as_data
 
@@ -125,10 +128,10 @@ def terms() -> dict[str, Any]:
 
 
 def derivation(argv: str) -> Section:
-    """Return the closed form that ``python -m bench.derive`` finds for these arguments."""
+    """Return the closed form from ``python -m bench.derive`` for these arguments."""
     from headcount.bench.derive import __main__ as derive
 
-    return done(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
+    return check_sections(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
 def example(page: str, title: str) -> list[list[str]]:
@@ -144,7 +147,7 @@ def cost(text: str, letters: Letters) -> int:
 
 
 def countable(relation: Relation) -> bool:
-    """Whether every cost in a relation is a built layer's."""
+    """Return whether every cost in a relation can be counted on a built layer."""
     return relation.costs <= COSTS.keys()
 
 
@@ -152,13 +155,13 @@ def countable(relation: Relation) -> bool:
 def _layer(form: str, **sizes: int) -> Mapping[str, Any]:
     """Return the record of one layer under PyTorch's own counter."""
     spec = " ".join(f"{letter}={size}" for letter, size in sizes.items())
-    (section,) = done([grid.section(grid.parse(spec), ["torch"], None)])
+    (section,) = check_sections([grid.section(grid.parse(spec), ["torch"], None)])
     found = [record for row in section.rows for record in row.records if record["counter"] == "torch"]
     return next(record for record in found if record.get("form", "released") == form)
 
 
-def _of(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
-    """Return a function from letters to the record of the layer with the sizes ``names``."""
+def _layer_record(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
+    """Return a function that maps letters to the record of the layer with the sizes ``names``."""
 
     def layer(form: str = "released", **letters: int) -> Mapping[str, Any]:
         return _layer(form, **{name: letters[name] for name in names.split()}, **fixed)
@@ -166,7 +169,7 @@ def _of(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
     return layer
 
 
-_moa, _mha, _moh = _of("d_m T K E D"), _of("d_m T", h=1), _of("h s r d_h g d_m T")
+_moa, _mha, _moh = _layer_record("d_m T K E D"), _layer_record("d_m T", h=1), _layer_record("h s r d_h g d_m T")
 
 
 def _multi_query(*, T: int, d_m: int, K: int, D: int, **_: int) -> int:
@@ -197,13 +200,13 @@ COSTS: dict[str, Callable[..., int]] = {
     "moh_ideal_macs": lambda **letters: _moh("ideal", **letters)["macs"],
     "moh_params": lambda **letters: _params(_moh(**letters)),
 }
-"""The costs of formulas/published/costs.py that are a built layer's, counted."""
+"""The costs of formulas/published/costs.py that can be counted on a built layer."""
 
 
-def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
+def run_command(command: str, code: int = 0, folder: str = ".") -> list[str]:
     """Return the lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process in a
     folder at 80 columns. Disagreement for another exit code than ``code``."""
-    package, arguments = parts(command)
+    package, arguments = parse_command(command)
     out, errors = io.StringIO(), io.StringIO()
     with patch.dict(os.environ, COLUMNS="80"), chdir(folder), redirect_stdout(out), redirect_stderr(errors):
         exit_code = import_module(f"headcount.{package}.__main__").main(arguments)
@@ -212,12 +215,10 @@ def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
     return out.getvalue().splitlines()
 
 
-def parts(command: str) -> tuple[str, list[str]]:
+def parse_command(command: str) -> tuple[str, list[str]]:
     """Return the package of a command, and the arguments."""
     words = shlex.split(command)
     if words[0] == "headcount":
-        from headcount.__main__ import COMMANDS
-
         return COMMANDS[words[1]][0], words[2:]
     return words[2], words[3:]
 
@@ -246,4 +247,4 @@ class Example:
         codes = [0] * (len(self.commands) - 1) + [self.code]
         with TemporaryDirectory() as folder:
             write(Path(folder, "model.py"), MODULE)
-            return [printed(one, code, folder) for one, code in zip(self.commands, codes, strict=True)]
+            return [run_command(one, code, folder) for one, code in zip(self.commands, codes, strict=True)]

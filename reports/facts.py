@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.bench import accounts, records
+from headcount.bench import records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
@@ -27,7 +27,7 @@ from headcount.formulas.published.sentences import Finding, OwnLayers, own_layer
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
-from headcount.reports.counting import done
+from headcount.reports.counting import check_sections
 from headcount.reports.heat_map import Cell
 
 COUNTED = "moa"
@@ -128,7 +128,7 @@ class Facts:
         """Return a table in closed form."""
         again = self._regenerated[name]
         rows = [again.row(row, again.measured(row, ())) for row in again.cases]
-        return done([again.section((), rows), *again.vocabularies()])
+        return check_sections([again.section((), rows), *again.vocabularies()])
 
     def ledger(self, preset: str, **fields: Any) -> Ledger:
         """Return the exact ledger of a preset at its paper's lengths, with some fields replaced."""
@@ -151,18 +151,10 @@ class Facts:
         """Return the count of every formulation by every counter, and the calls that make the differences."""
         return self._calls.result(counting.audit)
 
-    def comparison(self, a: str, b: str) -> Mapping[str, Section]:
-        """Return the sections of ``--compare`` for two models, by name."""
-        return {section.table.name: section for section in self._calls.result(counting.comparison, a, b)}
-
     def budget(self, argv: str) -> Section:
         """Return the result of ``python -m bench.budget`` for these arguments, without times."""
         found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
-        return done(found.sections)[0]
-
-    def account_columns(self, names: Sequence[str]) -> list[Column]:
-        """Return the columns of accounts of bench/accounts.py."""
-        return [accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in names]
+        return check_sections(found.sections)[0]
 
     def layer_accounts(self, spec: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return accounts of the layers of a grid, see counting.layer_accounts."""
@@ -171,7 +163,7 @@ class Facts:
     def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
         """Return presets at one length with accounts as columns."""
         cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
-        return done([columns.section_of(cases, ", ".join(presets), names, counting.ASSUMED)])[0]
+        return check_sections([columns.section_of(cases, ", ".join(presets), names, counting.ASSUMED)])[0]
 
     @cached_property
     def claims(self) -> Claims:

@@ -40,8 +40,8 @@ def of_type(facts: Facts, kind: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def per_device(facts: Facts, find: Callable[[list], Any], show: Callable[[str, Any], Sequence[str]]) -> list[str]:
-    """Return for each device what ``show`` makes of what ``find`` finds in its records; a kind of device without any is
-    named as not measured."""
+    """Return for each device a heading and the texts that ``show`` makes of the result of ``find``; a kind of device
+    without results is reported as not measured."""
     parts = []
     for kind in ("cuda", "cpu"):
         found = {device: find(rows) for device, rows in of_type(facts, kind).items()}
@@ -88,7 +88,7 @@ SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_
 
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    columns, rows = Columns(kind), headline(rows)
+    columns, rows = Columns(kind), headline_rows(rows)
     values = [columns.values(row) for row in rows]
     shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
     # leave out columns without measurements
@@ -105,7 +105,7 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def data(facts: Facts) -> str:
-    """Return every stored row of every device as CSV: layers and models, with all that was measured."""
+    """Return all measurements of every stored row of every device as CSV."""
     rows = []
     for device, measured in by_device(facts).items():
         columns = Columns(measured[0]["environment"]["device_type"])
@@ -122,7 +122,7 @@ def about(facts: Facts) -> str:
 
 
 def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
-    """Return the commands that stored the records of a subject, those that have a ratio; one that would, for none."""
+    """Return the commands that stored the records of a subject, if given with a ratio; else a command that does."""
     found = {
         f"python -m {' '.join(row['environment']['command'])}": None
         for rows in by_device(facts).values()
@@ -162,7 +162,7 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
         if not (others["loop"] and fast):
             continue
-        # the sentence says wall-clock; a loop that waits for the device has no other time
+        # the sentence is about wall-clock time, and a loop that waits for the device has no other time
         best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
         row = {"layer": best["layer"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
         found.append(row | {head: _against(best, others.get(role), role) for role, (head, *_) in VERDICTS.items()})
@@ -207,32 +207,32 @@ def least_overheads(rows: Sequence[dict[str, Any]]) -> list[float]:
 HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
-def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured,
-    dense layers, the loop, the fastest of the other arms, those with a graph first, and what could not be timed."""
+def headline_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a page: all rows of a CPU; for a GPU, at HEADLINE_LENGTHS where those were measured, dense
+    layers, the loop, the fastest other implementation, preferably one with a graph, and rows that were not timed."""
     if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
         return list(rows)
     measured = {r["seq_len"] for r in rows}
     lengths, shown = measured & set(HEADLINE_LENGTHS) or measured, []
     for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
         own = [r for r in rows if r["cell"] == cell]
-        arms = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
-        fastest = min(arms, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
-        shown += [r for r in own if r is fastest or r not in arms]
+        routed = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
+        fastest = min(routed, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
+        shown += [r for r in own if r is fastest or r not in routed]
     return shown
 
 
 def break_even(facts: Facts) -> str:
     """Return the share of heads below which skipping them pays, a table for each device."""
-    found = per_device(facts, _break_even_rows, lambda kind, rows: [_break_even_table(rows)])
+    found = per_device(facts, _break_even_rows, _break_even_table)
     return "\n\n".join([document.text("time.break_even"), *found])
 
 
-def _break_even_table(rows: Sequence[dict[str, Any]]) -> str:
+def _break_even_table(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     shares = sorted({key for row in rows for key in row if key.endswith("%")}, key=lambda share: -int(share[:-1]))
     first = ("shape", "T", "pass")
     rows = [{key: row.get(key) for key in (*first, *shares, "break-even")} for row in rows]
-    return document.records(rows, dict.fromkeys((*shares, "break-even"), {"align": "right"}))
+    return [document.records(rows, dict.fromkeys((*shares, "break-even"), {"align": "right"}))]
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:

@@ -42,7 +42,7 @@ BUDGETS = {
 """Arguments of the searches under a budget, by variant."""
 
 
-def dearer_from(facts: Facts, one: str, other: str) -> int:
+def last_crossover(facts: Facts, one: str, other: str) -> int:
     """Return the last crossover S = T of two presets, from which on ``one`` executes more than ``other``. ValueError
     where there is none."""
     forms = {"one": facts.ledger(one), "other": facts.ledger(other)}

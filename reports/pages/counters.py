@@ -1,4 +1,4 @@
-"""What each counter misses and adds: by formulation, on grids of prime sizes, and by version of ptflops."""
+"""Each counter's errors: by formulation, on grids of prime sizes, and by version of ptflops."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def page(facts: Facts) -> Page:
         "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
         [
             Section("Counts by formulation", [heat.PLOT.shown, audit.summary], [audit.COMMAND]),
-            Section("Causes of the differences", [audit.causes, audit.without_reading], [audit.COMMAND]),
+            Section("Causes of the differences", [audit.causes, audit.failed_calls], [audit.COMMAND]),
             Section("On grids of prime sizes", [grids], [f"python -m bench.macs --grid '{spec}'" for spec in GRIDS]),
             Section("ptflops of the papers' time", [older_ptflops], ["make ptflops"]),
         ],
@@ -38,19 +38,7 @@ def calls(facts: Facts) -> Iterable[tuple]:
 
 def grids(facts: Facts) -> str:
     """Return a row for each grid."""
-    rows = []
-    for grid in GRIDS:
-        found = facts.result(counting.grid_agreement, grid)
-        rows.append(
-            {
-                "grid": f"`{grid}`",
-                "points": found["points"],
-                "readings": found["readings"],
-                "as predicted": found["as_predicted"],
-                "printed + left out = exact": found["add_up"],
-                "with a printed equation": found["printed"],
-            }
-        )
+    rows = [{"grid": f"`{grid}`", **facts.result(counting.grid_agreement, grid)} for grid in GRIDS]
     return f"{text('counters.grids')}\n\n{document.records(rows)}"
 
 

@@ -17,7 +17,7 @@ def page(facts: Facts) -> Page:
 
 
 def terms(facts: Facts) -> str:
-    """Return what the pages' terms mean."""
+    """Return the terms of the pages with their meanings."""
     meanings = document.texts("notation.terms")
     return document.records([{"term": term, "meaning": meaning} for term, meaning in meanings.items()])
 

@@ -45,7 +45,7 @@ def test_sentence_has_verdicts(name, own, everywhere, released):
 
 
 def test_crossover_changes_sign():
-    length = papers.dearer_from(FACTS, papers.BIG, papers.TRANSFORMER_BIG)
+    length = papers.last_crossover(FACTS, papers.BIG, papers.TRANSFORMER_BIG)
 
     def macs(t, d_m, f, attention):
         encoder, decoder = attention(t) + 2 * t * d_m * f, 2 * attention(t) + 2 * t * d_m * f
@@ -60,4 +60,4 @@ def test_crossover_changes_sign():
     for t, dearer in ((length, True), (length - 1, False)):
         assert (macs(t, 512, 2048, moa_macs) > macs(t, 1024, 4096, mha_macs)) == dearer
     with pytest.raises(ValueError, match="^no length makes transformer-big dearer than moa-16K32E256D$"):
-        papers.dearer_from(FACTS, papers.TRANSFORMER_BIG, papers.BIG)
+        papers.last_crossover(FACTS, papers.TRANSFORMER_BIG, papers.BIG)

@@ -1,4 +1,4 @@
-"""The report's memory section: values of the accounts, and sentences that follow them."""
+"""The report's memory section: accounts of layers as released and ideal."""
 
 from headcount.reports import papers
 from headcount.reports.counting import ASSUMED
