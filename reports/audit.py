@@ -69,9 +69,9 @@ def failed_calls(facts: Facts) -> str:
     for (reason, device, spelling), names in failed.items():
         groups.setdefault((reason, device, tuple(names)), []).append(spelling)
     lines = []
-    for (reason, device, names), spellings in groups.items():
+    for (reason, device, names), formulations in groups.items():
         which = "every counter" if list(names) == counters else ", ".join(names)
-        lines.append(f"- {' and '.join(spellings)} on {device}, {which}: {_first_sentence(reason)}")
+        lines.append(f"- {' and '.join(formulations)} on {device}, {which}: {_first_sentence(reason)}")
     return "\n".join(["No reading, since the call ends with an error:", "", *lines])
 
 

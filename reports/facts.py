@@ -110,13 +110,12 @@ class Facts:
         return sorted(map(tuple, groups.values()), key=lambda places: cases[places[0]].ledger.macs, reverse=True)
 
     def counted(self, name: str) -> Section:
-        """Return a table of that paper, each row counted by every counter."""
+        """Return a table of the paper COUNTED, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
-        for places in self.same_models:
-            if name in (table for table, _ in places):
-                self.begin(counting.rows, places)
-                rows, _ = self._calls.result(counting.rows, places)
-                found |= zip(places, rows, strict=True)
+        for places in (places for places in self.same_models if name in dict(places)):
+            self.begin(counting.rows, places)
+            rows, _ = self._calls.result(counting.rows, places)
+            found |= zip(places, rows, strict=True)
         again = self._regenerated[name]
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
 
@@ -221,13 +220,10 @@ class Facts:
 
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
-        found = []
-        for path in sorted(self._folder.glob("*/*.jsonl")):
-            rows, problems = records.read(path)
-            found += rows
-            for problem in problems:
-                print(problem, file=sys.stderr)
-        return found
+        read = [records.read(path) for path in sorted(self._folder.glob("*/*.jsonl"))]
+        for problem in (problem for _, problems in read for problem in problems):
+            print(problem, file=sys.stderr)
+        return [row for rows, _ in read for row in rows]
 
     def stored_json(self, name: str) -> dict[str, Any] | None:
         """Return a JSON file of the records' folder, such as ``commands.json`` of make benchmark; None without it."""

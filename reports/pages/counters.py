@@ -1,6 +1,6 @@
 """Each counter's errors: by formulation, on grids of prime sizes, and by version of ptflops."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from headcount.bench.table import Column
@@ -27,13 +27,8 @@ def page(facts: Facts) -> Page:
             Section("ptflops of the papers' time", [older_ptflops], ["make ptflops"]),
         ],
         files(heat.PLOT) | {audit.READINGS: audit.readings, audit.CALLS: audit.calls, PTFLOPS: ptflops_data},
-        calls,
+        lambda facts: [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)],
     )
-
-
-def calls(facts: Facts) -> Iterable[tuple]:
-    """Return the audit, and the grids under every counter."""
-    return [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)]
 
 
 def grids(facts: Facts) -> str:

@@ -122,10 +122,8 @@ def _not_in_equations_18_19(entry: Entry) -> bool:
 
 
 def _row(name: str, printed: Any, layer: Ledger, of: str, missing: Callable[[Entry], bool]) -> dict[str, str]:
-    def part(entry: Entry) -> str:
-        return "router" if conventions.router(entry) else "attention-weighted values"
-
-    exact, left_out = getattr(layer, of), layer.select(missing).group(part, of)
+    names = {True: "router", False: "attention-weighted values"}
+    exact, left_out = getattr(layer, of), layer.select(missing).group(lambda e: names[conventions.router(e)], of)
     if sympy.expand(printed + sum(left_out.values()) - exact) != 0:
         raise ArithmeticError(f"{name} and what it leaves out are not the exact form")
     named = ", ".join(f"{what} ${_latex(size)}$" for what, size in left_out.items())
