@@ -26,9 +26,6 @@ from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 from headcount.reports.heat_map import Cell, cells
 
-Letters = tuple[tuple[str, int], ...]
-"""Letters with their sizes, as a key."""
-
 ASSUMED = accounts.Assumptions()
 """The assumptions of the accounts, such as the bytes of an element."""
 
@@ -135,13 +132,17 @@ def derivation(argv: str) -> Section:
 
 
 def example(page: str, title: str) -> list[list[str]]:
-    """Return the lines that each command of an example prints; ``page``: a module of headcount.reports.pages."""
+    """Return the lines that each command of an example prints; ``page``: a module of headcount.reports.pages.
+    Disagreement for an unexpected exit code."""
     examples = import_module(f"headcount.reports.pages.{page}").EXAMPLES
     (found,) = (one for one in examples if one.title == title)
-    return found.outputs()
+    codes = [0] * (len(found.commands) - 1) + [found.code]
+    with TemporaryDirectory() as folder:
+        write(Path(folder, "model.py"), MODULE)
+        return [run_command(one, code, folder) for one, code in zip(found.commands, codes, strict=True)]
 
 
-def cost(text: str, letters: Letters) -> int:
+def cost(text: str, letters: tuple[tuple[str, int], ...]) -> int:
     """Return an expression over COSTS, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)
 
@@ -241,10 +242,3 @@ class Example:
     title: str
     commands: Sequence[str]
     code: int = 0
-
-    def outputs(self) -> list[list[str]]:
-        """Return the lines that each command prints. Disagreement for an unexpected exit code."""
-        codes = [0] * (len(self.commands) - 1) + [self.code]
-        with TemporaryDirectory() as folder:
-            write(Path(folder, "model.py"), MODULE)
-            return [run_command(one, code, folder) for one, code in zip(self.commands, codes, strict=True)]
