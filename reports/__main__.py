@@ -51,41 +51,36 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
     folder = args.out or (None if checkout else OUT)
     with Workers(2, bar=True) as workers:
-        files = made(Facts(workers, recount=args.recount), args, folder, checkout)
+        files = make_files(Facts(workers, recount=args.recount), args, folder, checkout)
     return finish(files, args.check, folder or checkout)
 
 
-def made(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
-    """Return the files that are asked for, with the text that they must have. UsageError for an unknown page."""
-    from headcount.reports import counting, pages
+def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
+    """Return the text of each requested file by path. UsageError for an unknown page."""
+    from headcount.reports import counting, pages, readme
     from headcount.reports.explorer import page as explorer
     from headcount.reports.facts import STORE
 
-    found = pages.load(facts)
-    known = [*found, *(() if folder else (README,))]
-    wanted = args.only or known
-    if unknown := [name for name in wanted if name not in known]:
+    by_name = pages.load(facts)
+    known = [*by_name, *(() if folder else (README,))]
+    names = args.only or known
+    if unknown := [name for name in names if name not in known]:
         raise UsageError(f"unknown page {unknown[0]!r}; choose from {', '.join(known)}")
+    selected, makers = [by_name[name] for name in names if name != README], {}
     if not args.only:
         facts.begin(counting.terms)
-    for name in wanted:
-        if name in found:
-            found[name].begin(facts)
-    into = folder or checkout / "reports" / "generated"
-    makers = {name: make for one in wanted if one in found for name, make in found[one].outputs().items()}
+    for page in selected:
+        page.begin(facts)
+        makers |= page.outputs()
     makers |= {} if args.only else {explorer.FILE: explorer.text}
-    out = {into / name: make(facts) for name, make in makers.items()}
+    into = folder or checkout / "reports" / "generated"
+    files = {into / name: make(facts) for name, make in makers.items()}
     if not (args.only or folder):
-        out[checkout / "reports" / "records" / STORE] = facts.counts()
-    return out | (filled(facts, checkout) if README in wanted else {})
-
-
-def filled(facts, root: Path) -> dict[Path, str]:
-    """Return README.md with its generated blocks filled."""
-    from headcount.reports import readme
-
-    path = root / "README.md"
-    return {path: readme.fill(path.read_text("utf-8"), readme.blocks(facts))}
+        files[checkout / "reports" / "records" / STORE] = facts.counts()
+    if README in names:
+        path = checkout / "README.md"
+        files[path] = readme.fill(path.read_text("utf-8"), facts)
+    return files
 
 
 def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:

@@ -1,7 +1,6 @@
-"""The count of each formulation of a layer by each counter, on cpu and on meta, and the causes of differences."""
+"""Summarise the count of each formulation of a layer by each counter, on cpu and on meta, and explain differences."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 from headcount.reports import document
 from headcount.reports.document import text
@@ -44,13 +43,13 @@ def summary(facts: Facts) -> str:
     return f"{about}\n\n{document.records(rows, {'highest error': percent, 'lowest error': percent})}"
 
 
-def in_words(facts: Facts) -> str:
+def summary_sentence(facts: Facts) -> str:
     """Return how many of the tools' counts are exact, and how far the others are off."""
     tools = [cell for cell in found(facts) if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
     errors = [cell.error for cell in read]
     return text(
-        "counters.in_words",
+        "counters.summary_sentence",
         count=len(tools),
         counters=len({cell.counter for cell in tools}),
         exact=errors.count(0),
@@ -60,20 +59,19 @@ def in_words(facts: Facts) -> str:
     )
 
 
-def without_reading(facts: Facts) -> str:
+def failed_calls(facts: Facts) -> str:
     """Return the errors of the calls that give no count, with formulations and counters."""
     counters = list(dict.fromkeys(cell.counter for cell in found(facts)))
-    failed: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
-    for cell in found(facts):
-        if cell.error is None:
-            own = failed.setdefault((cell.reason, cell.device), {})
-            own.setdefault(cell.spelling, []).append(cell.counter)
+    failed: dict[tuple[str, str, str], list[str]] = {}
+    for cell in (cell for cell in found(facts) if cell.error is None):
+        failed.setdefault((cell.reason, cell.device, cell.spelling), []).append(cell.counter)
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (reason, device, spelling), names in failed.items():
+        groups.setdefault((reason, device, tuple(names)), []).append(spelling)
     lines = []
-    for (reason, device), formulations in failed.items():
-        for names in dict.fromkeys(tuple(names) for names in formulations.values()):
-            where = [spelling for spelling, own in formulations.items() if tuple(own) == names]
-            who = "every counter" if list(names) == counters else ", ".join(names)
-            lines.append(f"- {' and '.join(where)} on {device}, {who}: {_first_sentence(reason)}")
+    for (reason, device, names), formulations in groups.items():
+        which = "every counter" if list(names) == counters else ", ".join(names)
+        lines.append(f"- {' and '.join(formulations)} on {device}, {which}: {_first_sentence(reason)}")
     return "\n".join(["No reading, since the call ends with an error:", "", *lines])
 
 
@@ -84,35 +82,30 @@ def _first_sentence(reason: str) -> str:
 def readings(facts: Facts) -> str:
     """Return every reading as CSV, with its error in percent."""
     keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_reading")
-    rows = [
-        {
-            **vars(cell),
-            "macs": None if cell.difference is None else cell.exact + cell.difference,
-            "error_percent": cell.error,
-            "no_reading": cell.reason,
-        }
-        for cell in found(facts)
-    ]
-    return document.table_as_csv(keys, rows)
+    rows = []
+    for cell in found(facts):
+        row = {**vars(cell), "no_reading": cell.reason}
+        if cell.difference is not None:
+            row |= {"macs": cell.exact + cell.difference, "error_percent": float(cell.error)}
+        rows.append(row)
+    return document.table_as_csv(rows, keys)
 
 
 def calls(facts: Facts) -> str:
     """Return the calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
     rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
-    return document.table_as_csv(keys, rows)
+    return document.table_as_csv(rows, keys)
 
 
 def causes(facts: Facts) -> str:
     """Return the causes of the differences by tool, with the place in its source and the number of readings."""
-    groups = Counter(
-        (cell.counter, cause["what"], cause["name"], cause["place"]) for cell in found(facts) for cause in _once(cell)
-    )
     keys = ("counter", "what", "call", "place in the tool's source")
+    groups = Counter(
+        key
+        for cell in found(facts)
+        for key in dict.fromkeys((cell.counter, one["what"], one["name"], one["place"]) for one in cell.causes)
+    )
     rows = [{**dict(zip(keys, key, strict=True)), "readings": count} for key, count in groups.items()]
     rows.sort(key=lambda row: (row["counter"], -row["readings"]))
     return f"{text('counters.causes', data=CALLS)}\n\n{document.records(rows)}"
-
-
-def _once(cell: Cell) -> Sequence[dict]:
-    return list({(cause["what"], cause["name"], cause["place"]): cause for cause in cell.causes}.values())

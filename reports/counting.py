@@ -1,4 +1,4 @@
-"""Calls that take long: functions of names and numbers whose results are JSON, run in a worker process and cached.
+"""Slow calls: functions of names and numbers with JSON results, run in a worker process and cached.
 
 Each raises Disagreement for a count that is not as stated.
 """
@@ -6,15 +6,17 @@ Each raises Disagreement for a count that is not as stated.
 import io
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
+from headcount.__main__ import COMMANDS
 from headcount.bench import accounts, result_cache
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
@@ -24,40 +26,37 @@ from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 from headcount.reports.heat_map import Cell, cells
 
-Letters = tuple[tuple[str, int], ...]
-"""Letters with their sizes, as a key."""
-
 ASSUMED = accounts.Assumptions()
-"""What the accounts take for granted, such as the bytes of an element."""
+"""The assumptions of the accounts, such as the bytes of an element."""
 
 
 class Disagreement(Exception):
-    """A count, a verdict or a closed form is not as stated; the message is the first line that says so."""
+    """A count, a verdict, a closed form or the exit code of an example is not as stated."""
 
     exit_code = 1
 
 
-def done(sections: Iterable[Section]) -> list[Section]:
-    """Return the sections with all their rows. Disagreement where a row fails."""
-    return [replace(section, rows=_agreeing(section.rows)) for section in sections]
+def check_sections(sections: Iterable[Section]) -> list[Section]:
+    """Return the sections with their rows as lists. Disagreement for a row that fails."""
+    return [replace(section, rows=_check_rows(section.rows)) for section in sections]
 
 
-def _agreeing(rows: Iterable[Row]) -> list[Row]:
-    made = list(rows)
-    for failure in (failure for row in made for failure in row.failures):
-        raise Disagreement(failure)
-    return made
+def _check_rows(rows: Iterable[Row]) -> list[Row]:
+    rows = list(rows)
+    if failures := [failure for row in rows for failure in row.failures]:
+        raise Disagreement(failures[0])
+    return rows
 
 
 def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
-    """Return rows of published tables, by table and row name, that share one model, which is counted once.
+    """Return the rows of published tables, given as (table, row), of one model, which is counted once; and the
+    readings, as stored.
 
-    ``readings``: those of an earlier run. The second result is the readings, as stored. Rows come without
-    their records, which hold whole ledgers.
+    ``readings``: readings of an earlier run. The rows have no records, which would hold whole ledgers.
     """
     name, row = places[0]
     measured = _regenerated(name).measured(row, parse_counters(None), readings)
-    made = _agreeing(_regenerated(name).row(row, measured) for name, row in places)
+    made = _check_rows(_regenerated(name).row(row, measured) for name, row in places)
     return [replace(one, records=()) for one in made], result_cache.to_cache(measured)
 
 
@@ -67,9 +66,9 @@ def _regenerated(name: str) -> published.ReproducedTable:
 
 
 def grid_agreement(spec: str) -> dict[str, int]:
-    """Count a grid by every counter and return ``points`` and the ``readings`` of them; readings that are
-    ``as_predicted``; points with a ``printed`` equation, and those where it and what it leaves out ``add_up``."""
-    (section,) = done([grid.section(grid.parse(spec), parse_counters(None), None)])
+    """Count a grid by every counter, and return the numbers of points, of readings, of readings as predicted, and of
+    points with a printed equation, by column heading."""
+    (section,) = check_sections([grid.section(grid.parse(spec), parse_counters(None), None)])
     records = [record for row in section.rows for record in row.records]
     counted = [record for record in records if record["counter"] != "closed-form"]
     points = [record for record in records if record["counter"] == "closed-form"]
@@ -77,16 +76,17 @@ def grid_agreement(spec: str) -> dict[str, int]:
     return {
         "points": len(points),
         "readings": len(counted),
-        "as_predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
-        "printed": len(printed),
-        "add_up": sum(r["printed_equation_macs"] + sum(r["omitted_macs"].values()) == r["macs"] for r in printed),
+        "as predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
+        "printed + left out = exact": sum(
+            one["printed_equation_macs"] + sum(one["omitted_macs"].values()) == one["macs"] for one in printed
+        ),
+        "with a printed equation": len(printed),
     }
 
 
 def layer_accounts(spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and under
-    ``missing`` why values are None. A layer that has an ideal form has a row of each. The activation peaks among them
-    are measured, which takes seconds."""
+    ``missing`` the reasons for None. A layer with an ideal form has two rows. Activation peaks are measured."""
     found, rows = grid.parse(spec), []
     for point in found.points():
         case = grid.case_at(found.variant, point)
@@ -101,13 +101,13 @@ def audit() -> list[Cell]:
     """Count every formulation by every counter on cpu and meta, with the causes of each difference."""
     from headcount.bench.macs import audit as formulations
 
-    readings, _ = done(formulations.sections(parse_counters(None), None))
+    readings, _ = check_sections(formulations.sections(parse_counters(None), None))
     return cells(readings.rows)
 
 
 def comparison(a: str, b: str) -> list[Section]:
-    """Compare two models; their crossovers are counted by PyTorch's own counter."""
-    return done(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
+    """Compare two models, with crossovers confirmed by PyTorch's own counter."""
+    return check_sections(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
 
 
 def searches(name: str, largest_sum: int) -> list[proofs.Search]:
@@ -117,7 +117,7 @@ def searches(name: str, largest_sum: int) -> list[proofs.Search]:
 
 
 def terms() -> dict[str, Any]:
-    """Return the closed forms of the layers that the explorer shows, term by term."""
+    """Return the closed forms of the explorer's layers, term by term."""
     from headcount.reports.explorer.forms import forms
     from headcount.reports.explorer.terms import as_data
 
@@ -125,27 +125,30 @@ def terms() -> dict[str, Any]:
 
 
 def derivation(argv: str) -> Section:
-    """Return the closed form that ``python -m bench.derive`` finds for these arguments."""
+    """Return the closed form from ``python -m bench.derive`` for these arguments."""
     from headcount.bench.derive import __main__ as derive
 
-    return done(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
+    return check_sections(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
 def example(page: str, title: str) -> list[list[str]]:
-    """Return the lines that each command of an example prints; the example is one of a module of
-    headcount.reports.pages."""
+    """Return the lines that each command of an example prints; ``page``: a module of headcount.reports.pages.
+    Disagreement for an unexpected exit code."""
     examples = import_module(f"headcount.reports.pages.{page}").EXAMPLES
     (found,) = (one for one in examples if one.title == title)
-    return found.outputs()
+    codes = [0] * (len(found.commands) - 1) + [found.code]
+    with TemporaryDirectory() as folder:
+        write(Path(folder, "model.py"), MODULE)
+        return [run_command(one, code, folder) for one, code in zip(found.commands, codes, strict=True)]
 
 
-def cost(text: str, letters: Letters) -> int:
-    """Return an expression over the costs of formulas/published/claims.py, counted on built layers."""
+def cost(text: str, letters: tuple[tuple[str, int], ...]) -> int:
+    """Return an expression over COSTS, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)
 
 
 def countable(relation: Relation) -> bool:
-    """Whether every cost in a relation is a built layer's."""
+    """Return whether every cost in a relation can be counted on a built layer."""
     return relation.costs <= COSTS.keys()
 
 
@@ -153,13 +156,13 @@ def countable(relation: Relation) -> bool:
 def _layer(form: str, **sizes: int) -> Mapping[str, Any]:
     """Return the record of one layer under PyTorch's own counter."""
     spec = " ".join(f"{letter}={size}" for letter, size in sizes.items())
-    (section,) = done([grid.section(grid.parse(spec), ["torch"], None)])
+    (section,) = check_sections([grid.section(grid.parse(spec), ["torch"], None)])
     found = [record for row in section.rows for record in row.records if record["counter"] == "torch"]
     return next(record for record in found if record.get("form", "released") == form)
 
 
-def _of(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
-    """Return a function from letters to the record of the layer with the sizes ``names``."""
+def _layer_record(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
+    """Return a function that maps letters to the record of the layer with the sizes ``names``."""
 
     def layer(form: str = "released", **letters: int) -> Mapping[str, Any]:
         return _layer(form, **{name: letters[name] for name in names.split()}, **fixed)
@@ -167,7 +170,7 @@ def _of(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
     return layer
 
 
-_moa, _mha, _moh = _of("d_m T K E D"), _of("d_m T", h=1), _of("h s r d_h g d_m T")
+_moa, _mha, _moh = _layer_record("d_m T K E D"), _layer_record("d_m T", h=1), _layer_record("h s r d_h g d_m T")
 
 
 def _multi_query(*, T: int, d_m: int, K: int, D: int, **_: int) -> int:
@@ -198,51 +201,27 @@ COSTS: dict[str, Callable[..., int]] = {
     "moh_ideal_macs": lambda **letters: _moh("ideal", **letters)["macs"],
     "moh_params": lambda **letters: _params(_moh(**letters)),
 }
-"""The costs of formulas/published/costs.py that are a built layer's, counted."""
+"""The costs of formulas/published/costs.py that can be counted on a built layer."""
 
 
-COLUMNS = "80"
-
-
-class CommandFailed(Exception):
-    """A command of a document does not end as it is to; the message is what it says."""
-
-    exit_code = 1
-
-
-def printed(command: str, code: int = 0, folder: str = ".") -> list[str]:
+def run_command(command: str, code: int = 0, folder: str = ".") -> list[str]:
     """Return the lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process in a
-    folder. CommandFailed where it ends otherwise than with ``code``."""
-    package, arguments = parts(command)
-    out, said = io.StringIO(), io.StringIO()
-    with _narrow(), chdir(folder), redirect_stdout(out), redirect_stderr(said):
-        ended = import_module(f"headcount.{package}.__main__").main(arguments)
-    if ended != code:
-        raise CommandFailed(f"{command}: {said.getvalue()}")
+    folder at 80 columns. Disagreement for another exit code than ``code``."""
+    package, arguments = parse_command(command)
+    out, errors = io.StringIO(), io.StringIO()
+    with patch.dict(os.environ, COLUMNS="80"), chdir(folder), redirect_stdout(out), redirect_stderr(errors):
+        exit_code = import_module(f"headcount.{package}.__main__").main(arguments)
+    if exit_code != code:
+        raise Disagreement(f"{command}: {errors.getvalue()}")
     return out.getvalue().splitlines()
 
 
-def parts(command: str) -> tuple[str, list[str]]:
-    """Return the package whose command line it is, and the arguments."""
+def parse_command(command: str) -> tuple[str, list[str]]:
+    """Return the package of a command, and the arguments."""
     words = shlex.split(command)
     if words[0] == "headcount":
-        from headcount.__main__ import COMMANDS
-
         return COMMANDS[words[1]][0], words[2:]
     return words[2], words[3:]
-
-
-@contextmanager
-def _narrow() -> Iterator[None]:
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = COLUMNS
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = before
 
 
 MODULE = """\
@@ -258,15 +237,8 @@ def make(heads=2, width=6):
 
 @dataclass(frozen=True)
 class Example:
-    """Commands of a ``title``, run in the same folder one after the other; the last one ends with ``code``."""
+    """Commands that run one after the other in one folder; ``code``: the exit code of the last one."""
 
     title: str
     commands: Sequence[str]
     code: int = 0
-
-    def outputs(self) -> list[list[str]]:
-        """Return the lines that each command prints. CommandFailed where one ends otherwise than it is to."""
-        codes = [0] * (len(self.commands) - 1) + [self.code]
-        with TemporaryDirectory() as folder:
-            write(Path(folder, "model.py"), MODULE)
-            return [printed(one, code, folder) for one, code in zip(self.commands, codes, strict=True)]

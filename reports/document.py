@@ -1,14 +1,14 @@
-"""Pages as markdown: sections, tables, links, and the CSV files beside a page.
+"""Write pages as markdown: sections, tables, links, and CSV files.
 
-Table cells are not padded: a change of one cell is a change of one line.
+Table cells are not padded, so that a change of one cell changes one line.
 """
 
 import csv
 import io
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,11 +19,6 @@ from headcount.reports.facts import Facts
 
 Maker = Callable[[Facts], str]
 """A function that makes a text from facts."""
-
-LARGEST = 40_000
-"""The most bytes of a page."""
-MOST_COLUMNS = 8
-"""The most columns of a table."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Page:
 
     name: str
     title: str
-    about: Maker
+    about: str
     sections: Sequence[Section]
     files: Mapping[str, Maker] = field(default_factory=dict)
     calls: Callable[[Facts], Iterable[Sequence]] = lambda facts: ()
@@ -60,20 +55,15 @@ class Page:
         return {f"{self.name}.md": self.text, **self.files}
 
     def text(self, facts: Facts) -> str:
-        """Return the page. ValueError for more than LARGEST bytes, or for two sections of one title."""
+        """Return the page."""
         titles = [section.title for section in self.sections]
-        if len(set(titles)) != len(titles):
-            raise ValueError(f"page {self.name} has a title twice")
         contents = " · ".join(f"[{title}](#{anchor(title)})" for title in titles)
-        blocks = [f"# {self.title}", self.about(facts), *([contents] if len(titles) > 1 else [])]
+        blocks = [f"# {self.title}", self.about, *([contents] if len(titles) > 1 else [])]
         for one in self.sections:
             commands = "\n".join(one.commands or [f"python -m reports --only {self.name}"])
             parts = [part(facts) for part in one.parts]
             blocks += [f"## {one.title}", *(part for part in parts if part), f"```sh\n{commands}\n```"]
-        text = "\n\n".join(blocks) + "\n"
-        if len(text.encode()) > LARGEST:
-            raise ValueError(f"page {self.name} has {len(text.encode()):,} bytes, more than {LARGEST:,}")
-        return text
+        return "\n\n".join(blocks) + "\n"
 
 
 @cache
@@ -91,12 +81,27 @@ def text(name: str, /, **numbers: Any) -> str:
     return texts(page)[part].format(**numbers)
 
 
-def table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], notes: Sequence[Sequence[str]] = ()) -> str:
-    """Return a pipe table. ``notes``: footnotes of each row, marked in the last column and numbered below.
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    notes: Sequence[Sequence[str]] = (),
+    marked: str = "",
+) -> str:
+    """Return a pipe table. ``notes``: footnotes of each row, numbered below the table and marked in the column
+    ``marked``, by default the last one."""
+    notes, marked = notes or [()] * len(rows), marked or columns[-1].key
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(text for own in notes for text in own), 1)}
+    lines = [[" ".join(column.head_lines) for column in columns]]
+    lines.append([":--" if column.side == "left" else "--:" for column in columns])
+    for row, own in zip(rows, notes, strict=True):
+        marks = "".join(f" [{numbers[text]}]" for text in dict.fromkeys(own))
+        lines.append([_cell(column.text(row[column.key])) + marks * (column.key == marked) for column in columns])
+    made = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([made, *(f"[{number}] {text}" for text, number in numbers.items())])
 
-    ValueError for more than MOST_COLUMNS columns, and for no rows.
-    """
-    return _table(columns, rows, notes or [()] * len(rows), columns[-1].key)
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
 
 
 def records(
@@ -117,32 +122,14 @@ def rows_of(section: TableSection, *keys: str, code: str = "", below: bool = Tru
     column ``code`` is set as code."""
     section = section.only(*keys) if keys else section
     rows = [{k: f"`{v}`" if k == code else v for k, v in row.values.items()} for row in section.rows]
-    notes, marked = [row.notes for row in section.rows], section.table.note_column
-    made = _table(section.table.columns, rows, notes if marked else [()] * len(rows), marked)
+    marked = section.table.note_column
+    made = table(section.table.columns, rows, [row.notes for row in section.rows] if marked else (), marked)
     return "\n\n".join([made, *(section.below if below else ())])
-
-
-def _table(columns, rows, notes, marked: str) -> str:
-    if len(columns) > MOST_COLUMNS or not rows:
-        raise ValueError(f"{len(columns)} columns and {len(rows)} rows: {', '.join(column.key for column in columns)}")
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(text for own in notes for text in own), 1)}
-    lines = [[" ".join(column.head_lines) for column in columns]]
-    lines.append([":--" if column.side == "left" else "--:" for column in columns])
-    for row, own in zip(rows, notes, strict=True):
-        marks = "".join(f" [{numbers[text]}]" for text in dict.fromkeys(own))
-        lines.append([_cell(column.text(row[column.key])) + marks * (column.key == marked) for column in columns])
-    made = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join([made, *(f"[{number}] {text}" for text, number in numbers.items())])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|").replace("\n", " ")
 
 
 def anchor(title: str) -> str:
     """Return the anchor of a heading on GitHub."""
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def link(text: str, page: str, title: str = "") -> str:
@@ -150,12 +137,11 @@ def link(text: str, page: str, title: str = "") -> str:
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
 
 
-def table_as_csv(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a header and a line for each row; unknown values are empty, fractions are decimals."""
+def table_as_csv(rows: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()) -> str:
+    """Return a header and a line for each row, with all keys of the rows or with ``keys``; unknown values are empty."""
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(keys)
-    for row in rows:
-        values = [row.get(key) for key in keys]
-        writer.writerow([float(value) if isinstance(value, Fraction) else value for value in values])
+    keys = keys or list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(stream, keys, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""The facts of the pages, each computed once, from bench's functions and from stored records."""
+"""Compute the facts of the pages, each once, from bench's functions and from stored records."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headcount.bench import accounts, records
+from headcount.bench import records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
@@ -27,11 +27,11 @@ from headcount.formulas.published.sentences import Finding, OwnLayers, own_layer
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
-from headcount.reports.counting import done
+from headcount.reports.counting import check_sections
 from headcount.reports.heat_map import Cell
 
 COUNTED = "moa"
-"""The paper whose tables are counted; the models of the others are large, and their tables stand in closed form."""
+"""The paper whose tables are counted; the models of the others are large, and their tables are in closed form only."""
 
 STORE = "counts.json"
 """The stored results of headcount.reports.counting (bench.result_cache), a file among the records."""
@@ -55,11 +55,10 @@ def _kinds(case: Case, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
 
 
 class Facts:
-    """Facts as numbers and as sections whose rows are made. What needs torch runs in ``executor``, each call once.
+    """Facts as numbers and as sections with their rows. Calls that need torch run in ``executor``, each once.
 
-    ``stored``: the folder of stored measurements; ``largest_sum``: how far the claims are searched; ``recount``: run
-    every counter again, whatever is stored of its readings. Whatever is asked for raises Disagreement where a count or
-    a verdict is not as stated.
+    ``stored``: the folder of stored measurements; ``largest_sum``: largest sum of a point in the search of claims;
+    ``recount``: ignore stored counts. All methods raise Disagreement where a count or a verdict is not as stated.
     """
 
     def __init__(
@@ -77,8 +76,7 @@ class Facts:
         return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
     def begin(self, call: Callable[..., Any], *args: Any) -> None:
-        """Start a call of headcount.reports.counting, whose result a page asks for later. Rows reuse the readings of
-        an earlier run where the counters are as they were."""
+        """Start a call of headcount.reports.counting. Rows reuse the readings of an earlier run with equal counters."""
         if call is counting.rows:
             _, readings = self._calls.earlier(call, *args) or (None, None)
             self._calls.begin(call, *args, readings=readings)
@@ -86,7 +84,7 @@ class Facts:
             self._calls.begin(call, *args)
 
     def counts(self) -> str:
-        """Return what was counted, to be stored for the next run."""
+        """Return the results of all calls, as stored for the next run."""
         return self._calls.to_store()
 
     @cached_property
@@ -105,22 +103,19 @@ class Facts:
     @cached_property
     def same_models(self) -> Sequence[tuple[tuple[str, str], ...]]:
         """Return the counted rows as (table, row), grouped by model, the largest model first."""
+        cases = {(n, row): case for n in self.of_paper(COUNTED) for row, case in self._regenerated[n].cases.items()}
         groups: dict[Any, list[tuple[str, str]]] = {}
-        work: dict[Any, int] = {}
-        for name in self.of_paper(COUNTED):
-            for row, case in self._regenerated[name].cases.items():
-                groups.setdefault(case.config, []).append((name, row))
-                work[case.config] = case.ledger.macs
-        return [tuple(groups[config]) for config in sorted(groups, key=work.get, reverse=True)]
+        for place, case in cases.items():
+            groups.setdefault(case.config, []).append(place)
+        return sorted(map(tuple, groups.values()), key=lambda places: cases[places[0]].ledger.macs, reverse=True)
 
     def counted(self, name: str) -> Section:
-        """Return a table of that paper, each row counted by every counter."""
+        """Return a table of the paper COUNTED, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
-        for places in self.same_models:
-            if name in (table for table, _ in places):
-                self.begin(counting.rows, places)
-                rows, _ = self._calls.result(counting.rows, places)
-                found |= zip(places, rows, strict=True)
+        for places in (places for places in self.same_models if name in dict(places)):
+            self.begin(counting.rows, places)
+            rows, _ = self._calls.result(counting.rows, places)
+            found |= zip(places, rows, strict=True)
         again = self._regenerated[name]
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
 
@@ -132,19 +127,10 @@ class Facts:
         """Return a table in closed form."""
         again = self._regenerated[name]
         rows = [again.row(row, again.measured(row, ())) for row in again.cases]
-        return done([again.section((), rows), *again.vocabularies()])
+        return check_sections([again.section((), rows), *again.vocabularies()])
 
-    def vocabularies(self, name: str) -> Section:
-        """Return the vocabularies that a table's parameter figures imply."""
-        (found,) = self._regenerated[name].vocabularies()
-        return found
-
-    def ledger(self, preset: str) -> Ledger:
-        """Return the exact ledger of a preset at its paper's lengths."""
-        return Case.of(preset).ledger
-
-    def changed(self, preset: str, **fields: Any) -> Ledger:
-        """Return the exact ledger of a preset with some fields replaced."""
+    def ledger(self, preset: str, **fields: Any) -> Ledger:
+        """Return the exact ledger of a preset at its paper's lengths, with some fields replaced."""
         return Case.of(preset, fields).ledger
 
     def config(self, preset: str) -> Any:
@@ -152,7 +138,7 @@ class Facts:
         return Case.of(preset).config
 
     def target_length(self, preset: str) -> int:
-        """Return the tokens that a preset answers at its paper's lengths."""
+        """Return the target length T of a preset at its paper's lengths."""
         case = Case.of(preset)
         return case.config.length_letters(case.lengths)["T"]
 
@@ -161,27 +147,13 @@ class Facts:
         return self._calls.result(call, *args)
 
     def audit(self) -> list[Cell]:
-        """Return every spelling under every counter, and the calls that make the differences."""
+        """Return the count of every formulation by every counter, and the calls that make the differences."""
         return self._calls.result(counting.audit)
 
-    def comparison(self, a: str, b: str) -> Mapping[str, Section]:
-        """Two models side by side: the sections of ``--compare`` by name."""
-        return {section.table.name: section for section in self._calls.result(counting.comparison, a, b)}
-
     def budget(self, argv: str) -> Section:
-        """Return what ``python -m bench.budget`` finds for these arguments; times differ between machines, and stay
-        out."""
+        """Return the result of ``python -m bench.budget`` for these arguments, without times."""
         found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
-        return done(found.sections)[0]
-
-    @property
-    def element_bytes(self) -> int:
-        """Return how many bytes of a number the accounts take."""
-        return counting.ASSUMED.element_bytes
-
-    def account_columns(self, names: Sequence[str]) -> list[Column]:
-        """Return the columns of accounts of bench/accounts.py."""
-        return [accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in names]
+        return check_sections(found.sections)[0]
 
     def layer_accounts(self, spec: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return accounts of the layers of a grid, see counting.layer_accounts."""
@@ -190,7 +162,7 @@ class Facts:
     def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
         """Return presets at one length with accounts as columns."""
         cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
-        return done([columns.section_of(cases, ", ".join(presets), names, counting.ASSUMED)])[0]
+        return check_sections([columns.section_of(cases, ", ".join(presets), names, counting.ASSUMED)])[0]
 
     @cached_property
     def claims(self) -> Claims:
@@ -199,11 +171,11 @@ class Facts:
 
     @cached_property
     def data(self) -> Mapping[str, DataTable]:
-        """Return what the papers print other than costs, by name."""
+        """Return the papers' printed data other than costs, by name."""
         return data.load_tables()
 
     def own_layers(self, claim: Claim) -> OwnLayers:
-        """Return a claim at the attention layers of the tables that it names, one of each kind a row."""
+        """Return a claim at the attention layers of its tables, one of each kind per row."""
         layers = {
             f"{row}, {number}" if len(kinds) > 1 else row: letters
             for name in claim.own
@@ -214,7 +186,7 @@ class Facts:
         return own_layers(claim, layers)
 
     def findings(self, check: Check) -> list[Finding]:
-        """Return what a check says at the paper's own sizes."""
+        """Return the results of a check at the paper's own sizes."""
         if isinstance(check, Rows):
             return list(sentences.of_rows(check, self.tables, self.compared(check)))
         if isinstance(check, Entries):
@@ -223,7 +195,7 @@ class Facts:
         return [sentences.of_sizes(check, letters)]
 
     def compared(self, check: Rows) -> Mapping[str, Ledger]:
-        """Return the ledgers of the rows that are compared, by letter."""
+        """Return the ledgers of a check's rows, by letter."""
         return {letter: self.ledger(self.tables[name].row(row).preset) for letter, (name, row) in check.rows.items()}
 
     @cached_property
@@ -248,13 +220,10 @@ class Facts:
 
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
-        found = []
-        for path in sorted(self._folder.glob("*/*.jsonl")):
-            rows, problems = records.read(path)
-            found += rows
-            for problem in problems:
-                print(problem, file=sys.stderr)
-        return found
+        read = [records.read(path) for path in sorted(self._folder.glob("*/*.jsonl"))]
+        for problem in (problem for _, problems in read for problem in problems):
+            print(problem, file=sys.stderr)
+        return [row for rows, _ in read for row in rows]
 
     def stored_json(self, name: str) -> dict[str, Any] | None:
         """Return a JSON file of the records' folder, such as ``commands.json`` of make benchmark; None without it."""

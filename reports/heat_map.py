@@ -1,5 +1,4 @@
-"""What counters make of each spelling of a layer, as the cells of a heat map: the error of a reading, or why there is
-none."""
+"""The cells of the heat map: each counter's error on each formulation of a layer, or why there is no count."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from headcount.bench.table import Row
 
 @dataclass(frozen=True)
 class Cell:
-    """One counter on one spelling on one device, of ``exact`` multiply-accumulates.
+    """One counter on one formulation on one device, of ``exact`` multiply-accumulates.
 
-    ``difference``: its reading less ``exact``; None where it failed or refused, and then ``reason`` says why.
+    ``difference``: the reported count minus ``exact``; None with a ``reason`` where the counter failed or refused.
     ``causes``: the calls that sum to the difference, each with ``what``, ``name``, ``place``, ``calls``, ``macs``.
     """
 
@@ -28,20 +27,20 @@ class Cell:
 
     @property
     def error(self) -> Fraction | None:
-        """The difference in percent of ``exact``; None without a reading."""
+        """The difference in percent of ``exact``; None without a count."""
         return None if self.difference is None else Fraction(100 * self.difference, self.exact)
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:
-    """The cells of the audit's matrix, row after row, and in a row the counters in their order, ``headcount`` first.
+    """Return the cells row by row, with the counters in their order, ``headcount`` first.
 
-    ``rows``: those of the first of the two sections that ``bench.macs --audit`` makes.
+    ``rows``: the rows of the first section of ``bench.macs --audit``.
     """
     return [_cell(row.values["written"], **record) for row in rows for record in row.records]
 
 
 def _cell(written: str, *, spelling: str, device: str, counter: str, exact: int, **read) -> Cell:
-    # what could not be run at all says so in front of the reason
+    # a formulation that could not run has a prefix before the reason
     reason = (read.get("failed") or "").removeprefix("failed: ")
     difference = None if reason else read["macs"] - exact
     return Cell(spelling, written, device, counter, exact, difference, reason, tuple(read.get("causes", ())))

@@ -1,4 +1,4 @@
-"""Stored latency records by device, and the verdicts on the MoA authors' wall-clock sentence."""
+"""Show stored latency records by device, and judge the MoA authors' wall-clock sentence."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -8,9 +8,9 @@ from headcount.bench import records
 from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import Columns
-from headcount.bench.table import Column
+from headcount.bench.table import INTERVAL, Column
 from headcount.reports import document
-from headcount.reports.claim_verdicts import quoted
+from headcount.reports.claim_verdicts import quote
 from headcount.reports.facts import Facts
 
 ON_CUDA = "python -m bench.latency --device cuda --record"
@@ -21,8 +21,8 @@ NOT_MEASURED = {
 
 
 def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    """Return the stored latency records that pages show, the newest of each row, by device name; those of a second
-    measurement of the same cell are for the agreement of the two alone (:mod:`headcount.reports.estimate`)."""
+    """Return the newest stored latency record of each row, by device name, without smoke tests and repeated
+    measurements."""
     newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
         if not record["smoke"] and not record.get("again"):
@@ -40,8 +40,8 @@ def of_type(facts: Facts, kind: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def per_device(facts: Facts, find: Callable[[list], Any], show: Callable[[str, Any], Sequence[str]]) -> list[str]:
-    """Return for each device what ``show`` makes of what ``find`` finds in its records; a kind of device without any is
-    named as not measured."""
+    """Return for each device a heading and the texts that ``show`` makes of the result of ``find``; a kind of device
+    without results is reported as not measured."""
     parts = []
     for kind in ("cuda", "cpu"):
         found = {device: find(rows) for device, rows in of_type(facts, kind).items()}
@@ -76,21 +76,22 @@ def environments(facts: Facts) -> str:
 
 def tables(facts: Facts, subject: str) -> str:
     """Return the times of layers or of models, a table for each device; :func:`data` has all measurements."""
-    found = per_device(
-        facts, lambda rows: [row for row in rows if row["subject"] == subject], lambda kind, rows: [_table(kind, rows)]
-    )
-    return "\n\n".join(found)
+
+    def of_subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row for row in rows if row["subject"] == subject]
+
+    return "\n\n".join(per_device(facts, of_subject, lambda kind, rows: [_table(kind, rows)]))
 
 
 SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "overhead", "over_bound")
-"""What a page shows of a row: of a GPU its own time, else wall time."""
+"""The columns of a page; on a GPU without ``wall_ms``."""
 
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    columns, rows = Columns(kind), headline(rows)
+    columns, rows = Columns(kind), headline_rows(rows)
     values = [columns.values(row) for row in rows]
     shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
-    # a column in which nothing was measured says nothing
+    # leave out columns without measurements
     shown = [column for column in shown if any(value[column.key] is not None for value in values)]
     texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
     for text, value in zip(texts, values, strict=True):
@@ -98,24 +99,21 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
             text["implementation"] += f", {value['routing']}"
         if value["to_mha"]:
             text["to_mha"] += f" {value['to_mha_verdict']}"
-    # what is text already keeps its side
+    # the values are formatted already
     heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
     return document.table(heads, texts, [columns.notes(row) for row in rows])
 
 
 def data(facts: Facts) -> str:
-    """Return every stored row of every device as CSV: layers and models, with all that was measured."""
-    rows, keys = [], {}
-    for device, measured_rows in by_device(facts).items():
-        columns = Columns(measured_rows[0]["environment"]["device_type"])
-        for record in measured_rows:
-            first = {"device": device, "subject": record["subject"], "name": record["name"], "status": record["status"]}
-            measured = {**columns.values(record), **dict.fromkeys(RATIOS)}
-            ratios = {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in PARTS}
-            row = {k: v for k, v in {**first, **measured, **ratios}.items() if k not in RATIOS}
-            rows.append(row)
-            keys |= dict.fromkeys(row)
-    return document.table_as_csv(list(keys), rows)
+    """Return all measurements of every stored row of every device as CSV."""
+    rows = []
+    for device, measured in by_device(facts).items():
+        columns = Columns(measured[0]["environment"]["device_type"])
+        for record in measured:
+            row = {"device": device, **{key: record[key] for key in ("subject", "name", "status")}}
+            row |= {key: value for key, value in columns.values(record).items() if key not in RATIOS}
+            rows.append(row | {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in INTERVAL})
+    return document.table_as_csv(rows)
 
 
 def about(facts: Facts) -> str:
@@ -124,7 +122,7 @@ def about(facts: Facts) -> str:
 
 
 def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
-    """Return the commands that stored the records of a subject, those that have a ratio; one that would, for none."""
+    """Return the commands that stored the records of a subject, if given with a ratio; else a command that does."""
     found = {
         f"python -m {' '.join(row['environment']['command'])}": None
         for rows in by_device(facts).values()
@@ -136,30 +134,21 @@ def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
 
 DATA = "times.csv"
 RATIOS = ("to_mha", "overhead", "to_dense")
-PARTS = ("value", "low", "high")
 
 
+DENSE = {"mha": "MHA of the same model width", "mha-inner": "MHA of the same inner width"}
 VERDICTS = {
     "loop": ("time over loop: at most half", "at most half of `loop`", 0.5),
-    "mha": (
-        "MACs, and time, over MHA of the same model width: as fast",
-        "as fast as MHA of the same model width",
-        1.0,
-    ),
-    "mha-inner": (
-        "MACs, and time, over MHA of the same inner width: as fast",
-        "as fast as MHA of the same inner width",
-        1.0,
-    ),
+    **{role: (f"MACs, and time, over {what}: as fast", f"as fast as {what}", 1.0) for role, what in DENSE.items()},
 }
-"""What the authors' sentence says by the role of the other layer: the column's heading, words, and the bound."""
+"""The authors' sentence by the role of the other layer: the column's heading, words, and the bound of the ratio."""
 
 
 def sentence(facts: Facts) -> str:
     """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
     found = per_device(facts, _verdicts, lambda kind, rows: [document.records(rows), _summary(rows)])
-    return "\n\n".join([quoted(expected), *found])
+    return "\n\n".join([quote(expected), *found])
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,7 +162,7 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
         if not (others["loop"] and fast):
             continue
-        # the sentence says wall-clock; a loop that waits for the device has no other time
+        # the sentence is about wall-clock time, and a loop that waits for the device has no other time
         best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
         row = {"layer": best["layer"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
         found.append(row | {head: _against(best, others.get(role), role) for role, (head, *_) in VERDICTS.items()})
@@ -202,7 +191,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def median_ms(record: dict[str, Any]) -> float:
-    """The median of a timed record, by how it was timed: GPU time where there is any, else wall time."""
+    """Return the median of a timed record: of GPU time where there is any, else of wall time."""
     return quantile(records.comparable_samples(record), 0.5)
 
 
@@ -218,32 +207,32 @@ def least_overheads(rows: Sequence[dict[str, Any]]) -> list[float]:
 HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
-def headline(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows that a page shows: all of a CPU; of a GPU's layers, at three lengths where those were measured,
-    dense layers, the loop, the fastest of the other arms, those with a graph first, and what could not be timed."""
+def headline_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a page: all rows of a CPU; for a GPU, at HEADLINE_LENGTHS where those were measured, dense
+    layers, the loop, the fastest other implementation, preferably one with a graph, and rows that were not timed."""
     if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
         return list(rows)
     measured = {r["seq_len"] for r in rows}
     lengths, shown = measured & set(HEADLINE_LENGTHS) or measured, []
     for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
         own = [r for r in rows if r["cell"] == cell]
-        arms = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
-        fastest = min(arms, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
-        shown += [r for r in own if r is fastest or r not in arms]
+        routed = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
+        fastest = min(routed, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
+        shown += [r for r in own if r is fastest or r not in routed]
     return shown
 
 
 def break_even(facts: Facts) -> str:
     """Return the share of heads below which skipping them pays, a table for each device."""
-    found = per_device(facts, _break_even_rows, lambda kind, rows: [_break_even_table(rows)])
+    found = per_device(facts, _break_even_rows, _break_even_table)
     return "\n\n".join([document.text("time.break_even"), *found])
 
 
-def _break_even_table(rows: Sequence[dict[str, Any]]) -> str:
+def _break_even_table(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     shares = sorted({key for row in rows for key in row if key.endswith("%")}, key=lambda share: -int(share[:-1]))
     first = ("shape", "T", "pass")
     rows = [{key: row.get(key) for key in (*first, *shares, "break-even")} for row in rows]
-    return document.records(rows, dict.fromkeys((*shares, "break-even"), {"align": "right"}))
+    return [document.records(rows, dict.fromkeys((*shares, "break-even"), {"align": "right"}))]
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
@@ -257,19 +246,12 @@ def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict
 
 
 def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "shape": shape,
-            "T": seq_len,
-            "pass": which,
-            **{
-                f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
-                for share, one in sorted(own.items(), reverse=True)
-            },
-            "break-even": crossing({share: ratio["value"] for share, ratio in own.items()}),
-        }
-        for (shape, seq_len, which), own in ratios(records).items()
-    ]
+    rows = []
+    for (shape, seq_len, which), own in ratios(records).items():
+        row = {f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]" for share, one in own.items()}
+        row["break-even"] = crossing({share: ratio["value"] for share, ratio in own.items()})
+        rows.append({"shape": shape, "T": seq_len, "pass": which, **row})
+    return rows
 
 
 def crossing(ratios: dict[int, float]) -> str | None:
@@ -277,12 +259,9 @@ def crossing(ratios: dict[int, float]) -> str | None:
     fewer than two."""
     if len(ratios) < 2:
         return None
-    points = sorted(ratios.items())
-    if all(ratio >= 1 for _, ratio in points):
-        return "never"
-    if all(ratio < 1 for _, ratio in points):
-        return "always"
-    for (low, below), (high, above) in pairwise(points):
+    if min(ratios.values()) >= 1 or max(ratios.values()) < 1:
+        return "never" if min(ratios.values()) >= 1 else "always"
+    for (low, below), (high, above) in pairwise(sorted(ratios.items())):
         if below < 1 <= above:
             return f"{low + (high - low) * (1 - below) / (above - below):.0f}%"
     return None

@@ -1,4 +1,4 @@
-"""Layers, models and searches of the papers that several pages and plots show, with their costs."""
+"""Compute costs of the papers' layers, models and searches that several pages and plots show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from math import log
 from typing import Any
 
 from headcount.formulas import conventions
+from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import departures as published
 from headcount.formulas.published import sentences
 from headcount.formulas.published.claims import Rows
@@ -32,9 +33,8 @@ DECODING = ("kv_token_bytes", "kv_bytes", "decode_macs", "decode_bytes", "decode
 GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
 CLOSED = "--counter closed-form"
-COMMAND_OF_MODELS = " ".join(
-    ("python -m bench.macs --preset", *LANGUAGE, f"--seq-len 2048 {CLOSED} --columns", *DECODING, *GENERATION)
-)
+COLUMNS = " ".join((*DECODING, *GENERATION))
+COMMAND_OF_MODELS = f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 {CLOSED} --columns {COLUMNS}"
 BUDGETS = {
     "moa": "--like transformer-big --attention moa --params 250M --limit 8",
     "moh": "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",
@@ -42,8 +42,8 @@ BUDGETS = {
 """Arguments of the searches under a budget, by variant."""
 
 
-def dearer_from(facts: Facts, one: str, other: str) -> int:
-    """Return the least length S = T at which preset ``one`` executes more than ``other``: its last turn. ValueError
+def last_crossover(facts: Facts, one: str, other: str) -> int:
+    """Return the last crossover S = T of two presets, from which on ``one`` executes more than ``other``. ValueError
     where there is none."""
     forms = {"one": facts.ledger(one), "other": facts.ledger(other)}
     check = Rows(f"{one} against {other}", relation("one <= other"), {})
@@ -55,7 +55,7 @@ def dearer_from(facts: Facts, one: str, other: str) -> int:
 
 @dataclass(frozen=True)
 class Rated:
-    """A printed row that the paper rates, with its exact costs."""
+    """A printed row with the paper's quality figures and its exact costs."""
 
     table: str
     row: str
@@ -66,7 +66,7 @@ class Rated:
 
 
 def rated(facts: Facts) -> list[Rated]:
-    """Return every row with a figure of quality, in the tables' order."""
+    """Return every row with a quality figure, in the tables' order."""
     out = []
     for name in facts.of_paper(COUNTED):
         for row in facts.tables[name].rows:
@@ -79,37 +79,28 @@ def rated(facts: Facts) -> list[Rated]:
 
 def models(facts: Facts) -> list[dict[str, Any]]:
     """Return each printed MoH model with its dense baseline; ``whole`` and ``attention`` in percent of it."""
-    return [_against_baseline(row, facts) for row in _rows(facts) if row["released_macs"]]
+    found: dict[str, dict[str, Any]] = {}
+    for name in (name for name, table in facts.tables.items() if table.column("activated")):
+        for made, row in zip(facts.closed(name)[0].rows, facts.tables[name].rows, strict=True):
+            if made.values["released_macs"]:
+                found.setdefault(row.name, _against_baseline(made.values, facts.ledger(row.preset)))
+    return list(found.values())
 
 
-def _against_baseline(row: dict[str, Any], facts: Facts) -> dict[str, Any]:
-    form = facts.ledger(row["preset"])
-    dense, released, ideal = row["baseline_macs"], row["released_macs"], row["ideal_macs"]
+def _against_baseline(values: Mapping[str, Any], form: Ledger) -> dict[str, Any]:
+    dense, released, ideal = values["baseline_macs"], values["released_macs"], values["ideal_macs"]
+    router = form.select(conventions.router)
     # all but attention is the same in the three
     rest = released - form.select(conventions.attention).macs
     return {
-        "row": row["row"],
-        "activated": row["activated"],
-        "router_params": form.select(conventions.router).params,
-        "baseline_macs": dense,
-        "released_macs": released,
-        "ideal_macs": ideal,
+        **values,
+        "router_params": router.params,
+        "router_macs": router.macs,
         "added": released - dense,
-        "router_macs": form.select(conventions.router).macs,
         "saved": dense - ideal,
         "attention": Fraction(100 * (ideal - rest), dense - rest),
         "whole": Fraction(100 * ideal, dense),
     }
-
-
-def _rows(facts: Facts) -> list[dict[str, Any]]:
-    """Return the values of every row, with its preset, of the tables that print activated heads; each model once."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, table in facts.tables.items():
-        if table.column("activated"):
-            for made, row in zip(facts.closed(name)[0].rows, table.rows, strict=True):
-                found.setdefault(row.name, {**made.values, "preset": row.preset})
-    return list(found.values())
 
 
 def departures(facts: Facts, paper: str) -> str:
@@ -136,11 +127,11 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
     heads, alpha = llm.layers[0], big.balance_loss_weight
     column, shared_column = facts.tables["moa-table2"].column("params"), facts.tables["moh-llm"].column("params")
     (row,) = (row for row in facts.tables["moa-table2"].rows if row.preset == MASKED_LM)
-    biased, unbiased = facts.ledger(MASKED_LM).params, facts.changed(MASKED_LM, bias=False).params
+    biased, unbiased = facts.ledger(MASKED_LM).params, facts.ledger(MASKED_LM, bias=False).params
     tokens = facts.data["moa-table6"].entries[0]["tokens"]
     (their_tokens,) = (int(one.theirs) for one in published.load() if one.what == "tokens of a batch")
     shared = [
-        facts.changed(LLM, num_shared_heads=s, top_k=heads.num_active_heads - s).params
+        facts.ledger(LLM, num_shared_heads=s, top_k=heads.num_active_heads - s).params
         for s in range(1, heads.num_active_heads)
     ]
     return {
@@ -167,7 +158,7 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
         "admin_params": facts.ledger(ADMIN).params,
         "llm": LLM,
         "released_macs": facts.ledger(LLM).macs,
-        "ideal_macs": facts.changed(LLM, form="ideal").macs,
+        "ideal_macs": facts.ledger(LLM, form="ideal").macs,
         "even_gate": 1 / (2 * heads.num_routed_heads),
         "routed_heads": heads.num_routed_heads,
         "llm_layers": len(llm.layers),

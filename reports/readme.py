@@ -1,13 +1,14 @@
 """The generated blocks of README.md."""
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from itertools import takewhile
 
 from headcount.bench import records
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import audit
-from headcount.reports.counting import printed
+from headcount.reports.counting import run_command
+from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.pages import commands
 from headcount.reports.plots import heat
@@ -23,56 +24,40 @@ MODULE = "headcount macs --module model.py:make --brief"
 STORED, LEFT_OUT = "llama.txt", "…"
 
 
-def blocks(facts: Facts) -> Mapping[str, Callable[[], str]]:
-    """Return a function for each block."""
-    makers = {
-        "pain": pain,
-        "ten-seconds": ten_seconds,
-        "jobs": jobs,
-        "verdicts": verdicts,
-    }
-    return {name: partial(make, facts) for name, make in makers.items()}
-
-
 def pain(facts: Facts) -> str:
-    """How many readings of counters are right, and the picture of all."""
+    """Return how many counts of the tools are exact, and the heat map."""
     # one line: the README may have at most 120
     picture = heat.PLOT.picture("reports/generated/").replace("\n", "")
-    return f"{audit.in_words(facts)}\n\n{picture}"
+    return f"{audit.summary_sentence(facts)}\n\n{picture}"
 
 
 def ten_seconds(facts: Facts) -> str:
     """Return a table in closed form, its last line, and the run times of commands."""
-    lines = printed(TEN_SECONDS)
+    lines = run_command(TEN_SECONDS)
     shown = block([f"$ {TEN_SECONDS}", *table_of(lines), LEFT_OUT, *ending(lines)])
-    return f"{shown}\n{commands.in_a_line(facts)}".rstrip()
+    return f"{shown}\n{commands.run_times_sentence(facts)}".rstrip()
 
 
 def jobs(facts: Facts) -> str:
-    """Return four jobs, each a command with the lines of its output that matter."""
-    parts = []
-    for what, command, shown in JOBS:
-        parts += [f"# {what}", f"$ {command}", *shown(), ""]
-    return block(parts[:-1])
+    """Return four commands with the relevant lines of their output."""
+    return block(["\n\n".join("\n".join([f"# {what}", f"$ {command}", *lines()]) for what, command, lines in JOBS)])
 
 
 def _column() -> list[str]:
-    lines = printed(COLUMN)
-    return table_of(lines, -1)
+    return table_of(run_command(COLUMN), -1)
 
 
 def _printed() -> list[str]:
-    """Return a row that its table's rule does not print, with the arithmetic."""
-    lines = printed(PRINTED)
+    """Return a row that the table's rule does not reproduce, with the arithmetic."""
+    lines = run_command(PRINTED)
     (row,) = (line for line in lines if line.startswith("LightConv"))
     mark = row[row.index("[") : row.index("]") + 1]
     start = next(i for i, line in enumerate(lines) if line.startswith(mark))
-    end = next(i for i in range(start + 1, len(lines)) if not lines[i].startswith(" "))
-    return [row, *lines[start:end]]
+    return [row, lines[start], *takewhile(lambda line: line.startswith(" "), lines[start + 1 :])]
 
 
 def _choice() -> list[str]:
-    return [",".join(line.split(",")[:7]) for line in printed(CHOICE)]
+    return [",".join(line.split(",")[:7]) for line in run_command(CHOICE)]
 
 
 def _module() -> list[str]:
@@ -101,18 +86,16 @@ def verdicts(facts: Facts) -> str:
 
 
 def _counted(statuses: list[str]) -> str:
-    return ", ".join(
-        f"{statuses.count(status)} {status}" for status in dict.fromkeys(sorted(statuses, key=VERDICTS.index))
-    )
+    return ", ".join(f"{statuses.count(status)} {status}" for status in VERDICTS if status in statuses)
 
 
 def block(lines: list[str]) -> str:
-    """Return commands and what they print, as a block of code."""
+    """Return commands and their output as a block of code."""
     return "\n".join(["```console", *lines, "```"])
 
 
 def table_of(lines: list[str], number: int = 0) -> list[str]:
-    """Return the heads and rows of one of the tables in a command's output, without its rules and notes."""
+    """Return the heads and rows of one of the tables in a command's output, without rules and notes."""
     rules = [i for i, line in enumerate(lines) if line and set(line) <= {"-", " "}]
     # two rules each
     first, last = list(zip(rules[::2], rules[1::2], strict=True))[number]
@@ -121,30 +104,20 @@ def table_of(lines: list[str], number: int = 0) -> list[str]:
 
 
 def ending(lines: list[str]) -> list[str]:
-    """Return the result in one sentence, which is the last paragraph."""
+    """Return the last paragraph, which is the result in one sentence."""
     last = max(i for i, line in enumerate(lines) if not line)
     return lines[last + 1 :]
 
 
-def markers(name: str) -> tuple[str, str]:
-    """Return the two lines between which the block ``name`` stands."""
-    return f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+BLOCKS = {"pain": pain, "ten-seconds": ten_seconds, "jobs": jobs, "verdicts": verdicts}
+"""Functions of the generated blocks by name."""
 
 
-def names(text: str) -> list[str]:
-    """Return the blocks of a text, in order."""
-    return re.findall(r"^<!-- generated: ([\w-]+) -->$", text, re.MULTILINE)
-
-
-def fill(text: str, make: Mapping[str, Callable[[], str]]) -> str:
-    """Return ``text`` with every block replaced. ValueError for a block without a maker or without its end."""
-    for name in names(text):
-        begin, end = markers(name)
-        if name not in make:
-            raise ValueError(f"no one makes the block {name!r}; there are {', '.join(make)}")
-        before, _, rest = text.partition(f"{begin}\n")
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"the block {name!r} has no end")
-        text = f"{before}{begin}\n{make[name]().strip()}\n{end}{after}"
-    return text
+def fill(text: str, facts: Facts, blocks: Mapping[str, Maker] = BLOCKS) -> str:
+    """Return ``text`` with every generated block replaced. KeyError for an unknown block."""
+    return re.sub(
+        r"^(<!-- generated: ([\w-]+) -->\n).*?(<!-- end: \2 -->)$",
+        lambda found: f"{found[1]}{blocks[found[2]](facts).strip()}\n{found[3]}",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )

@@ -1,10 +1,9 @@
 """The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.table import Column, Section
+from headcount.bench.table import Column
 from headcount.formulas.backward import backward
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.tables import VERDICTS
@@ -13,66 +12,59 @@ from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import rated
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
-"""Columns of what models do in all their forms: they stand together, in a table of their own."""
+"""Columns of models in all their forms, which another table shows."""
 
 DATA = "tables.csv"
 SIZES = ("trainable_params", "params")
 
 
 def verdicts(facts: Facts) -> str:
-    """Return how many rows of each table come out, and how, with the totals; those that are unexplained by name."""
+    """Return the number of rows by verdict for each table and in total, and the unexplained rows by name."""
     rows, unexplained = [], []
     for name in facts.tables:
         found = facts.verdicts(name)
-        rows.append(_counts(name, [verdict.status for verdict in found.values()]))
+        statuses = [verdict.status for verdict in found.values()]
+        rows.append({"table": name, "rows": len(found), **{status: statuses.count(status) for status in VERDICTS}})
         unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     return "\n\n".join([document.records(rows), *(f"- {line}" for line in unexplained)])
 
 
-def _counts(name: str, found: Sequence[str]) -> dict[str, Any]:
-    return {"table": name, "rows": len(found), **{verdict: found.count(verdict) for verdict in VERDICTS}}
-
-
 def counted(facts: Facts, name: str) -> str:
-    """Return one table's MACs: printed, under the rule that stands above, exact, and the arithmetic of the verdicts."""
+    """Return one table's MACs: printed, under the rule, exact, and the arithmetic of the verdicts."""
     section = facts.counted(name)
     shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
 def readings(facts: Facts, name: str) -> str:
-    """Return how far each counter's readings of one table's rows are from exact."""
+    """Return the range of each counter's errors over one table's rows, in percent."""
     section = facts.counted(name)
-    said = []
-    for column in _counters(section):
+    parts = []
+    keys = [column.key for column in section.table.columns]
+    for column in section.table.columns[keys.index("macs") + 1 : keys.index("verdict")]:
         off = [
             Fraction(100 * (row.values[column.key] - row.values["macs"]), row.values["macs"]) for row in section.rows
         ]
         words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
-        said.append(f"{' '.join(column.head_lines)} {words}")
-    return f"Raw readings, with what the counters add: {', '.join(said)}. All of them: [{DATA}]({DATA})."
-
-
-def _counters(section: Section) -> Sequence[Column]:
-    keys = [column.key for column in section.table.columns]
-    return section.table.columns[keys.index("macs") + 1 : keys.index("verdict")]
+        parts.append(f"{' '.join(column.head_lines)} {words}")
+    return f"Raw readings, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
 
 
 def data(facts: Facts) -> str:
     """Return every row of the counted tables with every reading, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
-    return document.table_as_csv(list(dict.fromkeys(key for row in rows for key in row)), rows)
+    return document.table_as_csv(rows)
 
 
 def parameters(facts: Facts, name: str) -> str:
-    """Return one table's parameter columns: counted, active, printed, and the vocabularies that the printed ones
-    imply."""
-    sizes, implied = facts.counted(name).only("row", "params", "active_params"), facts.vocabularies(name)
+    """Return one table's parameters: counted, active, printed, and the vocabularies that the printed ones imply."""
+    sizes, (_, implied) = facts.counted(name).only("row", "params", "active_params"), facts.closed(name)
     printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
     columns = list(sizes.table.columns)
     for which in printed:
-        columns += [Column(f"printed_{which}", f"{_of(which)}, printed", align="right")]
+        head = "params" if which == "params" else f"params {which}"
+        columns += [Column(f"printed_{which}", f"{head}, printed", align="right")]
         columns += [Column(f"vocabulary_{which}", "implied vocabulary", align="right")]
     rows = []
     for size, row in zip(sizes.rows, implied.rows, strict=True):
@@ -81,32 +73,28 @@ def parameters(facts: Facts, name: str) -> str:
     return document.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
 
 
-def _of(which: str) -> str:
-    return "params" if which == "params" else f"params {which}"
-
-
 def _span(values: dict[str, Any], which: str) -> str | None:
     low, high = values[f"low_{which}"], values[f"high_{which}"]
     return None if low is None else f"{low:,} to {high:,}"
 
 
-def of_paper(facts: Facts, paper: str) -> str:
-    """Return every table of a paper in closed form, without what its models do in all their forms."""
-    parts, said = [], {}
+def closed_form_tables(facts: Facts, paper: str) -> str:
+    """Return every table of a paper in closed form, without the columns OF_MODELS."""
+    parts, legends = [], {}
     for name in facts.of_paper(paper):
         section, table = facts.closed(name)[0], facts.tables[name]
         *head, legend = section.table.notes_above
         left_out = OF_MODELS + (() if table.column("params") else SIZES)
         keys = [column.key for column in section.table.columns if column.key not in left_out]
-        # what the columns mean is said once
-        parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in said else [])]
+        # print each legend once
+        parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in legends else [])]
         parts.append(document.rows_of(section, *keys))
-        said[legend] = None
+        legends[legend] = None
     return "\n\n".join(parts)
 
 
 def quality(facts: Facts) -> str:
-    """Return what the paper prints of quality; costs stand with their tables."""
+    """Return the paper's quality figures."""
     found = rated(facts)
     measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
     rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
@@ -115,13 +103,8 @@ def quality(facts: Facts) -> str:
 
 
 def sizes(facts: Facts) -> str:
-    """Return Table 5; ValueError where a number is not the preset's."""
+    """Return Table 5, whose sizes are those of the presets."""
     table = facts.data["moa-table5"]
-    for entry in table.entries:
-        config = facts.config(entry["preset"])
-        for key in entry.keys() - {"data", "preset"}:
-            if getattr(config, key) != entry[key]:
-                raise ValueError(f"{table.place}: {entry['preset']} has {key} {getattr(config, key)}, not {entry[key]}")
     return f"{_head(table)} Every preset has them.\n\n{data_table(table)}"
 
 
@@ -147,6 +130,7 @@ def _head(table: DataTable) -> str:
 
 
 def data_table(table: DataTable) -> str:
+    """Return a data table with empty cells where an entry has no value."""
     columns = [Column(column.key, column.head) for column in table.columns]
     empty = dict.fromkeys(column.key for column in columns)
     return document.table(columns, [{**empty, **entry} for entry in table.entries])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
+from headcount.bench import accounts
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports import counting, document, papers
@@ -13,15 +14,10 @@ from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRA
 from headcount.reports.plots import cost, front, roofline
 from headcount.reports.plots.plot import files
 
-ORDER = 50
 ACCOUNTS = (*DECODING, *TRAINING)
 CONTEXTS = "d_m=512 T=128,1024"
-COMMAND = " ".join(
-    (
-        f"python -m bench.macs --grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}' {papers.CLOSED} --columns",
-        *ACCOUNTS,
-    )
-)
+GRID = f"--grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'"
+COMMAND = f"python -m bench.macs {GRID} {papers.CLOSED} --columns {' '.join(ACCOUNTS)}"
 
 
 def page(facts: Facts) -> Page:
@@ -29,7 +25,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "choose",
         "Choosing an attention and its sizes",
-        lambda facts: "The cost of layers and models compared: MACs, cache, decoding, training.",
+        "The cost of layers and models compared: MACs, cache, decoding, training.",
         [
             Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
             Section("Roofline bounds of decoding and prefill", [roofline.PLOT.shown], [roofline.COMMAND]),
@@ -54,21 +50,21 @@ def layers(facts: Facts) -> str:
         for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", ACCOUNTS)
     ]
     rows.sort(key=lambda row: row["T"])
-    accounts = facts.account_columns(ACCOUNTS)
+    columns = {name: accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in ACCOUNTS}
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
-    shown = [document.table([*first, *facts.account_columns(part)], rows) for part in (DECODING, TRAINING)]
-    about = text("choose.layers", element_bytes=facts.element_bytes)
-    return "\n\n".join([about, *shown, *_dashes(rows, accounts), _reading(rows)])
+    shown = [document.table([*first, *map(columns.get, part)], rows) for part in (DECODING, TRAINING)]
+    about = text("choose.layers", element_bytes=counting.ASSUMED.element_bytes)
+    return "\n\n".join([about, *shown, *_dashes(rows, list(columns.values())), _reading(rows)])
 
 
 def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
-    """Return why cells have dashes: a sentence for each reason."""
+    """Return a sentence for each reason why cells are dashes."""
     heads = {c.key: c.head.replace("\n", " ") + (" bytes" if c.unit else "") for c in accounts}
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in rows:
         for name, why in row["missing"].items():
             columns, those = found.setdefault(why, ({}, {}))
-            # a dict keeps the order, and each but once
+            # a dict keeps the order and drops duplicates
             columns[heads[name]] = those[row["layer"]] = None
     return [
         text("choose.dashes", columns="; ".join(columns), layers="; ".join(those), why=why)
@@ -77,22 +73,14 @@ def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> li
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
-    # rounded up: nothing may lie above it
+    # round up to a bound
     highest = ceil(100 * max(row["decode_intensity"] for row in rows)) / 100
     most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
-    return text(
-        "choose.reading",
-        highest=highest,
-        most=most["kv_token_bytes"],
-        most_layer=most["layer"],
-        least=least["kv_token_bytes"],
-        least_layer=least["layer"],
-    )
+    return text("choose.reading", highest=highest, most=most, least=least)
 
 
 def models(facts: Facts) -> str:
-    """Return the accounts of models that decode: translation models as many tokens as they read, language models a full
-    context."""
+    """Return the accounts of models that decode: translation models 128 tokens, language models a full context."""
     parts = []
     for group, names, length in (("translation", TRANSLATION, 128), ("language", LANGUAGE, 2048)):
         parts.append(text(f"choose.{group}"))
@@ -111,7 +99,7 @@ def budget(facts: Facts) -> str:
 
 
 def _varying_columns(section: TableSection) -> tuple[list[str], str]:
-    """Return the keys of columns in which rows differ, and the other columns in words."""
+    """Return the keys of the columns that vary, and a sentence with the constant columns."""
     columns, first = section.table.columns, section.rows[0].values
     differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
     same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]

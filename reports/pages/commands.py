@@ -1,7 +1,7 @@
-"""Every command with its options, from its parser, and how long the commands take."""
+"""Every command with its options, from its parser, and the run times of commands."""
 
 import argparse
-from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,21 +10,19 @@ from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
-ORDER = 100
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
         "commands",
         "Commands",
-        lambda facts: "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
+        "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
         [
             *(
-                Section(f"headcount {name}", [options(name)], [f"python -m {package} --help"])
+                Section(f"headcount {name}", [partial(options, name=name)], [f"python -m {package} --help"])
                 for name, (package, _) in COMMANDS.items()
             ),
-            Section("Run times", [speed], ["make benchmark"]),
+            Section("Run times", [run_times], ["make benchmark"]),
         ],
     )
 
@@ -37,14 +35,10 @@ def parsers(name: str) -> list[argparse.ArgumentParser]:
     return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
 
 
-def options(name: str) -> Callable[[Facts], str]:
-    """Return a function that makes a command's description and a table for each group of its options."""
-
-    def text(facts: Facts) -> str:
-        main, *below = parsers(name)
-        return "\n\n".join([*_parts(main), *(part for one in below for part in (f"### {one.prog}", *_parts(one)))])
-
-    return text
+def options(facts: Facts, name: str) -> str:
+    """Return a command's description and a table for each group of its options."""
+    main, *below = parsers(name)
+    return "\n\n".join([*_parts(main), *(part for one in below for part in (f"### {one.prog}", *_parts(one)))])
 
 
 def _parts(found: argparse.ArgumentParser) -> list[str]:
@@ -58,40 +52,39 @@ def _parts(found: argparse.ArgumentParser) -> list[str]:
 
 def _row(action: argparse.Action) -> dict[str, str]:
     names = ", ".join(action.option_strings)
-    taken = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
-    values = f" {' '.join(taken) if isinstance(taken, tuple) else taken}" if action.nargs != 0 else ""
+    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    values = f" {' '.join(value) if isinstance(value, tuple) else value}" if action.nargs != 0 else ""
     more = " ..." if action.nargs in ("+", "*") else ""
-    said = (action.help or "").replace("%(prog)s", "the program").replace("%%", "%")
-    return {"option": f"`{(names + values).strip()}{more}`", "what": said}
+    text = (action.help or "").replace("%(prog)s", "the program").replace("%%", "%")
+    return {"option": f"`{(names + values).strip()}{more}`", "what": text}
 
 
-def speed(facts: Facts) -> str:
-    """Return how long the commands took where they were last timed."""
-    timed = _timed(facts)
-    if not timed:
-        return "Not measured: `make benchmark` has not been run."
+def run_times(facts: Facts) -> str:
+    """Return the stored run times of commands."""
+    timed = _timings(facts)
     lines = [f"Timed by `make benchmark` on {timed[0]['machine']}, start-up included:", ""]
     for info in timed:
+        runs = f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"
         first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
         used = f", {info['processor_s'] / 60:.1f} minutes of processor time" if "processor_s" in info else ""
         peak = info.get("said", "").partition("peak memory ")[2]
         lines.append(
-            f"- `{info['command']}`: {_took(info)} ({_runs(info)}){first}{used}"
+            f"- `{info['command']}`: {_format_time(info)} ({runs}){first}{used}"
             + (f", peak memory {peak}" if peak else "")
         )
     return "\n".join(lines)
 
 
-def in_a_line(facts: Facts) -> str:
+def run_times_sentence(facts: Facts) -> str:
     """Return the run times in one sentence."""
-    timed = _timed(facts)
-    each = ", ".join(f"`{info['command']}` {_took(info)}" for info in timed)
-    return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}." if timed else ""
+    timed = _timings(facts)
+    each = ", ".join(f"`{info['command']}` {_format_time(info)}" for info in timed)
+    return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}."
 
 
-def _timed(facts: Facts) -> list[dict[str, Any]]:
-    """Return what is stored of each command: its words, seconds and number of runs, and the machine's name."""
-    stored = facts.stored_json("commands.json") or {"benchmarks": []}
+def _timings(facts: Facts) -> list[dict[str, Any]]:
+    """Return the stored timing of each command: its text, seconds and number of runs, and the machine's name."""
+    stored = facts.stored_json("commands.json")
     return [
         found["extra_info"]
         | {
@@ -104,10 +97,6 @@ def _timed(facts: Facts) -> list[dict[str, Any]]:
     ]
 
 
-def _took(info: dict[str, Any]) -> str:
+def _format_time(info: dict[str, Any]) -> str:
     minutes, seconds = divmod(round(info["median_s"]), 60)
     return f"{minutes} min {seconds} s" if minutes else f"{info['median_s']:.1f} s"
-
-
-def _runs(info: dict[str, Any]) -> str:
-    return f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"

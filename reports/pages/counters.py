@@ -1,6 +1,6 @@
-"""What each counter misses and adds: by formulation, on grids of prime sizes, and by version of ptflops."""
+"""Each counter's errors: by formulation, on grids of prime sizes, and by version of ptflops."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from headcount.bench.table import Column
@@ -10,10 +10,8 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import heat
 from headcount.reports.plots.plot import files
 
-ORDER = 70
 GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
 RECORD, PTFLOPS = "ptflops.json", "ptflops.csv"
-NOT_RUN = "Not stored: `make ptflops` makes a record."
 
 
 def page(facts: Facts) -> Page:
@@ -21,54 +19,35 @@ def page(facts: Facts) -> Page:
     return Page(
         "counters",
         "What each counter misses and adds",
-        lambda facts: "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
+        "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
         [
             Section("Counts by formulation", [heat.PLOT.shown, audit.summary], [audit.COMMAND]),
-            Section("Causes of the differences", [audit.causes, audit.without_reading], [audit.COMMAND]),
+            Section("Causes of the differences", [audit.causes, audit.failed_calls], [audit.COMMAND]),
             Section("On grids of prime sizes", [grids], [f"python -m bench.macs --grid '{spec}'" for spec in GRIDS]),
             Section("ptflops of the papers' time", [older_ptflops], ["make ptflops"]),
         ],
         files(heat.PLOT) | {audit.READINGS: audit.readings, audit.CALLS: audit.calls, PTFLOPS: ptflops_data},
-        calls,
+        lambda facts: [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)],
     )
-
-
-def calls(facts: Facts) -> Iterable[tuple]:
-    """Return the audit, and the grids under every counter."""
-    return [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)]
 
 
 def grids(facts: Facts) -> str:
     """Return a row for each grid."""
-    rows = []
-    for grid in GRIDS:
-        found = facts.result(counting.grid_agreement, grid)
-        rows.append(
-            {
-                "grid": f"`{grid}`",
-                "points": found["points"],
-                "readings": found["readings"],
-                "as predicted": found["as_predicted"],
-                "printed + left out = exact": found["add_up"],
-                "with a printed equation": found["printed"],
-            }
-        )
+    rows = [{"grid": f"`{grid}`", **facts.result(counting.grid_agreement, grid)} for grid in GRIDS]
     return f"{text('counters.grids')}\n\n{document.records(rows)}"
 
 
 def older_ptflops(facts: Facts) -> str:
     """Return how many modules each version reads exactly, and the readings of the models that differ between them."""
     found = facts.stored_json(RECORD)
-    if found is None:
-        return NOT_RUN
     exact, readings = found["exact"], found["readings"]
-    alike = sum(len({one["macs"][name] for one in readings}) == 1 for name in exact)
+    equal = {one["version"]: sum(one["macs"][name] == size for name, size in exact.items()) for one in readings}
     about = text(
         "counters.ptflops",
         modules=len(exact),
         torch=found["torch"],
-        exactly=", ".join(_exactly(one, exact) for one in readings),
-        alike=alike,
+        exactly=", ".join(f"{version} reads {count} exactly" for version, count in equal.items()),
+        alike=sum(len({one["macs"][name] for one in readings}) == 1 for name in exact),
         data=PTFLOPS,
     )
     columns = [
@@ -81,8 +60,7 @@ def older_ptflops(facts: Facts) -> str:
 
 def ptflops_data(facts: Facts) -> str:
     """Return every reading of every version, as CSV."""
-    found = facts.stored_json(RECORD) or {"exact": {}, "readings": []}
-    return document.table_as_csv(["module", "exact", *(one["version"] for one in found["readings"])], _rows(found))
+    return document.table_as_csv(_rows(facts.stored_json(RECORD)))
 
 
 def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -90,11 +68,3 @@ def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"module": name, "exact": exact, **{one["version"]: one["macs"][name] for one in found["readings"]}}
         for name, exact in found["exact"].items()
     ]
-
-
-def _exactly(reading: Mapping[str, Any], exact: Mapping[str, int]) -> str:
-    return f"{reading['version']} reads {_same(reading['macs'], exact)} exactly"
-
-
-def _same(macs: Mapping[str, int | None], exact: Mapping[str, int]) -> int:
-    return sum(macs[name] == size for name, size in exact.items())

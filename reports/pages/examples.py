@@ -1,6 +1,6 @@
-"""What commands print of the papers' models, on a terminal of 80 columns unless --wide is given."""
+"""Examples: the output of commands about the papers' models, at 80 columns unless --wide is given."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 from headcount.bench.accounts import ACCOUNTS
@@ -9,7 +9,6 @@ from headcount.reports.counting import Example
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
-ORDER = 110
 CLOSED = "--counter closed-form"
 EXAMPLES = (
     Example("The rows of a table", [f"headcount macs --table moa-table1 {CLOSED}"]),
@@ -34,27 +33,19 @@ EXAMPLES = (
 
 def page(facts: Facts) -> Page:
     """Return the page."""
-    return Page(
-        "examples",
-        "What commands print of the papers' models",
-        lambda facts: "Each command prints what stands above it; without --wide, on a terminal of 80 columns.",
-        sections("examples", EXAMPLES),
-        calls=lambda facts: calls("examples", EXAMPLES),
-    )
+    about = "Each command prints what stands above it; without --wide, on a terminal of 80 columns."
+    return examples_page("examples", "What commands print of the papers' models", about, EXAMPLES)
 
 
-def sections(module: str, examples: Iterable[Example]) -> list[Section]:
-    """Return a section for each example of a page's module: what its commands print, and the commands."""
-    return [Section(one.title, [partial(printed, module, one)], one.commands) for one in examples]
+def examples_page(name: str, title: str, about: str, examples: Sequence[Example]) -> Page:
+    """Return a page with a section for each example of the page's module: the commands and their output."""
+    module = name.replace("-", "_")
+    sections = [Section(one.title, [partial(output, module, one)], one.commands) for one in examples]
+    return Page(name, title, about, sections, {}, lambda facts: [(counting.example, module, s.title) for s in sections])
 
 
-def calls(module: str, examples: Iterable[Example]) -> Iterable[tuple]:
-    """Run the commands of each example."""
-    return [(counting.example, module, one.title) for one in examples]
-
-
-def printed(module: str, example: Example, facts: Facts) -> str:
-    """Return the lines that each command prints; below the command itself where there are several."""
+def output(module: str, example: Example, facts: Facts) -> str:
+    """Return the lines that each command prints, below the command where there are several."""
     several = len(example.commands) > 1
     lines = []
     for command, own in zip(example.commands, facts.result(counting.example, module, example.title), strict=True):

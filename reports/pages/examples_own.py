@@ -1,11 +1,10 @@
-"""What commands print of user modules and of other sizes than the papers'."""
+"""Examples: the output of commands about user modules and other sizes than the papers'."""
 
 from headcount.reports.counting import MODULE, Example
 from headcount.reports.document import Page
 from headcount.reports.facts import Facts
-from headcount.reports.pages.examples import calls, sections
+from headcount.reports.pages.examples import examples_page
 
-ORDER = 120
 LOCK = "headcount lock --module model.py:make -o macs.lock"
 CHECK = "headcount lock --check macs.lock"
 EXAMPLES = (
@@ -35,10 +34,5 @@ EXAMPLES = (
 
 def page(facts: Facts) -> Page:
     """Return the page."""
-    return Page(
-        "examples-own",
-        "What commands print of user modules and sizes",
-        lambda facts: f"Each command prints what stands above it; `model.py` is this.\n\n```python\n{MODULE}```",
-        sections("examples_own", EXAMPLES),
-        calls=lambda facts: calls("examples_own", EXAMPLES),
-    )
+    about = f"Each command prints what stands above it; `model.py` is this.\n\n```python\n{MODULE}```"
+    return examples_page("examples-own", "What commands print of user modules and sizes", about, EXAMPLES)

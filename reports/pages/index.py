@@ -1,4 +1,4 @@
-"""The first page: the results in brief, each with a link to its page."""
+"""The first page: a summary of the results with links to the pages."""
 
 from collections.abc import Iterable
 
@@ -8,8 +8,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import heat
 
-ORDER = 10
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
@@ -17,7 +15,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "index",
         "Results",
-        about,
+        about(),
         [
             Section("Printed numbers", [tables.verdicts, numbers], [every]),
             Section("Printed sentences", [sentences]),
@@ -28,7 +26,7 @@ def page(facts: Facts) -> Page:
     )
 
 
-def about(facts: Facts) -> str:
+def about() -> str:
     """Return the list of the pages."""
     lines = [f"- {link(name, name)}: {what}" for name, what in document.texts("index.pages").items()]
     return "\n".join([text("index.about"), "", *lines, text("index.explorer")])
@@ -40,7 +38,7 @@ def numbers(facts: Facts) -> str:
     return text(
         "index.numbers",
         equations=link("each by name", "moa", "Eq. 18-20 as printed and as executed"),
-        length=papers.dearer_from(facts, BIG, TRANSFORMER_BIG),
+        length=papers.last_crossover(facts, BIG, TRANSFORMER_BIG),
         parts=link("part by part", "moa", "The big models of Table 1, side by side"),
         least=min(parts),
         most=max(parts),
@@ -48,29 +46,25 @@ def numbers(facts: Facts) -> str:
     )
 
 
+HOLDING = {"hold, own sizes": "own", "hold, all sizes": "everywhere", "hold, as released": "released"}
+"""Column headings, and the verdicts that they count."""
+
+
 def sentences(facts: Facts) -> str:
-    """Return how many sentences of each paper hold, and which its own tables contradict."""
+    """Return how many sentences of each paper hold, and which do not hold at the paper's own sizes."""
     found, rows, lines = facts.claims, [], []
     for key, paper in found.papers.items():
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
         judged = {one.name: claim_verdicts.verdicts(one, facts) for one in sentences}
-        rows.append(
-            {
-                "paper": paper.name,
-                "sentences": len(judged),
-                "hold, own sizes": _holding(one.own for one in judged.values()),
-                "hold, all sizes": _holding(one.everywhere for one in judged.values()),
-                "hold, as released": _holding(one.released for one in judged.values()),
-            }
-        )
+        holding = {head: _holding(getattr(one, name) for one in judged.values()) for head, name in HOLDING.items()}
+        rows.append({"paper": paper.name, "sentences": len(judged), **holding})
         failing = [
             f"{what} at its own sizes: {', '.join(names)}"
             for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
             if (names := [name for name, one in judged.items() if (one.own or "").startswith(start)])
         ]
         lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', 'claims', paper.name)}.")
-    right = dict.fromkeys(list(rows[0])[2:], {"align": "right"})
-    return document.records(rows, right) + "\n\n" + "\n".join(lines)
+    return document.records(rows, dict.fromkeys(HOLDING, {"align": "right"})) + "\n\n" + "\n".join(lines)
 
 
 def _holding(verdicts: Iterable[str | None]) -> str:
@@ -80,8 +74,8 @@ def _holding(verdicts: Iterable[str | None]) -> str:
 
 
 def counters(facts: Facts) -> str:
-    """Return how many readings are right."""
-    return f"{audit.in_words(facts)} {link('Counter by counter', 'counters')}."
+    """Return how many counts of the tools are exact."""
+    return f"{audit.summary_sentence(facts)} {link('Counter by counter', 'counters')}."
 
 
 def routing_overheads(facts: Facts) -> str:

@@ -8,15 +8,13 @@ from headcount.reports import document
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 
-ORDER = 90
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
         "method",
         "Methodology",
-        lambda facts: "Conventions, user modules, latency, formats and exit codes.",
+        "Conventions, user modules, latency, formats and exit codes.",
         [
             Section("Conventions", [partial(_words, "conventions")], ["python -m bench.macs --check"]),
             Section("User modules", [partial(_words, "modules")], ["python -m bench.macs --module model.py:make"]),

@@ -1,26 +1,24 @@
 """The MoA paper, with JetMoE: its tables and equations, cost and quality, departures from its code, routing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import sympy
 
-from headcount.bench.table import Section as TableSection
 from headcount.formulas import conventions, mha, moa
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document, papers, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import COUNTED, Facts
-from headcount.reports.papers import BIG, TRANSFORMER_BIG, dearer_from
+from headcount.reports.papers import BIG, TRANSFORMER_BIG, last_crossover
 from headcount.reports.plots import quality as quality_plot
 from headcount.reports.plots import tables as tables_plot
 from headcount.reports.plots import waterfall
 from headcount.reports.plots.plot import files
 
-ORDER = 20
 DERIVED = (
     ("MoA layer", "Eq. 18", "--preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
     ("MHA layer", "Eq. 19", "--preset transformer-base --vars T,S,h,d_h,d_model"),
@@ -34,11 +32,11 @@ def page(facts: Facts) -> Page:
     return Page(
         "moa",
         "Mixture of attention heads",
-        lambda facts: facts.claims.papers["moa"].source + ".",
+        facts.claims.papers["moa"].source + ".",
         [
             Section(
                 "Eq. 18-20 as printed and as executed",
-                [equations, derived],
+                [equations, derivations],
                 [f"python -m bench.derive {argv}" for _, _, argv in DERIVED],
             ),
             Section("Printed MACs against the rule", [tables_plot.PLOT.shown], ["python -m bench.macs"]),
@@ -59,7 +57,7 @@ def page(facts: Facts) -> Page:
             ),
             Section(
                 "JetMoE",
-                [partial(tables.of_paper, paper="jetmoe")],
+                [partial(tables.closed_form_tables, paper="jetmoe")],
                 ["python -m bench.macs --counter closed-form --table jetmoe"],
             ),
             Section("Departures from the authors' code", [partial(papers.departures, paper="moa")]),
@@ -72,7 +70,7 @@ def page(facts: Facts) -> Page:
 
 
 def calls(facts: Facts) -> Iterable[tuple]:
-    """Return the rows of the counted tables, the slowest models first; the derivations, and the comparison."""
+    """Return the rows of the counted tables, the slowest first, the audit, the derivations and the comparison."""
     rows = [(counting.rows, places) for places in facts.same_models]
     others = [(counting.derivation, argv) for _, _, argv in DERIVED]
     return [*rows[:6], (counting.audit,), *others, (counting.comparison, BIG, TRANSFORMER_BIG), *rows[6:]]
@@ -91,28 +89,26 @@ APPENDIX_B = r"\frac{M_{MoA}}{M_{MHA}} = \frac{2 (E + 1) d_h d_m}{4 d_m^2}"
 
 
 def equations(facts: Facts) -> str:
-    """Return printed, exact and difference as formulas; ArithmeticError where they do not add up."""
+    """Return printed, exact and omitted terms as formulas. ArithmeticError where they do not add up."""
     T, d_m, h, D, E, K = (symbol(letter) for letter in ("T", "d_m", "h", "D", "E", "K"))
     moa_layer = moa.layer("", B=1, T=T, S=T, d_m=d_m, E=E, K=K, D=D, bias=False)
     mha_layer = mha.layer("", B=1, T=T, S=T, d_m=d_m, h=h, d_h=d_m / h, g=h, bias=False)
     rows = [
-        _macs_row("Eq. 18", moa.macs_eq18(T=T, K=K, D=D, d_m=d_m), moa_layer),
-        _macs_row("Eq. 19", mha.macs_eq19(T=T, d_m=d_m), mha_layer),
-        _params_row("Eq. 20, MoA", moa.params_eq20(E=E, D=D, d_m=d_m), moa_layer),
-        _params_row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer),
+        _row("Eq. 18", moa.macs_eq18(T=T, K=K, D=D, d_m=d_m), moa_layer, "macs", _not_in_equations_18_19),
+        _row("Eq. 19", mha.macs_eq19(T=T, d_m=d_m), mha_layer, "macs", _not_in_equations_18_19),
+        _row("Eq. 20, MoA", moa.params_eq20(E=E, D=D, d_m=d_m), moa_layer, "params", conventions.router),
+        _row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer, "params", conventions.router),
     ]
     return f"{document.records(rows)}\n\n{_appendix_b(E, D, d_m)}"
 
 
 def _appendix_b(E, D, d_m) -> str:
-    """Return the ratio of parameters in the letter q of the paper's argument; raises where it is not Eq. 20's."""
+    """Return the ratio of parameters in the paper's letter q. ArithmeticError where it is not the ratio of Eq. 20."""
     ratio = moa.params_ratio_appendix_b(E=E, D=D, d_m=d_m)
     if sympy.simplify(ratio - moa.params_eq20(E=E, D=D, d_m=d_m) / mha.params_eq20(d_m=d_m)) != 0:
         raise ArithmeticError("Appendix B is not the ratio of Eq. 20")
     q = sympy.Symbol("q", positive=True)
     by_share = sympy.expand(ratio.subs(D, q * d_m / E))
-    if by_share.free_symbols != {E, q}:
-        raise ArithmeticError("Appendix B depends on more than E and q")
     return text(
         "moa.appendix_b",
         printed=APPENDIX_B,
@@ -121,19 +117,13 @@ def _appendix_b(E, D, d_m) -> str:
     )
 
 
-def _macs_row(name, printed, layer):
-    missing = layer.select(lambda entry: entry.macs != 0 and not conventions.equations_18_19(entry))
-    left_out = missing.group(lambda entry: "router" if conventions.router(entry) else "attention-weighted values")
-    return _row(name, printed, layer.macs, left_out)
+def _not_in_equations_18_19(entry: Entry) -> bool:
+    return entry.macs != 0 and not conventions.equations_18_19(entry)
 
 
-def _params_row(name, printed, layer):
-    routers = layer.select(conventions.router)
-    left_out = routers.group(lambda entry: "router", "params")
-    return _row(name, printed, layer.params, left_out)
-
-
-def _row(name, printed, exact, left_out):
+def _row(name: str, printed: Any, layer: Ledger, of: str, missing: Callable[[Entry], bool]) -> dict[str, str]:
+    names = {True: "router", False: "attention-weighted values"}
+    exact, left_out = getattr(layer, of), layer.select(missing).group(lambda e: names[conventions.router(e)], of)
     if sympy.expand(printed + sum(left_out.values()) - exact) != 0:
         raise ArithmeticError(f"{name} and what it leaves out are not the exact form")
     named = ", ".join(f"{what} ${_latex(size)}$" for what, size in left_out.items())
@@ -149,8 +139,8 @@ def _latex(expression) -> str:
     return sympy.latex(sympy.expand(expression))
 
 
-def derived(facts: Facts) -> str:
-    """Return the closed forms that running the modules gives, each equal to the one of formulas/."""
+def derivations(facts: Facts) -> str:
+    """Return the closed forms that are derived by running the modules."""
     rows, notes = [], []
     for what, equation, argv in DERIVED:
         section = facts.result(counting.derivation, argv)
@@ -167,15 +157,13 @@ def derived(facts: Facts) -> str:
 def comparison(facts: Facts) -> str:
     """Return the differences of Table 1's big models and their crossovers."""
     a, b = BIG, TRANSFORMER_BIG
-    sections = facts.comparison(a, b)
-    blocks = [_blocks(sections["compare-block"], form) for form in ("rule", "exact")]
-    return "\n\n".join([text("moa.comparison", a=a, b=b), *blocks, document.rows_of(sections["compare-crossovers"])])
-
-
-def _blocks(section: TableSection, form: str) -> str:
-    """Return the columns of one form, what each model has of a block and how one model becomes the other."""
-    keys = [column.key for column in section.table.columns if column.key.endswith(f"_{form}")]
-    return document.rows_of(section, "block", *keys, below=form == "exact")
+    sections = {section.table.name: section for section in facts.result(counting.comparison, a, b)}
+    parts = [text("moa.comparison", a=a, b=b)]
+    blocks = sections["compare-block"]
+    for form in ("rule", "exact"):
+        keys = [column.key for column in blocks.table.columns if column.key.endswith(f"_{form}")]
+        parts.append(document.rows_of(blocks, "block", *keys, below=form == "exact"))
+    return "\n\n".join([*parts, document.rows_of(sections["compare-crossovers"])])
 
 
 def premises(facts: Facts) -> str:
@@ -192,52 +180,34 @@ def premises(facts: Facts) -> str:
 
 
 def unlisted(facts: Facts) -> str:
-    """Return models that the paper names and no table holds."""
+    """Return the costs of models that the paper names outside its tables."""
     parts = []
     presets = {row.preset for name in facts.of_paper(COUNTED) for row in facts.tables[name].rows}
     table3 = facts.tables["moa-table3"]
     macs, params = table3.column("macs"), table3.column("params")
     for model in facts.claims.named_models:
         holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
-        own, near = (facts.ledger(name) for name in (model.preset, model.nearest))
-        parts.append(
-            text(
-                "moa.unlisted",
-                name=model.name,
-                place=model.place,
-                holding=holding,
-                macs=macs.printing.text(own.total_under(macs.multiplicity)),
-                params=params.printing.text(own.params),
-                nearest=model.nearest,
-                near_macs=macs.printing.text(near.total_under(macs.multiplicity)),
-                near_params=params.printing.text(near.params),
-            )
+        own, near = (
+            (macs.printing.text(form.total_under(macs.multiplicity)), params.printing.text(form.params))
+            for form in (facts.ledger(model.preset), facts.ledger(model.nearest))
         )
+        parts.append(text("moa.unlisted", model=model, holding=holding, own=own, near=near))
     return "\n\n".join(parts)
 
 
 def convolutions(facts: Facts) -> str:
-    """Return the costs of the convolutions that the paper's footnote calls uncounted."""
+    """Return the costs of the convolutions that Table 1 does not count, by its footnote."""
     table = facts.tables["moa-table1"]
     macs, lines = table.column("macs"), []
     for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
         form = facts.ledger(row.preset)
         counted = form.total_under(macs.multiplicity)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
-        banded = convolved - form.macs + facts.changed(row.preset, spelling="band").macs
+        banded = convolved - form.macs + facts.ledger(row.preset, spelling="band").macs
         vocabulary = form.total_under(conventions.vocabulary_projection)
-        lines.append(
-            text(
-                "moa.convolutions",
-                row=row.name,
-                printed=macs.printed(row),
-                counted=counted,
-                convolved=convolved,
-                banded=banded,
-                vocabulary=vocabulary,
-                without=macs.printing.text(counted - vocabulary),
-            )
-        )
+        numbers = {"counted": counted, "convolved": convolved, "banded": banded, "vocabulary": vocabulary}
+        without = macs.printing.text(counted - vocabulary)
+        lines.append(text("moa.convolutions", row=row.name, printed=macs.printed(row), without=without, **numbers))
     return "\n".join(lines)
 
 
@@ -253,7 +223,7 @@ def savings(facts: Facts) -> str:
         d_ff=_size(forms[BIG], "F"),
         their_d_m=_size(forms[TRANSFORMER_BIG], "d_m"),
         their_d_ff=_size(forms[TRANSFORMER_BIG], "F"),
-        length=dearer_from(facts, BIG, TRANSFORMER_BIG),
+        length=last_crossover(facts, BIG, TRANSFORMER_BIG),
     )
 
 
@@ -262,7 +232,6 @@ def _size(form: Ledger, letter: str) -> int:
 
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 1}
-NOT_RUN = "Not stored: `python -m bench.routing --example --record` makes a record."
 COEFFICIENTS = {
     (0.01, 0.0): "a", (0.0, 0.01): "z", (0.0, 0.001): "small_z", (0.01, 0.001): "both", (0.01, 0.01): "both_large"
 }  # fmt: skip
@@ -270,28 +239,13 @@ COEFFICIENTS = {
 CHOSEN, EXAMPLE = (0.01, 0.001), "moa"
 
 
-def record(facts: Facts) -> Mapping[str, Any] | None:
-    """Return the newest stored run of the routing example, else None."""
-    found = [one for one in facts.stored("routing") if one["example"] == EXAMPLE]
-    return max(found, key=lambda one: one["environment"]["time"], default=None)
-
-
 def routing(facts: Facts) -> str:
-    """Return the paper's analyses of load, PMI and losses next to those of the stored example; the example shows that
-    the analyses work, and which way a loss moves them."""
-    found = record(facts)
-    if found is None:
-        return NOT_RUN
-    environment = found["environment"]
-    about = text(
-        "moa.routing",
-        command=" ".join(environment["command"]),
-        device=environment["device"],
-        torch=environment["packages"]["torch"],
-        commit=(environment["commit"] or "none")[:10],
-        time=environment["time"],
-        experts=len(found["runs"][0]["tokens_per_expert"]),
-    )
+    """Return the paper's analyses of load, PMI and losses, and those of the newest stored run of the example."""
+    runs = [one for one in facts.stored("routing") if one["example"] == EXAMPLE]
+    found = max(runs, key=lambda one: one["environment"]["time"])
+    environment, experts = found["environment"], len(found["runs"][0]["tokens_per_expert"])
+    command, commit = " ".join(environment["command"]), (environment["commit"] or "none")[:10]
+    about = text("moa.routing", environment=environment, command=command, commit=commit, experts=experts)
     return "\n\n".join([about, _load(facts, found), _pmi(facts, found), _ablation(facts, found)])
 
 

@@ -1,16 +1,12 @@
 """The MoH paper: its tables, its released code against the ideal form, and its frozen position table."""
 
 from functools import partial
-from typing import Any
 
-from headcount.formulas.published.rounding import Printing
 from headcount.reports import document, papers, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.plots import share
 from headcount.reports.plots.plot import files
-
-ORDER = 30
 
 
 def page(facts: Facts) -> Page:
@@ -19,9 +15,9 @@ def page(facts: Facts) -> Page:
     return Page(
         "moh",
         "Mixture-of-head attention",
-        lambda facts: facts.claims.papers["moh"].source + ".",
+        facts.claims.papers["moh"].source + ".",
         [
-            Section("The published tables", [partial(tables.of_paper, paper="moh")], every),
+            Section("The published tables", [partial(tables.closed_form_tables, paper="moh")], every),
             Section("Released code against ideal", [share.PLOT.shown, released_against_ideal], every),
             Section(
                 "The frozen position table",
@@ -47,7 +43,7 @@ HEADS = {
 
 
 def released_against_ideal(facts: Facts) -> str:
-    """Return each printed MoH model with its dense baseline: every head computed, and only those that a token uses."""
+    """Return each printed MoH model with its dense baseline, as released and ideal."""
     rows = papers.models(facts)
     added = [row["added"] for row in rows]
     parts = [float(row["whole"]) for row in rows]
@@ -69,11 +65,23 @@ def released_against_ideal(facts: Facts) -> str:
 
 
 def frozen_positions(facts: Facts) -> str:
-    """Return which printed parameter figures of the DiT models hold the frozen position table, and which do not."""
-    column = facts.tables["moh-dit"].column("params")
-    printed = {row.name: column.printed(row) for row in facts.tables["moh-dit"].rows}
-    (table,) = facts.closed("moh-dit")
-    rows = [_with_and_without(row.values, printed[row.values["row"]], column.printing) for row in table.rows]
+    """Return which printed parameter figures of the DiT models include the frozen position table."""
+    table, (section,), rows = facts.tables["moh-dit"], facts.closed("moh-dit"), []
+    column = table.column("params")
+    for row, closed in zip(table.rows, section.rows, strict=True):
+        params, trainable = closed.values["params"], closed.values["trainable_params"]
+        printed = column.printed(row)
+        texts = [column.printing.like(printed).text(size) for size in (params, trainable)]
+        rows.append(
+            {
+                "model": row.name,
+                "position table, parameters": params - trainable,
+                "printed": printed,
+                "prints with the table": texts[0],
+                "prints without": texts[1],
+                FIGURE: VERDICTS[texts[0] == printed, texts[1] == printed],
+            }
+        )
     names = {verdict: [row["model"] for row in rows if row[FIGURE] == verdict] for verdict in VERDICTS.values()}
     needs, leaves, either, neither = names.values()
     about = text(
@@ -95,17 +103,4 @@ VERDICTS = {
     (True, True): "says nothing",
     (False, False): "neither",
 }
-"""What a printed figure says of the position table, by whether it fits with it and without it."""
-
-
-def _with_and_without(record: dict[str, Any], printed: str, printing: Printing) -> dict[str, Any]:
-    rule = printing.like(printed)
-    whole, trainable = (rule.text(record[key]) for key in ("params", "trainable_params"))
-    return {
-        "model": record["row"],
-        "position table, parameters": record["params"] - record["trainable_params"],
-        "printed": printed,
-        "prints with the table": whole,
-        "prints without": trainable,
-        FIGURE: VERDICTS[whole == printed, trainable == printed],
-    }
+"""Whether a printed figure includes the position table, by whether it fits with it and without it."""

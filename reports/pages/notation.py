@@ -5,21 +5,19 @@ from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
-ORDER = 80
-
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
         "notation",
         "Notation",
-        lambda facts: "The field's letters, with the code's words for them.",
+        "The field's letters, with the code's words for them.",
         [Section("Terms", [terms]), Section("Letters", [legend])],
     )
 
 
 def terms(facts: Facts) -> str:
-    """Return what the pages' terms mean."""
+    """Return the terms of the pages with their meanings."""
     meanings = document.texts("notation.terms")
     return document.records([{"term": term, "meaning": meaning} for term, meaning in meanings.items()])
 

@@ -1,4 +1,4 @@
-"""Latency: stored measurements of layers and models, estimates compared with them, and Triton's compiled kernels."""
+"""Latency: stored measurements of layers and models, comparisons with estimates, and Triton's compiled kernels."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import clock
 from headcount.reports.plots.plot import files
 
-ORDER = 60
 KERNELS = "kernels.csv"
 COMPILE = "make kernels"
 
@@ -24,7 +23,7 @@ def page(facts: Facts) -> Page:
     return Page(
         "time",
         "Latency",
-        lambda facts: "Stored measurements. A case without one is marked not measured; no estimate replaces it.",
+        "Stored measurements. A case without one is marked not measured; no estimate replaces it.",
         [
             Section(
                 "Time per layer",
@@ -32,7 +31,7 @@ def page(facts: Facts) -> Page:
                 latency.commands(facts, "layer"),
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),
-            Section("CUDA: measured and estimated", [beside_measured], [latency.ON_CUDA]),
+            Section("CUDA: measured and estimated", [estimates], [latency.ON_CUDA]),
             Section(
                 "The authors' wall-clock sentence", [latency.sentence], latency.commands(facts, "layer", "overhead")
             ),
@@ -49,15 +48,12 @@ def page(facts: Facts) -> Page:
 
 
 MS = {"kind": "fixed", "digits": 4}
-ESTIMATE = {
-    "estimate, no measure: at least ms": MS,
-    "measured ms": MS,
-    "measured over estimate": {"kind": "fixed", "digits": 2},
-}
+RATIO = {"kind": "fixed", "digits": 2}
+ESTIMATE = {"estimate, no measure: at least ms": MS, "measured ms": MS, "measured over estimate": RATIO}
 AGAIN = {"ms": MS, "ms again": MS, "second over first": {"kind": "fixed", "digits": 3}}
 
 
-def beside_measured(facts: Facts) -> str:
+def estimates(facts: Facts) -> str:
     """Return tables for each CUDA device: estimate and measurement, and first and second measurement."""
     devices = latency.of_type(facts, "cuda")
     if not devices:
@@ -65,16 +61,14 @@ def beside_measured(facts: Facts) -> str:
     repeats = [record for record in facts.stored("latency") if record.get("again") and not record["smoke"]]
     parts = []
     for device, found in devices.items():
-        rows = [row for row in map(_estimated, found) if row]
-        parts.append(f"**{device}**")
-        parts.append(document.records(rows, ESTIMATE) if rows else "No estimate: no hardware that is named.")
-        second = [record for record in repeats if record["environment"]["device"] == device]
-        if twice := _twice(found, second):
-            parts.append(document.records(twice, AGAIN))
+        rows = [row for row in map(_estimate_row, found) if row]
+        shown = document.records(rows, ESTIMATE) if rows else "No estimate: no data sheet of this device."
+        repeated = _repeat_rows(found, [record for record in repeats if record["environment"]["device"] == device])
+        parts += [f"**{device}**", shown, *([document.records(repeated, AGAIN)] if repeated else [])]
     return "\n\n".join(parts)
 
 
-def _named(record: Mapping[str, Any]) -> dict[str, Any]:
+def _case(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "layer or model": f"{record['layer']}, {record['pass']}",
         "implementation": record["implementation"],
@@ -83,13 +77,13 @@ def _named(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _estimated(record: Mapping[str, Any]) -> dict[str, Any] | None:
+def _estimate_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a row; None for a record that was not timed, or for a device without a data sheet."""
     least = estimate.of_record(record)
     if least is None or record["status"] != "timed":
         return None
     measured = latency.median_ms(record)
-    return _named(record) | {
+    return _case(record) | {
         "estimate, no measure: at least ms": least,
         "measured ms": measured,
         "timed by": records.timed_by(record),
@@ -97,35 +91,29 @@ def _estimated(record: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _twice(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the cases that were timed twice, by the timing that both have."""
+def _repeat_rows(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each case that was timed twice, by the timing that both records have."""
     keys = ("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
     known = {tuple(r[key] for key in keys): r for r in first if r["status"] == "timed"}
     rows = []
     for record in second:
         before = known.get(tuple(record[key] for key in keys))
-        if before is None or record["status"] != "timed":
-            continue
-        by = records.common_timing(before, record)
-        once, again = (quantile(records.comparable_samples(r, by), 0.5) for r in (before, record))
-        times = {"ms": once, "ms again": again, "blocks": record["blocks"], "second over first": again / once}
-        rows.append(_named(record) | times)
+        if before and record["status"] == "timed":
+            by = records.common_timing(before, record)
+            once, again = (quantile(records.comparable_samples(r, by), 0.5) for r in (before, record))
+            times = {"ms": once, "ms again": again, "blocks": record["blocks"], "second over first": again / once}
+            rows.append(_case(record) | times)
     return rows
 
 
 def kernels(facts: Facts) -> str:
-    """Return a row for each of Triton's kernels as compiled without a GPU; the record has every configuration."""
-    found: dict[str, list[Mapping[str, str]]] = {}
-    with (records.shipped() / KERNELS).open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["kernel"], []).append(row)
-    every = [row for rows in found.values() for row in rows]
-    triton, archs = (list(dict.fromkeys(row[column] for row in every)) for column in ("triton", "arch"))
-    about = text(
-        "time.kernels", triton=", ".join(triton), archs=", ".join(f"sm_{arch}" for arch in archs), record=KERNELS
-    )
+    """Return a row for each Triton kernel as compiled without a GPU."""
+    every = list(csv.DictReader((records.shipped() / KERNELS).read_text("utf-8").splitlines()))
+    names, triton, archs = (dict.fromkeys(row[column] for row in every) for column in ("kernel", "triton", "arch"))
+    devices = ", ".join(f"sm_{arch}" for arch in archs)
+    about = text("time.kernels", triton=", ".join(triton), archs=devices, record=KERNELS)
     memory = {"unit": "KiB", "kind": "fixed", "scale": 1024, "digits": 1}
-    rows = [_kernel(name, rows) for name, rows in found.items()]
+    rows = [_kernel(name, [row for row in every if row["kernel"] == name]) for name in names]
     return f"{about}\n\n{document.records(rows, {'shared memory of a block, most': memory})}"
 
 

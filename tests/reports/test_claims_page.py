@@ -1,22 +1,13 @@
-"""The page that judges the papers' claims: each part follows its facts, and a changed number changes it."""
-
-from dataclasses import replace
+"""Verdicts on the papers' claims, and the counts that confirm them."""
 
 import pytest
 
-from headcount.formulas.published.proofs import search
 from headcount.reports import claim_verdicts, papers
 from headcount.reports.facts import Facts
 from headcount.reports.pages import claims
 
 FACTS = Facts(largest_sum=8)
-BY_NAME = {claim.name: claim for claim in FACTS.claims.claims}
-
-
-def judged(name, facts=FACTS, **changes):
-    claim = replace(BY_NAME[name], **changes)
-    found = (search(claim, one, facts.largest_sum) for one in (claim.as_printed, claim.as_executed))
-    return claims.paragraph(claim, *found, facts)
+SENTENCES = {sentence.name: sentence for sentence in FACTS.claims.all}
 
 
 def test_disagreeing_count_raises():
@@ -25,15 +16,7 @@ def test_disagreeing_count_raises():
             return 7
 
     with pytest.raises(ArithmeticError, match=r"fewer-macs at T=1 .*: counted \[7, 7\], by the closed form \[20, 20\]"):
-        judged("fewer-macs", Wrong(largest_sum=8))
-
-
-SENTENCES = {sentence.name: sentence for sentence in FACTS.claims.all}
-
-
-def three(name, facts=FACTS):
-    found = claim_verdicts.verdicts(SENTENCES[name], facts)
-    return found.own, found.everywhere, found.released
+        claims.paragraph(SENTENCES["fewer-macs"], Wrong(largest_sum=8))
 
 
 @pytest.mark.parametrize(
@@ -56,12 +39,13 @@ def three(name, facts=FACTS):
         ("the-best-coefficients", "holds in 1 of 3", None, None),
     ],
 )  # fmt: skip
-def test_sentence_has_three_verdicts(name, own, everywhere, released):
-    assert three(name) == (own, everywhere, released)
+def test_sentence_has_verdicts(name, own, everywhere, released):
+    found = claim_verdicts.verdicts(SENTENCES[name], FACTS)
+    assert (found.own, found.everywhere, found.released) == (own, everywhere, released)
 
 
 def test_crossover_changes_sign():
-    length = papers.dearer_from(FACTS, papers.BIG, papers.TRANSFORMER_BIG)
+    length = papers.last_crossover(FACTS, papers.BIG, papers.TRANSFORMER_BIG)
 
     def macs(t, d_m, f, attention):
         encoder, decoder = attention(t) + 2 * t * d_m * f, 2 * attention(t) + 2 * t * d_m * f
@@ -76,4 +60,4 @@ def test_crossover_changes_sign():
     for t, dearer in ((length, True), (length - 1, False)):
         assert (macs(t, 512, 2048, moa_macs) > macs(t, 1024, 4096, mha_macs)) == dearer
     with pytest.raises(ValueError, match="^no length makes transformer-big dearer than moa-16K32E256D$"):
-        papers.dearer_from(FACTS, papers.TRANSFORMER_BIG, papers.BIG)
+        papers.last_crossover(FACTS, papers.TRANSFORMER_BIG, papers.BIG)

@@ -24,7 +24,7 @@ def page(tmp_path):
     def made(*found):
         for one in found:
             records.append(tmp_path / "device" / "r.jsonl", one)
-        return time.beside_measured(Facts(stored=tmp_path))
+        return time.estimates(Facts(stored=tmp_path))
 
     return made
 

@@ -1,4 +1,4 @@
-"""Facts: each is made once, and nothing is written from a count that disagrees."""
+"""Facts: each is computed once, and a disagreement raises."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ from headcount.reports.facts import STORE, Facts
 
 
 class Listed(Here):
-    """Runs nothing of what it is asked for: answers with a table row for each place, and keeps a list."""
+    """An executor that records calls and returns an empty table row for each place."""
 
     def __init__(self):
         self.calls = []
@@ -56,7 +56,7 @@ def test_one_count_serves_every_table():
 def test_failing_row_raises():
     rows = [Row({}), Row({}, failures=["x is not y", "z"])]
     with pytest.raises(Disagreement, match="^x is not y$"):
-        counting.done([Section(None, iter(rows))])
+        counting.check_sections([Section(None, iter(rows))])
 
 
 def test_wrong_typed_verdict_raises():

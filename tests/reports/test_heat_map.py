@@ -1,4 +1,4 @@
-"""The cells of the heat map are the audit's: a reading's error, or the reason why there is none."""
+"""The cells of the heat map agree with the audit."""
 
 from fractions import Fraction
 
@@ -7,7 +7,7 @@ from headcount.bench.macs import audit
 from headcount.reports import heat_map
 
 
-def test_an_error_is_a_share_of_the_exact_count(monkeypatch):
+def test_error_is_percent_of_exact_count(monkeypatch):
     monkeypatch.setattr(audit, "FORMULATIONS", [one for one in FORMULATIONS if one.name == "mha-operator"])
     matrix, _ = audit.sections(["ptflops-pytorch"], "meta")
     exact, cell = heat_map.cells(list(matrix.rows))

@@ -1,4 +1,4 @@
-"""The clock in documents: what is stored, what is not measured, and the authors' sentence judged."""
+"""Stored latencies in the report, and the verdict on the authors' wall-clock sentence."""
 
 import pytest
 
@@ -62,7 +62,7 @@ CELL = [
 
 @pytest.fixture
 def stored(tmp_path):
-    """Stores records, and gives the facts that hold no others."""
+    """Return a function that stores records and returns the facts of these alone."""
 
     def store(*found):
         for one in found:
@@ -72,12 +72,12 @@ def stored(tmp_path):
     return store
 
 
-def test_a_smoke_test_enters_no_document(stored):
+def test_smoke_tests_are_left_out(stored):
     facts = stored(*(one | {"smoke": True} for one in CELL))
     assert "**CPU**: not measured" in latency.tables(facts, "layer")
 
 
-def test_the_newest_record_of_a_row_counts(stored):
+def test_newest_record_of_a_row_is_shown(stored):
     later = {**record()["environment"], "time": "2026-02-02T03:04:05+00:00"}
     facts = stored(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
     (rows,) = latency.by_device(facts).values()
@@ -87,7 +87,7 @@ def test_the_newest_record_of_a_row_counts(stored):
 @pytest.mark.parametrize(
     "loop, half", [((4.0, 4.0), "holds"), ((1.5, 1.5), "fails"), ((1.0, 8.0), "no evidence")], ids=str
 )
-def test_half_is_held_failed_or_without_evidence(loop, half, stored):
+def test_verdict_on_half_the_time(loop, half, stored):
     facts = stored(CELL[0], record(implementation="loop", wall=loop), CELL[3])
     assert f"at most half of `loop`: 1 {half}" in latency.sentence(facts)
 
@@ -102,11 +102,11 @@ def test_half_is_held_failed_or_without_evidence(loop, half, stored):
         ({50: 0.8, 75: 1.0, 100: 1.2}, "75%"),
     ],
 )
-def test_where_a_ratio_crosses_1(ratios, expected):
+def test_crossing(ratios, expected):
     assert latency.crossing(ratios) == expected
 
 
-def test_the_sentence_is_about_wall_time_on_a_gpu_too(stored):
+def test_sentence_uses_wall_time_on_gpu(stored):
     """The loop waits for the device: its time between events is not the time of a graph."""
     facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
     fast = record(wall=(2.0, 2.0), gpu_ms=[0.1, 0.1], **facts)

@@ -1,4 +1,4 @@
-"""The page on other versions of ptflops: what changed stands there, and a stored run is of today's modules."""
+"""The stored readings of two versions of ptflops."""
 
 from importlib.metadata import version
 
@@ -29,6 +29,6 @@ def test_installed_ptflops_reads_as_stored(name):
 
 
 def test_old_ptflops_counts_only_linear():
-    """By hand, of the spelling with four nn.Linear of 48 features: B T or B S rows, 48 + 1 a feature."""
+    """Four nn.Linear of 48 features with biases, on B T or B S rows."""
     rows = 2 * (7 + 11 + 11 + 7)
     assert STORED["readings"][0]["macs"]["mha-matmul"] == rows * 48 * 48 + 4 * 48

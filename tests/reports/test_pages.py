@@ -1,4 +1,4 @@
-"""What every page of the report keeps to. The stored pages are read: another test holds them to what is made now."""
+"""Properties of every stored page of the report."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headcount.reports import document, pages
-from headcount.reports.counting import parts
+from headcount.reports.counting import parse_command
 from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
@@ -25,13 +25,13 @@ def text_of(name):
 
 
 def sections(text):
-    """The sections of a page by title, without what stands before the first."""
+    """Return the sections of a page by title."""
     found = re.split(r"^## (.*)$", text, flags=re.MULTILINE)[1:]
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
 def commands(section):
-    """The commands below a section's text, which are its last block of code."""
+    """Return the commands of a section, which are its last block of code."""
     blocks = re.findall(r"^```sh\n(.*?)\n```", section, re.DOTALL | re.MULTILINE)
     return blocks[-1].splitlines() if blocks and section.rstrip().endswith("```") else []
 
@@ -45,10 +45,17 @@ def test_commands_of_sections_parse(name):
             if command.startswith("make "):
                 assert f"\n{shlex.split(command)[1]}:" in (ROOT / "Makefile").read_text()
                 continue
-            package, arguments = parts(command)
+            package, arguments = parse_command(command)
             module = import_module(f"headcount.{package}" + (".__main__" if "compile" not in package else ""))
             if "--help" not in arguments and hasattr(module, "parser"):
                 module.parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_are_small(name):
+    text = text_of(name)
+    assert len(text.encode()) <= 40_000
+    assert all(line.replace(r"\|", "").count("|") <= 9 for line in text.splitlines() if line.startswith("| "))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "README"])
@@ -63,13 +70,13 @@ def test_links_resolve(name):
 
 
 @pytest.mark.parametrize("path", sorted(GENERATED.glob("*.csv")), ids=lambda path: path.name)
-def test_data_has_a_field_for_each_column_in_each_row(path):
+def test_csv_rows_match_header(path):
     head, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
     assert rows and len(set(head)) == len(head) and {len(row) for row in rows} == {len(head)}
 
 
 class Refusing(Executor):
-    """Counts nothing."""
+    """An executor that raises for every call."""
 
     def submit(self, call, /, *args):
         raise AssertionError(f"{call.__name__} is asked for")

@@ -1,4 +1,4 @@
-"""MoH's printed models, released code against ideal, and the frozen position table: each sentence follows its data."""
+"""MoH's printed models: released code against ideal, and the frozen position table."""
 
 from headcount.reports.facts import Facts
 from headcount.reports.pages import moh
@@ -32,14 +32,14 @@ def test_moh_models_match_their_baselines():
         assert attention == f"{100 * (dense - skipped + T * routers) / dense:.2f}"
 
 
-def test_the_router_without_weights_adds_nothing():
+def test_router_without_weights_adds_nothing():
     text = moh.released_against_ideal(FACTS)
     assert "routers without weights: MoH-LLaMA3-8B)" in text
     params, baseline, released, *_ = lines(text)["MoH-LLaMA3-8B"]
     assert params == "0" and released == baseline
 
 
-def test_the_frozen_table_has_a_vector_a_patch():
+def test_frozen_table_has_a_vector_per_patch():
     found = lines(moh.frozen_positions(FACTS))
     widths = {"DiT-S/2": 384, "DiT-B/2": 768, "DiT-L/2": 1024, "DiT-XL/2": 1152}
     for name, width in widths.items():

@@ -1,4 +1,4 @@
-"""The README: small, narrow, true, and its commands run."""
+"""The commands of the README."""
 
 import re
 import shlex
@@ -19,11 +19,11 @@ def test_every_command_parses():
     found = re.findall(r"^\$ (.*?)(?: \|.*)?$", TEXT, re.MULTILINE)
     assert len(found) == 5
     for command in found:
-        package, arguments = counting.parts(command)
+        package, arguments = counting.parse_command(command)
         import_module(f"headcount.{package}.__main__").parser().parse_args(arguments)
 
 
-def test_the_first_command_needs_no_package():
+def test_first_command_needs_no_package():
     words = shlex.split(readme.TEN_SECONDS)[1:]
     env = {"COLUMNS": "80"}
     done = subprocess.run([sys.executable, "-S", *words], cwd=ROOT, capture_output=True, text=True, env=env)

@@ -1,4 +1,4 @@
-"""Generated files are made from facts, a stale one is found, and a report that is stopped leaves nothing behind."""
+"""The command of the report: generated files are current, stale files are found, an interrupt leaves no process."""
 
 import argparse
 import os
@@ -19,18 +19,19 @@ from headcount.reports.explorer import page as explorer
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_block_is_replaced_and_the_rest_stays():
+def test_fill_replaces_blocks_only():
     text = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb\n<!-- generated: y -->\n<!-- end: y -->\n"
-    filled = readme.fill(text, {"x": lambda: "new\n", "y": lambda: "also"})
+    blocks = {"x": lambda facts: "new\n", "y": lambda facts: "also"}
+    filled = readme.fill(text, None, blocks)
     assert filled == text.replace("old", "new").replace("y -->\n<", "y -->\nalso\n<")
-    assert readme.fill(filled, {"x": lambda: "new", "y": lambda: "also"}) == filled
+    assert readme.fill(filled, None, blocks) == filled
 
 
 @pytest.fixture
 def small(monkeypatch):
     """A report of one page and its plot, and a file of no page."""
     section = Section("One", [lambda facts: "$x^2$"], [])
-    page = Page("a", "A page", lambda facts: "About.", [section], {"a.svg": lambda facts: "<svg/>"})
+    page = Page("a", "A page", "About.", [section], {"a.svg": lambda facts: "<svg/>"})
     monkeypatch.setattr(pages, "load", lambda facts: {"a": page})
     monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
 
