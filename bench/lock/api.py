@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from headcount.bench.contractions.count import REPORT, ContractionCount, Formula
 from headcount.bench.count import count_macs
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.sections import LOCKED, equal, sections, summary
-from headcount.bench.snapshot.snapshot import WRITTEN_ELEMENTWISE, CountSnapshot, parameters_of
+from headcount.bench.snapshot.difference import equal, summary
+from headcount.bench.snapshot.sections import LOCKED, sections
+from headcount.bench.snapshot.snapshot import CountSnapshot, parameters_of, terms_of
 
 
 class CostChanged(AssertionError):
@@ -54,30 +54,26 @@ class Lock:
             raise CostChanged(f"{path}: {summary(locked, self.snapshot)}\n\n{table.getvalue()}")
 
 
-def lock(
-    module: nn.Module,
-    *inputs: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    backward: bool = False,
-    training: bool = False,
-    allow_unsupported: bool = False,
-    formulas: Mapping[str, Formula] | None = None,
-    elementwise: str = REPORT,
-) -> Lock:
+def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **options: Any) -> Lock:
     """Count ``module(*inputs, **kwargs)`` as ``count_macs`` does: every contraction and parameter, by name.
 
     Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
-    A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it. Raises what
-    ``count_macs`` does.
+    A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it.
+
+    Args:
+        module: the module to count.
+        inputs: its positional inputs.
+        kwargs: its keyword inputs.
+        options: ``backward``, ``training``, ``allow_unsupported``, ``formulas`` and ``elementwise`` of ``count_macs``.
+
+    Raises:
+        UnsupportedError, ElementwiseError: as ``count_macs``.
     """
-    counted = count_macs(
-        module, *inputs, kwargs=kwargs, backward=backward, training=training,
-        allow_unsupported=allow_unsupported, formulas=formulas, elementwise=elementwise,
-    )  # fmt: skip
+    counted = count_macs(module, *inputs, kwargs=kwargs, **options)
     return Lock(
         CountSnapshot(
             name=type(module).__name__,
-            terms=_terms(counted),
+            terms=terms_of(counted.ledger, counted.elementwise_ledger),
             parameters=parameters_of(parameters(module)),
             included=counted.included,
             unsupported=tuple(line.text() for line in counted.unsupported),
@@ -85,9 +81,3 @@ def lock(
             versions=file.versions(),
         )
     )
-
-
-def _terms(counted: ContractionCount) -> tuple:
-    """Return all contractions; the ledger has those written elementwise where they are included."""
-    written = () if counted.included else counted.elementwise_ledger
-    return (*counted.ledger, *(entry for entry in written if entry.kind == WRITTEN_ELEMENTWISE))
