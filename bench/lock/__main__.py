@@ -41,13 +41,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--update", metavar="LOCK", help="count again and rewrite this lock")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
-    how.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
-    how.add_argument("--set", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
-    how.add_argument("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
+    add = how.add_argument
+    add("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
+    add("--set", dest="settings", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
+    add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
-        how.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
-    how.add_argument("--formula", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
-    how.add_argument("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
+        add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
+    add("--formula", dest="formulas", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
+    add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
     return out
 
@@ -76,16 +77,11 @@ def plan(args: argparse.Namespace) -> Work | str:
 
 def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountRequest:
     """Return the request of the lock with the options of the command line."""
-    given = {
-        "module": args.module,
-        "settings": args.set and parse_settings(args.set),
-        "device": args.device,
-        "allow_unsupported": args.allow_unsupported,
-        "elementwise": args.elementwise,
-        "formulas": args.formula and parse_formulas(args.formula),
-    }
-    request = (locked and locked.request) or CountRequest("")
-    request = replace(request, **{name: value for name, value in given.items() if value is not None})
+    given = {name: getattr(args, name) for name in vars(CountRequest("")) if getattr(args, name) is not None}
+    for name, parse in {"settings": parse_settings, "formulas": parse_formulas}.items():
+        if name in given:
+            given[name] = parse(given[name])
+    request = replace((locked and locked.request) or CountRequest(""), **given)
     if not request.module:
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give --module FILE.py:FUNCTION{'' if locked else ', --check LOCK or --update LOCK'}")

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +20,13 @@ class CostChanged(AssertionError):
     """The count of a module is not as locked; the message is a table of the changes, by name."""
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(CountSnapshot):
     """The count of a module, to write to a file or to check against one."""
-
-    snapshot: CountSnapshot
-
-    @property
-    def macs(self) -> int:
-        """MACs of the counted pass."""
-        return self.snapshot.macs
-
-    @property
-    def params(self) -> int:
-        """Parameters, each tensor once."""
-        return self.snapshot.params
 
     def write(self, path: str | Path) -> None:
         """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
         with open_output(path) as stream:
-            stream.write(file.text(self.snapshot))
+            stream.write(file.text(self))
 
     def check(self, path: str | Path) -> None:
         """Raise CostChanged, an AssertionError, unless terms, parameters and unsupported operations are as locked.
@@ -48,10 +34,10 @@ class Lock:
         Raises UsageError for a file that is missing or no lock.
         """
         locked = file.read(path)
-        if not equal(locked, self.snapshot):
+        if not equal(locked, self):
             table = io.StringIO()
-            emit(sections(locked, self.snapshot, LOCKED), "text", table)
-            raise CostChanged(f"{path}: {summary(locked, self.snapshot)}\n\n{table.getvalue()}")
+            emit(sections(locked, self, LOCKED), "text", table)
+            raise CostChanged(f"{path}: {summary(locked, self)}\n\n{table.getvalue()}")
 
 
 def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **options: Any) -> Lock:
@@ -71,13 +57,11 @@ def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = Non
     """
     counted = count_macs(module, *inputs, kwargs=kwargs, **options)
     return Lock(
-        CountSnapshot(
-            name=type(module).__name__,
-            terms=terms_of(counted.ledger, counted.elementwise_ledger),
-            parameters=parameters_of(parameters(module)),
-            included=counted.included,
-            unsupported=tuple(line.text() for line in counted.unsupported),
-            inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
-            versions=file.versions(),
-        )
+        name=type(module).__name__,
+        terms=terms_of(counted.ledger, counted.elementwise_ledger),
+        parameters=parameters_of(parameters(module)),
+        included=counted.included,
+        unsupported=tuple(line.text() for line in counted.unsupported),
+        inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
+        versions=file.versions(),
     )

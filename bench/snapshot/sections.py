@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from headcount.bench.snapshot import difference
 from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED
@@ -74,14 +73,16 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
 
 
 def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield name, unsupported operations, inputs, versions and request of both snapshots, as far as both have them."""
-    yield "count", old.name, new.name
-    yield from (("unsupported", line, None) for line in old.unsupported if line not in new.unsupported)
-    yield from (("unsupported", None, line) for line in new.unsupported if line not in old.unsupported)
-    if old.inputs and new.inputs:
-        yield from (("input", *pair) for pair in zip_longest(old.inputs, new.inputs))
-    described = [(old.versions, new.versions)]
-    described += [(old.request.described(), new.request.described())] if old.request and new.request else []
-    for before, after in described:
+    """Yield unsupported operations, name, inputs, versions and request of both snapshots, as far as both have them."""
+    for line in dict.fromkeys((*old.unsupported, *new.unsupported)):
+        yield "unsupported", *(line if line in side.unsupported else None for side in (old, new))
+    for before, after in zip(_facts(old), _facts(new), strict=True):
         if before and after:
-            yield from ((name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after)))
+            yield from ((name, before.get(name), after.get(name)) for name in before | after)
+
+
+def _facts(snapshot: CountSnapshot) -> list[dict[str, str]]:
+    """Return name, inputs, versions and request as text by name; what is unknown is empty."""
+    inputs = {f"input {name}": text for name, _, text in (line.partition(": ") for line in snapshot.inputs)}
+    request = snapshot.request.described() if snapshot.request else {}
+    return [{"count": snapshot.name}, inputs, dict(snapshot.versions), request]
