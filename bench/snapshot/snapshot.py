@@ -119,7 +119,7 @@ def of_answer(count: "ModuleCount", request: CountRequest, versions: Mapping[str
         parameters=parameters_of(count.parameters),
         included=request.elementwise == "include",
         unsupported=tuple(line["text"] for line in count.unsupported),
-        inputs=count.inputs,
+        inputs=tuple(count.inputs),
         versions=versions,
         request=request,
     )
