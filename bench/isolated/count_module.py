@@ -1,6 +1,5 @@
 """Count a user module, in the process that runs user code."""
 
-import contextlib
 import copy
 import random
 import string
@@ -8,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
@@ -18,7 +18,7 @@ from headcount.bench.counters.base import as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import UserCodeError, build, guarded, load
+from headcount.bench.isolated.user_code import UserCodeError, build, load, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
@@ -46,13 +46,10 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     function = load(request["spec"])
     random.seed(0)
     torch.manual_seed(0)
-    with contextlib.suppress(ImportError):
-        import numpy
-
-        numpy.random.seed(0)
+    numpy.random.seed(0)
     module, args, kwargs = build(request["spec"], function, request["settings"])
     _materialize(module, args, kwargs)
-    formulas = {name: formula(text) for name, text in request["formulas"].items()}
+    formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise")}
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     with one_thread():
@@ -76,7 +73,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     )
 
 
-def formula(text: str) -> Formula:
+def build_formula(text: str) -> Formula:
     """Return the function that gives the MACs of a call by an expression in the sizes of its tensors.
 
     ``a`` is the number of elements of the first tensor, ``a0`` its first size; ``o`` is the result. Raises
@@ -101,11 +98,11 @@ def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Run a module with lazy parts once, so that they have shapes. Raise UserCodeError where it fails."""
     if any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
-            guarded("the first run of a module with lazy parts", lambda: module(*args, **kwargs))
+            run_user_code("the first run of a module with lazy parts", lambda: module(*args, **kwargs))
 
 
-_PASSED = (UnsupportedError, ElementwiseError, UserCodeError)
-"""Errors of a run that do not depend on the device."""
+_FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
+"""Errors that are the same on every device."""
 CHEAP_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that it counts there what it does on meta."""
 Call = tuple[nn.Module, tuple, dict[str, Any]]
@@ -121,7 +118,7 @@ def _run_on_device(
     why = None
     if device in (None, META):
         try:
-            found = guarded("a run on meta", lambda: run(_on_meta(module), *_moved(inputs, META)), passed=_PASSED)
+            found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
         except UserCodeError as error:
             if device == META or META in own:
                 raise
@@ -132,13 +129,13 @@ def _run_on_device(
                 return found, META, None
     if device is not None:
         move = f"moving the module to {device}"
-        module, inputs = guarded(move, lambda: (module.to(device), _moved(inputs, device)))
+        module, inputs = run_user_code(move, lambda: (module.to(device), _to_device(inputs, device)))
     try:
         return run(module, *inputs), device or "/".join(own), why
     except Exception:
         with torch.no_grad():
             args, kwargs = inputs
-            guarded(f"the module's forward pass on {device or 'cpu'}", lambda: module.eval()(*args, **kwargs))
+            run_user_code(f"the module's forward pass on {device or 'cpu'}", lambda: module.eval()(*args, **kwargs))
         # the module runs, so headcount is at fault: its own traceback is printed
         raise
 
@@ -156,7 +153,7 @@ def _difference(run: Callable[..., ReportedCounts], on_meta: ContractionCount, c
     return f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
 
 
-def _on_meta(module: nn.Module) -> nn.Module:
+def _meta_copy(module: nn.Module) -> nn.Module:
     """Return a copy of the module on meta that shares and freezes the same tensors."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
@@ -166,7 +163,7 @@ def _on_meta(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
-def _moved(value: Any, device: str) -> Any:
+def _to_device(value: Any, device: str) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
 
 

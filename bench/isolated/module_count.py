@@ -1,4 +1,4 @@
-"""The count of a user module, made in a process of its own. Imports no torch."""
+"""Count a user module in a separate process. Imports no torch."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -49,7 +49,7 @@ def load(spec: str) -> Callable[..., Any]:
     """Return the function that ``spec`` names. import_folders must be on sys.path. Raise UserCodeError for none."""
     check_spec(spec)
     target, _, name = spec.rpartition(":")
-    module = guarded(f"importing {target}", lambda: _import(target))
+    module = run_user_code(f"importing {target}", lambda: _import(target))
     function = getattr(module, name, None)
     if not callable(function):
         names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
@@ -76,15 +76,15 @@ def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) 
     """Return what the function makes for ``settings``: a module, positional inputs, keyword inputs."""
     name = spec.rpartition(":")[2]
     check_settings(spec, function, settings)
-    made = guarded(name, lambda: function(**settings))
+    result = run_user_code(name, lambda: function(**settings))
     from torch import nn
 
-    module, inputs = made if isinstance(made, tuple | list) and len(made) == 2 else (None, None)
+    module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
-        parts = f": {', '.join(type(part).__name__ for part in made)}" if isinstance(made, tuple | list) else ""
+        parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
         raise UserCodeError(
             f"{name} must return (module, inputs), inputs a tuple or a dict of keywords; "
-            f"it returned a {type(made).__name__}{parts}"
+            f"it returned a {type(result).__name__}{parts}"
         )
     return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
 
@@ -107,17 +107,17 @@ _HIDDEN_FRAMES = (*_OWN_FOLDERS, f"{os.sep}torch{os.sep}", "<frozen importlib", 
 _GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
 
 
-def guarded(reason: str, function: Callable[[], Any], passed: tuple[type[Exception], ...] = ()) -> Any:
-    """Return the result of ``function``; raise its errors, but for those ``passed`` on, as UserCodeError."""
+def run_user_code(reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = ()) -> Any:
+    """Return the result of ``function``. Raise its errors as UserCodeError, those of the ``unchanged`` types as they are."""
     try:
         return function()
-    except passed:
+    except unchanged:
         raise
     except (Exception, SystemExit) as error:
-        raise _user_code_error(reason, error) from error
+        raise _convert_error(reason, error) from error
 
 
-def _user_code_error(reason: str, error: BaseException) -> UserCodeError:
+def _convert_error(reason: str, error: BaseException) -> UserCodeError:
     """Return the UserCodeError for ``error``, raised by ``reason``.
 
     Its traceback leaves out the frames of headcount, torch and importlib, but for one of torch that raised.

@@ -27,7 +27,7 @@ from headcount.bench.render import open_output
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import equal, summary
 from headcount.bench.snapshot.sections import LOCKED, sections
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, of_answer
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
 
 PROG = "python -m bench.lock"
 POLICIES = ("report", "include", "refuse")
@@ -71,7 +71,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     request = _request(args, locked)
     check_device(request.device)
     answer = count_module(request.module, request.settings, **request.options())
-    counted = of_answer(answer, request, file.versions())
+    counted = snapshot_of(answer, request, file.versions())
     return _compare(args, locked, counted) if args.check else _write(counted, args.update or args.out)
 
 

@@ -69,13 +69,13 @@ def read(path: str | Path) -> CountSnapshot:
     if data[key] not in range(1, known + 1):
         raise UsageError(f"{path} has {key} {_short(data[key])}; this software reads {known}")
     try:
-        snapshot, written = parse(data)
+        snapshot, sums = parse(data)
         _check_types(snapshot, CountSnapshot, key)
-        for name in {"macs", "elementwise_macs", "params"} & written.keys():
+        for name, written in sums.items():
             total = getattr(snapshot, name)
-            # a size that is no integer makes its sum none
-            if type(total) is not int or total != written[name]:
-                raise ValueError(f"sum of {name}: {total}, the file has {_short(written[name])}")
+            # the sum is an integer where all sizes are
+            if type(total) is not int or total != written:
+                raise ValueError(f"sum of {name}: {total}, the file has {_short(written)}")
     except KeyError as error:
         raise UsageError(f"{path} is not the count of a module: it has no {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
@@ -84,7 +84,7 @@ def read(path: str | Path) -> CountSnapshot:
 
 
 def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
-    """Return the snapshot of a lock, and the object with its sums."""
+    """Return the snapshot of a lock, and the sums in it."""
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
     names = ("device", "elementwise", "formulas")
     options = {name: data["options"][name] for name in names} | {"allow_unsupported": data["options"][f"allow_{word}"]}
@@ -103,7 +103,7 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
 
 
 def _of_tables(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
-    """Return the snapshot of a module's tables, and the object with its sums."""
+    """Return the snapshot of the tables of a module, and the sums in them."""
     tables = {table["name"]: table for table in data["tables"]}
     module, elementwise = tables["module"], tables.get("module-elementwise", {"rows": []})
     snapshot = CountSnapshot(

@@ -29,7 +29,7 @@ COMPARED = Sides("compare", "A", "B", "A - B", {CHANGED: "changed", ADDED: "only
 
 
 def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Sequence[str] = ()) -> list[Section]:
-    """Return the changes of contractions and parameters, with the ``failures``, and how the counts were made.
+    """Return the changes of contractions and parameters, with the ``failures``, and how they were counted.
 
     The total of MACs is the last row. Other quantities have a total where they changed.
     """
@@ -64,11 +64,11 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
     rows[-1] = replace(rows[-1], failures=failures)
     title = f"{sides.old} against {sides.new}"
     out = [Section(Table(f"{sides.name}-changes", f"{title}: contractions and parameters", columns), rows)]
-    made = [dict(zip(("what", *heads), line, strict=True)) for line in _how(old, new) if line[1] != line[2]]
-    if made:
+    facts = [dict(zip(("what", *heads), line, strict=True)) for line in _how(old, new) if line[1] != line[2]]
+    if facts:
         columns = [Column("what", "what"), *(Column(key, heads[key], code=True, wraps=16) for key in heads)]
         table = Table(f"{sides.name}-how", f"{title}: how they were counted", columns)
-        out.append(Section(table, [Row(one, records=[one]) for one in made], detail=True))
+        out.append(Section(table, [Row(one, records=[one]) for one in facts], detail=True))
     return out
 
 

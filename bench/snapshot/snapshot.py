@@ -111,7 +111,7 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
     )
 
 
-def of_answer(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
+def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
     """Return the snapshot of the count of a user module, counted with the options of ``request``."""
     return CountSnapshot(
         name=request.module,

@@ -45,14 +45,14 @@ def answer(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def asked(function, device=None):
+    def count(function, device=None):
         request = {
             "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": [],
             "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {},
         }  # fmt: skip
         return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
 
-    return asked
+    return count
 
 
 def place(found):
@@ -121,7 +121,7 @@ def test_meta_copy_keeps_sharing_and_frozen():
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
     module.register_buffer("table", torch.ones(11))
     module.again = module.table
-    found = count_module._on_meta(module)
+    found = count_module._meta_copy(module)
     assert found.one is found.other and found.again is found.table
     shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
     assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes
