@@ -108,7 +108,7 @@ _GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
 
 
 def run_user_code(reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = ()) -> Any:
-    """Return the result of ``function``. Raise its errors as UserCodeError, those of the ``unchanged`` types as they are."""
+    """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError."""
     try:
         return function()
     except unchanged:
