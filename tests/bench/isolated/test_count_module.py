@@ -33,6 +33,7 @@ def by_device(): return By(lambda m, a, b: a @ b if a.is_meta else a @ b @ b.mT)
 def by_device_by_keyword():
     module, tensors = by_device()
     return module, dict(zip("ab", tensors))
+def on_meta(): return nn.Linear(5, 7, device="meta"), (torch.ones(3, 5, device="meta"),)
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 """
 
@@ -95,6 +96,8 @@ def test_cheap_module_is_also_run_on_its_device(answer, monkeypatch, cheap, macs
 def test_failing_module_is_a_user_error(answer, monkeypatch):
     with pytest.raises(UserCodeError, match="^the module's forward pass on cpu raised RuntimeError: mat1 and mat2"):
         answer("fails")
+    with pytest.raises(UserCodeError, match="^moving the module to cpu raised NotImplementedError: "):
+        answer("on_meta", "cpu")
     monkeypatch.setattr(count_module, "read", lambda *_, **__: 1 // 0)
     for function in ("linear", "lazy_by_keyword"):
         with pytest.raises(ZeroDivisionError):
