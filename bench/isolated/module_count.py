@@ -14,7 +14,7 @@ from headcount.formulas.published.expressions import evaluate
 
 @dataclass(frozen=True)
 class ModuleCount:
-    """What was counted of a user module in one forward pass over the whole batch.
+    """The count of one forward pass of a user module over the whole batch.
 
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products

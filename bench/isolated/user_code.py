@@ -15,7 +15,7 @@ import headcount
 
 
 class UserCodeError(Exception):
-    """User code that cannot be used: the reason in one line, and the user's own traceback, if there is one."""
+    """An error of user code: the reason in one line, and the traceback of the user's lines, if there is one."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ def _package_top(file: Path) -> Path:
 
 
 def load(spec: str) -> Callable[..., Any]:
-    """Return the function that ``spec`` names. import_folders must be on sys.path. Raise UserCodeError for none."""
+    """Return the function that ``spec`` names; import_folders must be on sys.path. Raise UserCodeError for none."""
     check_spec(spec)
     target, _, name = spec.rpartition(":")
     module = run_user_code(f"importing {target}", lambda: _import(target))
@@ -73,7 +73,7 @@ def _import(target: str) -> ModuleType:
 
 
 def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) -> tuple[Any, tuple, dict[str, Any]]:
-    """Return what the function makes for ``settings``: a module, positional inputs, keyword inputs."""
+    """Call the function with ``settings`` and return its module, positional inputs and keyword inputs."""
     name = spec.rpartition(":")[2]
     check_settings(spec, function, settings)
     result = run_user_code(name, lambda: function(**settings))

@@ -110,12 +110,9 @@ def summary(old: CountSnapshot, new: CountSnapshot) -> str:
     for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters")):
         before, after = totals(old)[quantity], totals(new)[quantity]
         step = "" if before == after else f" -> {after:,} ({after - before:+,})"
-        numbers = {
-            what: sum(len(one.paths) for one in found if (one.quantity, one.what) == (quantity, what))
-            for what in (CHANGED, ADDED, REMOVED)
-        }
-        text = ", ".join(f"{number} {what}" for what, number in numbers.items() if number) or "none changed"
-        parts.append(f"{before:,}{step} {unit} ({text})")
+        numbers = Counter(one.what for one in found if one.quantity == quantity for _ in one.paths)
+        text = ", ".join(f"{numbers[what]} {what}" for what in (CHANGED, ADDED, REMOVED) if what in numbers)
+        parts.append(f"{before:,}{step} {unit} ({text or 'none changed'})")
     return ", ".join(parts)
 
 
